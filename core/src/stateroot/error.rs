@@ -51,6 +51,18 @@ pub enum SeedError {
         /// The text.
         name: String,
     },
+    /// A name that an image can't be pushed to.
+    #[error("{target:?} is not the name of an image: REGISTRY/NAME or REGISTRY/NAME:TAG")]
+    Target {
+        /// The text.
+        target: String,
+    },
+    /// A path that can't be left out of a seed.
+    #[error("{path:?} is not a path below /etc or /var, like /var/lib/app or /etc/app/*.key")]
+    Exclusion {
+        /// The text.
+        path: String,
+    },
     /// A file of the seed is missing.
     #[error("the seed is incomplete: {} missing", .members.join(", "))]
     Missing {
@@ -81,6 +93,8 @@ impl SeedError {
             | Self::Format { .. }
             | Self::Refused { .. }
             | Self::Version { .. }
+            | Self::Exclusion { .. }
+            | Self::Target { .. }
             | Self::Name { .. } => "SeedRefused",
             Self::Missing { .. } | Self::Member { .. } => "SeedDamaged",
         }
@@ -95,7 +109,9 @@ impl SeedError {
             Self::Refused { .. } => {
                 "`machine-config-agent stateroot inspect IMAGE` lists every reason; nothing was changed."
             }
-            Self::Version { .. } | Self::Name { .. } => "Correct it; nothing was changed.",
+            Self::Version { .. } | Self::Exclusion { .. } | Self::Target { .. } | Self::Name { .. } => {
+                "Correct it; nothing was changed."
+            }
             Self::Missing { .. } | Self::Member { .. } => "Make the seed image again; nothing was changed.",
         }
     }

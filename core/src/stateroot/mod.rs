@@ -14,12 +14,18 @@
 //! | `job` | what is asked for, and its steps |
 //! | `work` | the record, and what comes next |
 //! | `trial` | whether a system that was activated stays |
+//! | `left_out` | which parts of a host a seed leaves out |
+//! | `making` | the record of a seed in the making, and its documents |
+//! | `cluster_config` | the Containerfile that adds a cluster's configuration to a seed |
 
 mod checks;
+mod cluster_config;
 mod error;
 mod job;
 mod kargs;
+mod left_out;
 mod listing;
+mod making;
 mod members;
 mod name;
 mod seed;
@@ -27,10 +33,19 @@ mod trial;
 mod work;
 
 pub use checks::{HostTraits, Refusal, refusals};
+pub use cluster_config::{
+    CLUSTER_CONFIGURATION, ClusterConfig, ConfigFiles, ConfigProblem, EXTRA_MANIFESTS, IMAGE_BASED_CONFIG,
+    INSTALL_CONFIG, containerfile,
+};
 pub use error::SeedError;
 pub use job::{Job, StaterootStep};
 pub use kargs::{CARRIED_OVER, seed_kargs};
+pub use left_out::{Exclusion, LEFT_OUT, LeftOutClass, class, is_left_out};
 pub use listing::{Stateroot, StaterootDeployment};
+pub use making::{
+    RESTING_SERVICES, SEED_SCHEMA, SeedRecord, SeedStep, SeedTarget, cluster_info, config_of_seed,
+    is_without_identity, seed_labels, status_document,
+};
 pub use members::{
     BootedDeployment, CONTAINERS, DELETIONS, ETC, MANIFEST, Member, ORIGIN, REPOSITORY, SEED_CONFIG, STATUS,
     SeedConfig, VAR, booted_deployment, containers, deletions, member, missing, seed_config,
