@@ -19,6 +19,8 @@ mod output;
 mod plan;
 #[cfg(feature = "backend-ostree")]
 mod sandbox;
+#[cfg(feature = "backend-ostree")]
+mod seed;
 mod settings;
 #[cfg(feature = "backend-ostree")]
 mod stateroot;
@@ -79,6 +81,9 @@ enum Verb {
     /// Work on a second, complete system beside the running one
     #[cfg(feature = "backend-ostree")]
     Stateroot(stateroot::Arguments),
+    /// Make seed images of this host, from which others get their system
+    #[cfg(feature = "backend-ostree")]
+    Seed(seed::Arguments),
     /// Write a bundle for a support case, without secrets
     Collect(collect::Arguments),
     /// Print the completions of a shell
@@ -172,6 +177,8 @@ fn run(verb: Verb, environment: &Environment) -> Result<u8, CliError> {
         Verb::History(arguments) => history::run(&arguments),
         #[cfg(feature = "backend-ostree")]
         Verb::Stateroot(arguments) => stateroot::run(arguments, environment),
+        #[cfg(feature = "backend-ostree")]
+        Verb::Seed(arguments) => seed::run(arguments, environment),
         Verb::Collect(arguments) => collect::run(&arguments, environment),
         Verb::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Verb::Man(arguments) => man::run(&arguments, Arguments::command()),

@@ -81,6 +81,23 @@ fn every_fault_reason_is_documented_once() {
     }
 }
 
+/// The page lists every path that a seed leaves out, and no other.
+#[test]
+fn page_lists_paths_that_seeds_leave_out() {
+    let page = std::fs::read_to_string("docs/stateroots.md").unwrap();
+    let section = page.split("\n## Making seeds\n").nth(1).unwrap().split("\n### ").next().unwrap();
+    let listed = section.lines().filter_map(|line| line.strip_prefix("    /")).map(str::to_owned);
+    let left_out = machine_config_agent::stateroot::LEFT_OUT.map(|(_, pattern)| pattern.to_owned());
+    let update = "Each is an indented line with the path.";
+    table::compare(
+        "docs/stateroots.md, section Making seeds,",
+        listed,
+        "core/src/stateroot/left_out.rs",
+        left_out,
+        update,
+    );
+}
+
 /// A cell is read at a glance: longer text stands below its table.
 #[test]
 fn table_cells_are_short() {
@@ -261,7 +278,7 @@ fn every_command_in_texts_is_understood() {
             let Some(verb) = words.next().filter(|verb| verb.chars().all(|c| c.is_ascii_lowercase())) else {
                 continue;
             };
-            if ["sandbox", "stateroot"].contains(&verb) && !cfg!(feature = "backend-ostree") {
+            if ["sandbox", "seed", "stateroot"].contains(&verb) && !cfg!(feature = "backend-ostree") {
                 continue;
             }
             let told = format!("{}: machine-config-agent {command}", path.display());

@@ -86,6 +86,8 @@ fn each_help_is_golden_and_fits_on_screen() {
             "stateroot roll-back",
             "stateroot trial",
             "stateroot remove",
+            "seed",
+            "seed containerfile",
         ]);
         // Without libostree the list of verbs is another.
         golden("help.txt", &node.run(&["--help"]).out);

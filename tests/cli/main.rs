@@ -42,6 +42,7 @@ mod monitoring;
 mod old_records;
 mod packages;
 mod reboot;
+mod seed;
 mod server_manifests;
 mod service;
 mod table;
