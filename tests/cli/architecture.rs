@@ -72,7 +72,7 @@ const CORE_BUILT_WITH: [&str; 12] = [
 const BASES: [&str; 2] = ["src", "core/src"];
 
 /// Names that only these folders use.
-const ONLY_IN: [(&str, &[&str]); 22] = [
+const ONLY_IN: [(&str, &[&str]); 23] = [
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
     ("ostree_ext::", &["host"]),
@@ -85,6 +85,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
     ("hyper_util::", &["control", "host", "telemetry"]),
     ("reqwest::", &["control"]),
     ("rustls::", &["control"]),
+    ("rustls_native_certs::", &["control"]),
     ("tokio_rustls::", &["control", "telemetry"]),
     ("tower::", &["control"]),
     ("tower_http::", &["control"]),

@@ -1,5 +1,7 @@
 //! A node whose only way to the API server is a forward proxy.
 
+use std::net::Ipv4Addr;
+
 use crate::cluster::scene::{QUIET, Scene};
 use crate::cluster::{Agent, AgentOptions, Bench};
 use crate::forward_proxy::{ForwardProxy, PASSWORD};
@@ -19,11 +21,15 @@ fn behind(scene: &mut Scene<'_>, bench: &Bench, more: &[(&str, &str)]) {
     std::fs::write(&scene.kubeconfig, kubeconfig.to_string()).unwrap();
 }
 
+/// Returns the API server's address.
+fn address(bench: &Bench) -> Ipv4Addr {
+    let url = bench.url();
+    url.trim_start_matches("https://").split(':').next().unwrap().parse().unwrap()
+}
+
 /// Starts a proxy that leads to the API server.
 fn in_front_of(bench: &Bench) -> ForwardProxy {
-    let url = bench.url();
-    let host = url.trim_start_matches("https://").split(':').next().unwrap();
-    ForwardProxy::start(host.parse().unwrap())
+    ForwardProxy::start(address(bench))
 }
 
 fn started(scene: &Scene<'_>, env: &[(&str, &str)]) -> Agent {
@@ -109,4 +115,27 @@ async fn unusable_proxy_is_named_and_its_correction_is_noticed() {
     scene.settled("a").await;
     let lines = agent.lines().join("\n");
     assert!(!lines.contains("geheim"), "{lines}");
+}
+
+/// TLS leads to the proxy itself, too: one that the host does not trust is named with the remedy and gets no password; a
+/// trusted one leads to the API server.
+#[tokio::test]
+async fn https_proxy_leads_to_api_server_once_host_trusts_it() {
+    let bench = Bench::shared();
+    let proxy = ForwardProxy::start_tls(address(bench));
+    let mut scene = Scene::set(bench, "proxy-tls", &[]).await;
+    behind(&mut scene, bench, &[("proxy-url", &proxy.url())]);
+    let trusted = scene.path("/proxy.pem");
+    std::fs::write(&trusted, "").unwrap();
+    let mut agent = started(&scene, &[("SSL_CERT_FILE", trusted.to_str().unwrap())]);
+    let named = format!("the proxy 127.0.0.1:{}: TLS to it: ", proxy.port);
+    agent.line("the refusal", |line| line.contains(&named) && line.contains("trust store")).await;
+    assert_eq!(proxy.asked(), Vec::<String>::new(), "no request, and no password");
+    std::fs::write(&trusted, proxy.certificate()).unwrap();
+    scene.settled("a").await;
+    let asked = proxy.asked();
+    assert!(asked.iter().all(|line| line.starts_with("CONNECT api.mca.test:")), "{asked:?}");
+    assert!(!asked.is_empty() && asked.len() <= 2, "one connection at a time: {asked:?}");
+    let lines = agent.lines().join("\n");
+    assert!(!lines.contains(PASSWORD), "{lines}");
 }

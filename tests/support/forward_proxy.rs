@@ -1,6 +1,7 @@
 //! A forward proxy with a password, the only one who knows names of `.test`: each is a port of this machine.
 //!
-//! `CONNECT` makes a tunnel. A request for a whole URL goes on as it is: every HTTP/1.1 server takes that form.
+//! `CONNECT` makes a tunnel. A request for a whole URL goes on as it is: every HTTP/1.1 server takes that form. It may
+//! also be one that clients speak TLS to.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -8,6 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::TlsAcceptor;
 
 /// A name in the URL and nowhere else.
 pub const PASSWORD: &str = "proxy-geheim";
@@ -16,6 +20,8 @@ pub const PASSWORD: &str = "proxy-geheim";
 pub struct ForwardProxy {
     pub port: u16,
     asked: Arc<Mutex<Vec<String>>>,
+    /// The certificate that clients have to trust, PEM; without one it speaks no TLS.
+    certificate: Option<String>,
 }
 
 impl ForwardProxy {
@@ -32,11 +38,32 @@ impl ForwardProxy {
                 std::thread::spawn(move || drop(serve(tcp, servers, &seen)));
             }
         });
-        Self { port, asked }
+        Self { port, asked, certificate: None }
+    }
+
+    /// Starts one that clients speak TLS to, with a certificate of its own.
+    pub fn start_tls(servers: Ipv4Addr) -> Self {
+        let plain = Self::start(servers);
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth();
+        let config = config.with_single_cert(vec![certified.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || decrypt(listener, Arc::new(config), plain.port));
+        Self { port, asked: plain.asked, certificate: Some(certified.cert.pem()) }
+    }
+
+    /// Returns the certificate of one that speaks TLS.
+    pub fn certificate(&self) -> &str {
+        self.certificate.as_deref().unwrap()
     }
 
     pub fn url(&self) -> String {
-        format!("http://user:{PASSWORD}@127.0.0.1:{}", self.port)
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://user:{PASSWORD}@127.0.0.1:{}", self.port)
     }
 
     /// The first lines of the requests that it let through, and `407` for each other.
@@ -73,6 +100,25 @@ fn serve(mut client: TcpStream, servers: Ipv4Addr, seen: &Mutex<Vec<String>>) ->
     drop(client.shutdown(Shutdown::Write));
     drop(up.join());
     Ok(())
+}
+
+/// Passes on what clients send over TLS to a port of this machine, and its answers.
+fn decrypt(listener: TcpListener, config: Arc<ServerConfig>, port: u16) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    runtime.block_on(async {
+        listener.set_nonblocking(true).unwrap();
+        let (listener, acceptor) =
+            (tokio::net::TcpListener::from_std(listener).unwrap(), TlsAcceptor::from(config));
+        while let Ok((client, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                // A client that does not trust it, or leaves in the middle, is not the test's business.
+                let Ok(mut client) = acceptor.accept(client).await else { return };
+                let mut server = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+                drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+            });
+        }
+    });
 }
 
 fn read_head(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {

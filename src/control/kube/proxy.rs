@@ -1,6 +1,10 @@
-//! The way to the API server through a proxy: a `CONNECT` or SOCKS5, and TLS to the API server within it.
+//! The way to the API server through a proxy: a `CONNECT` or SOCKS5, and TLS to the API server within it. To an `https://`
+//! proxy there is TLS around the tunnel, too.
 //!
-//! Only the proxy's host and port are ever shown: its URL may hold a password.
+//! Only the proxy's host and port are ever shown: its URL may hold a password. The client's certificate is for the API
+//! server alone: a proxy gets none.
+
+use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::Empty;
@@ -8,7 +12,10 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::error::KubeError;
@@ -17,6 +24,21 @@ use crate::model::text::chain;
 
 /// The largest head of an answer: a proxy's has some hundred bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// A stream of bytes in both directions.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
+
+/// The way to a server: a connection of its own, or one within that to a proxy.
+pub(super) type Tunnel = Box<dyn Duplex>;
+
+/// Connects to a host.
+pub(super) async fn tcp((host, port): &(String, u16)) -> std::io::Result<TcpStream> {
+    let tcp = TcpStream::connect((host.as_str(), *port)).await?;
+    tcp.set_nodelay(true)?;
+    Ok(tcp)
+}
 
 /// A proxy.
 #[derive(Debug, Clone)]
@@ -29,6 +51,7 @@ pub(super) struct Proxy {
 #[derive(Debug, Clone)]
 enum Protocol {
     Http(Option<HeaderValue>),
+    Https(Option<HeaderValue>),
     Socks5(Option<(String, SecretString)>),
 }
 
@@ -45,14 +68,15 @@ impl Proxy {
             known.ok_or_else(|| wrong("the proxy to its server is no URL of the form http://HOST:PORT"))?;
         let (protocol, default_port) = match known.uri().scheme_str() {
             Some("http") => (Protocol::Http(known.basic_auth().cloned()), 80),
+            Some("https") => (Protocol::Https(known.basic_auth().cloned()), 443),
             Some("socks5" | "socks5h") => {
                 let login = known.raw_auth().map(|(user, password)| (user.to_owned(), password.into()));
                 (Protocol::Socks5(login), 1080)
             }
             Some(_) | None => {
                 return Err(wrong(
-                    "the proxy to its server is neither an http:// nor a socks5:// one, and no other leads to the API server; \
-                     name such a proxy, or add the API server to NO_PROXY",
+                    "the proxy to its server is neither an http://, https:// nor socks5:// one, and no other leads to the API \
+                     server; name such a proxy, or add the API server to NO_PROXY",
                 ));
             }
         };
@@ -71,29 +95,60 @@ impl Proxy {
         Ok(Self { address: (host.to_owned(), port), protocol })
     }
 
-    /// Connects to a server through the proxy.
-    pub(super) async fn connect(&self, server: &(String, u16)) -> Result<TcpStream, String> {
+    /// Connects to a server through the proxy. `authority` are the certificates that the server is verified by; an
+    /// `https://` proxy is verified by them and by the host's trust store.
+    pub(super) async fn connect(
+        &self,
+        server: &(String, u16),
+        authority: &[CertificateDer<'static>],
+    ) -> Result<Tunnel, String> {
         let failed = |cause: String| format!("the proxy {self}: {cause}");
-        let (proxy, proxy_port) = &self.address;
-        let tcp = TcpStream::connect((proxy.as_str(), *proxy_port)).await;
-        let mut tcp = tcp.map_err(|error| failed(error.to_string()))?;
+        let mut tcp = tcp(&self.address).await.map_err(|error| failed(error.to_string()))?;
         match &self.protocol {
-            Protocol::Http(authorization) => self.tunnel(tcp, server, authorization.as_ref()).await,
+            Protocol::Http(authorization) => self.tunnel(Box::new(tcp), server, authorization.as_ref()).await,
+            Protocol::Https(authorization) => {
+                let tls = self.encrypted(tcp, authority).await.map_err(failed)?;
+                self.tunnel(tls, server, authorization.as_ref()).await
+            }
             Protocol::Socks5(login) => {
                 let login = login.as_ref().map(|(user, password)| (user.as_str(), password.expose_secret()));
                 socks::ask(&mut tcp, server, login).await.map_err(failed)?;
-                Ok(tcp)
+                Ok(Box::new(tcp))
             }
         }
+    }
+
+    /// Starts TLS with the proxy itself.
+    async fn encrypted(
+        &self,
+        tcp: TcpStream,
+        authority: &[CertificateDer<'static>],
+    ) -> Result<Tunnel, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(authority.iter().cloned());
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(roots);
+        let mut config = builder.with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        let name = ServerName::try_from(self.address.0.clone()).map_err(|error| error.to_string())?;
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await;
+        Ok(Box::new(tls.map_err(|error| {
+            format!(
+                "TLS to it: {error}; its certificate has to be signed by a CA of the host's trust store or of the kubeconfig"
+            )
+        })?))
     }
 
     /// Requests a connection of an HTTP proxy.
     async fn tunnel(
         &self,
-        tcp: TcpStream,
+        stream: Tunnel,
         (host, port): &(String, u16),
         authorization: Option<&HeaderValue>,
-    ) -> Result<TcpStream, String> {
+    ) -> Result<Tunnel, String> {
         let failed = |cause: String| format!("the proxy {self}: {cause}");
         let server = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let request = Request::builder().method(Method::CONNECT).uri(&server).header(header::HOST, &server);
@@ -102,7 +157,7 @@ impl Proxy {
             None => request,
         };
         let request = request.body(Empty::<Bytes>::new()).map_err(|error| failed(error.to_string()))?;
-        let handshake = http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(tcp));
+        let handshake = http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.map_err(|error| failed(chain(&error)))?;
         let driver = tokio::spawn(connection.with_upgrades());
         let answer = sender.send_request(request).await;
@@ -120,7 +175,7 @@ impl Proxy {
             }
         };
         let upgraded = hyper::upgrade::on(answer).await.map_err(|error| failed(chain(&error)))?;
-        let parts = upgraded.downcast::<TokioIo<TcpStream>>();
+        let parts = upgraded.downcast::<TokioIo<Tunnel>>();
         let parts = parts.map_err(|_| failed("the connection is lost".to_owned()))?;
         if parts.read_buf.is_empty() {
             Ok(parts.io.into_inner())
@@ -141,6 +196,7 @@ impl std::fmt::Display for Proxy {
 mod tests {
     use super::*;
     use crate::control::one_answer::answering;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     fn target() -> (String, u16) {
         ("api.test".to_owned(), 6443)
@@ -150,7 +206,7 @@ mod tests {
     async fn connect_names_server_and_user() {
         let (address, task) = answering(b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec()).await;
         let proxy = Proxy::parse(&format!("http://us%65r:ge%40heim@{address}/"), "kubeconfig").unwrap();
-        drop(proxy.connect(&target()).await.unwrap());
+        drop(proxy.connect(&target(), &[]).await.unwrap());
         let head = task.await.unwrap().to_lowercase();
         assert!(head.starts_with("connect api.test:6443 http/1.1\r\n"), "{head}");
         // user:ge@heim
@@ -180,9 +236,54 @@ mod tests {
                 task.abort();
             }
             let proxy = Proxy::parse(&format!("http://user:geheim@{address}"), "kubeconfig").unwrap();
-            let error = proxy.connect(&target()).await.unwrap_err();
+            let error = proxy.connect(&target(), &[]).await.err().unwrap();
             assert!(error.contains(&format!("the proxy {address}: ")), "{error}");
             assert!(error.contains(expected) && !error.contains("geheim"), "{error}");
+        }
+    }
+
+    /// A proxy that speaks TLS by this certificate and refuses each request; returns its address.
+    async fn encrypted(certified: rcgen::CertifiedKey<rcgen::KeyPair>) -> std::net::SocketAddr {
+        let key = rustls::pki_types::PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = builder.with_single_cert(vec![certified.cert.der().clone()], key).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let tls = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(tcp).await;
+            // A client that does not trust it has left.
+            let Ok(mut tls) = tls else { return };
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(tls.read_u8().await.unwrap());
+            }
+            drop(tls.write_all(b"HTTP/1.1 403 Forbidden\r\n\r\n").await);
+            drop(tls.read(&mut [0]).await);
+        });
+        address
+    }
+
+    /// A proxy that no CA vouches for is given no password; the CA of the API server may vouch for it, as with Go's
+    /// clients.
+    #[tokio::test]
+    async fn https_proxy_is_verified_before_its_password_is_sent() {
+        for (name, is_trusted, expected) in [
+            ("127.0.0.1", true, "it does not connect to api.test:6443: 403 Forbidden"),
+            ("127.0.0.1", false, "TLS to it: invalid peer certificate"),
+            ("other.test", true, "TLS to it: invalid peer certificate"),
+        ] {
+            let certified = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+            let authority = certified.cert.der().clone();
+            let address = encrypted(certified).await;
+            let proxy = Proxy::parse(&format!("https://user:geheim@{address}"), "kubeconfig").unwrap();
+            let authority = if is_trusted { vec![authority] } else { Vec::new() };
+            let error = proxy.connect(&target(), &authority).await.err().unwrap();
+            assert!(error.starts_with(&format!("the proxy {address}: {expected}")), "{error}");
+            assert!(!error.contains("geheim"), "{error}");
+            assert_eq!(error.contains("trust store"), expected.contains("TLS"), "{error}");
         }
     }
 
@@ -194,14 +295,8 @@ mod tests {
         assert_eq!(read("http://proxy.test").unwrap(), "proxy.test:80");
         assert_eq!(read("socks5://proxy.test").unwrap(), "proxy.test:1080");
         assert_eq!(read("http://[fd00::1]:3128/").unwrap(), "fd00::1:3128");
-        for url in [
-            "https://u:geheim@p:1",
-            "socks4://u:geheim@p:1",
-            "http://",
-            "u:geheim",
-            "http://u:geheim@:1",
-            "ftp://p",
-        ] {
+        assert_eq!(read("https://u:p@proxy.test").unwrap(), "proxy.test:443");
+        for url in ["socks4://u:geheim@p:1", "http://", "u:geheim", "http://u:geheim@:1", "ftp://p"] {
             let error = read(url).unwrap_err().to_string();
             assert!(error.starts_with("/f can't be used") && !error.contains("geheim"), "{url}: {error}");
         }

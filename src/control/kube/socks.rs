@@ -142,7 +142,7 @@ mod tests {
         let script = vec![(4, vec![5, 2]), (13, vec![1, 0]), (15, [&CONNECTED[..], b"hello"].concat())];
         let (address, task) = proxy(script).await;
         let proxy = Proxy::parse(&format!("socks5://us%65r:geheim@{address}"), "kubeconfig").unwrap();
-        let mut tcp = proxy.connect(&("api.test".to_owned(), 6443)).await.unwrap();
+        let mut tcp = proxy.connect(&("api.test".to_owned(), 6443), &[]).await.ok().unwrap();
         let mut hello = [0; 5];
         tcp.read_exact(&mut hello).await.unwrap();
         assert_eq!(&hello, b"hello", "not a byte of the server's is lost");
@@ -165,7 +165,7 @@ mod tests {
         for (login, script, expected) in rows {
             let (address, task) = proxy(script).await;
             let proxy = Proxy::parse(&format!("socks5h://{login}{address}"), "kubeconfig").unwrap();
-            let error = proxy.connect(&("api.test".to_owned(), 6443)).await.unwrap_err();
+            let error = proxy.connect(&("api.test".to_owned(), 6443), &[]).await.err().unwrap();
             assert!(error.contains(&format!("the proxy {address}: ")), "{error}");
             assert!(error.contains(expected) && !error.contains("geheim"), "{expected}: {error}");
             task.await.unwrap();

@@ -8,15 +8,14 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::error::KubeError;
 use super::identity::ApiCredentials;
 use super::pem::certificates;
-use super::proxy::Proxy;
+use super::proxy::{Proxy, Tunnel, tcp};
 
 /// Interval of pings on an idle connection. A half-open one, of a load balancer that forgot it, would keep the node
 /// from its next target: half a minute, with the timeout below, is about what a kubelet takes to notice. A ping is 17
@@ -68,16 +67,19 @@ pub(super) async fn connect(
     endpoint: &Endpoint,
 ) -> Result<Connection, KubeError> {
     let away = |cause: String| KubeError::Away { server: credentials.server.clone(), cause };
-    let config = Arc::new(client_config(credentials)?);
-    let (host, port) = &endpoint.address;
+    let authority = certificates(&credentials.authority, &credentials.file)?;
+    let config = Arc::new(client_config(credentials, &authority)?);
+    let (host, _) = &endpoint.address;
     let name = credentials.server_name.clone().unwrap_or_else(|| host.clone());
     let name = ServerName::try_from(name).map_err(|error| away(error.to_string()))?;
-    let tcp = match &credentials.proxy {
-        Some(url) => Proxy::parse(url, &credentials.file)?.connect(&endpoint.address).await.map_err(away)?,
-        None => TcpStream::connect((host.as_str(), *port)).await.map_err(|error| away(error.to_string()))?,
+    let stream: Tunnel = match &credentials.proxy {
+        Some(url) => {
+            let proxy = Proxy::parse(url, &credentials.file)?;
+            proxy.connect(&endpoint.address, &authority).await.map_err(away)?
+        }
+        None => Box::new(tcp(&endpoint.address).await.map_err(|error| away(error.to_string()))?),
     };
-    tcp.set_nodelay(true).map_err(|error| away(error.to_string()))?;
-    let tls = tokio_rustls::TlsConnector::from(config).connect(name, tcp).await;
+    let tls = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
     let tls = tls.map_err(|error| away(error.to_string()))?;
     if tls.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(away("it does not speak HTTP/2; connect to it without a proxy that ends TLS".to_owned()));
@@ -95,11 +97,16 @@ pub(super) async fn connect(
     Ok(Connection { sender, driver })
 }
 
-fn client_config(credentials: &ApiCredentials) -> Result<ClientConfig, KubeError> {
+fn client_config(
+    credentials: &ApiCredentials,
+    authority: &[CertificateDer<'static>],
+) -> Result<ClientConfig, KubeError> {
     let wrong = |cause: String| KubeError::Config { file: credentials.file.clone(), cause };
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(&credentials.authority, &credentials.file)? {
-        roots.add(certificate).map_err(|error| wrong(format!("its certificate-authority: {error}")))?;
+    for certificate in authority {
+        roots
+            .add(certificate.clone())
+            .map_err(|error| wrong(format!("its certificate-authority: {error}")))?;
     }
     if roots.is_empty() {
         return Err(wrong("its certificate-authority holds no certificate".to_owned()));
