@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{HostError, Root};
-use crate::model::{FileMode, ProxySettings};
+use crate::model::text::chain;
+use crate::model::{FaultClass, FileMode, ProxySettings};
 
 /// The file that MCO's units take their proxies from.
 pub const PROXY_FILE: &str = "/etc/mco/proxy.env";
@@ -70,16 +71,32 @@ impl Proxies {
     }
 
     fn file(&self) -> Result<ProxySettings, HostError> {
-        let Some(bytes) = self.0.root.read_trusted(PROXY_FILE, MAX_BYTES)? else {
-            return Ok(ProxySettings::default());
-        };
-        let wrong = |cause: String| HostError::Malformed {
-            path: PROXY_FILE.to_owned(),
-            format: "a file of environment variables",
-            cause,
-        };
-        let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
-        ProxySettings::parse_environment_file(&text).map_err(|error| wrong(error.to_string()))
+        let read = self.0.root.read_trusted(PROXY_FILE, MAX_BYTES);
+        let read = read.map_err(|error| {
+            let is_unsafe = matches!(error, HostError::UnsafeFile { .. } | HostError::UnsafeDirectory { .. });
+            let next = if is_unsafe { error.next() } else { format!("Correct {PROXY_FILE}.") };
+            unusable(chain(&error), &next)
+        })?;
+        let Some(bytes) = read else { return Ok(ProxySettings::default()) };
+        let wrong =
+            |cause: String| unusable(format!("{PROXY_FILE}, {cause}"), &format!("Correct {PROXY_FILE}."));
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            let line = before.split(|byte| *byte == b'\n').count();
+            wrong(format!("line {line}: it is not UTF-8"))
+        })?;
+        ProxySettings::parse_environment_file(text).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+/// Creates the error of the file. It is read for each try, so a correction needs no event.
+fn unusable(cause: String, next: &str) -> HostError {
+    HostError::Os {
+        object: "the proxies of this host".to_owned(),
+        cause,
+        class: FaultClass::Retry,
+        reason: "ProxyFileUnusable",
+        next: format!("{} It is read again by itself.", next.trim_end()),
     }
 }
 
@@ -127,11 +144,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();
         let proxies = Proxies::new(root.clone(), ProxySettings::default());
-        for bytes in [&b"HTTPS_PROXY=http://u:geheim\x07@p\n"[..], b"HTTPS_PROXY=http://u:geheim@\xff\n"] {
-            root.replace(PROXY_FILE, bytes, FileMode::DEFAULT).unwrap();
-            let error = proxies.for_cluster().unwrap_err();
+        let long = vec![b'#'; usize::try_from(MAX_BYTES).unwrap() + 1];
+        let open = FileMode::new(0o666).unwrap();
+        for (bytes, mode, cause, next) in [
+            (&b"\nHTTPS_PROXY=http://u:geheim\x07@p\n"[..], FileMode::DEFAULT, "line 2: ", "Correct "),
+            (b"#\n\nHTTPS_PROXY=http://u:geheim@\xff\n", FileMode::DEFAULT, "line 3: ", "Correct "),
+            (&long, FileMode::DEFAULT, "65537 bytes", "Correct "),
+            (b"HTTPS_PROXY=http://u:geheim@p\n", open, "can be written by others", "chmod go-w "),
+        ] {
+            root.replace(PROXY_FILE, bytes, mode).unwrap();
+            let error = proxies.for_pulls().unwrap_err();
+            assert_eq!((error.class(), error.reason()), (FaultClass::Retry, "ProxyFileUnusable"));
             let text = format!("{error} {}", error.next());
-            assert!(text.contains(PROXY_FILE) && !text.contains("geheim"), "{text}");
+            assert!(
+                text.starts_with(&format!("the proxies of this host: {PROXY_FILE}"))
+                    && !text.contains("geheim"),
+                "{text}"
+            );
+            assert!(text.contains(cause) && text.contains(next) && text.ends_with("by itself."), "{text}");
         }
     }
 }

@@ -17,6 +17,16 @@ pub enum ModelError {
         /// The rule it breaks.
         rule: &'static str,
     },
+    /// A line of a file of environment variables.
+    #[error("line {line}: the value of {name} {rule}")]
+    Variable {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The variable; its value may be a secret.
+        name: String,
+        /// The rule it breaks.
+        rule: &'static str,
+    },
     /// A path that can't be managed.
     #[error("path {path:?} can't be managed: {rule}")]
     Path {
@@ -90,6 +100,7 @@ impl ModelError {
             | Self::Path { .. }
             | Self::Image { .. }
             | Self::Document { .. }
+            | Self::Variable { .. }
             | Self::Disagree { .. }
             | Self::Layers { .. }
             | Self::Field { .. } => FaultClass::Degraded,
@@ -102,7 +113,7 @@ impl ModelError {
             Self::Name { .. } => "InvalidName",
             Self::Path { .. } => "InvalidPath",
             Self::Image { .. } => "InvalidImage",
-            Self::Document { .. } => "InvalidDocument",
+            Self::Document { .. } | Self::Variable { .. } => "InvalidDocument",
             Self::Disagree { .. } => "AmbiguousImage",
             Self::Field { .. } | Self::Layers { .. } => "InvalidConfig",
             // As of every reason why a config can't be reached.

@@ -56,11 +56,17 @@ impl ProxySettings {
 
     /// Reads a file of `NAME=VALUE` lines, as `EnvironmentFile=` of systemd does. Other variables are ignored.
     pub fn parse_environment_file(text: &str) -> Result<Self, ModelError> {
-        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
-        let pairs: Vec<(&str, String)> = lines
-            .filter_map(|line| line.split_once('='))
-            .map(|(name, value)| (name.trim(), unquoted(value.trim())))
-            .collect();
+        let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.starts_with(['#', ';']));
+        let mut pairs: Vec<(&str, String)> = Vec::new();
+        for (text, line) in lines {
+            let Some((name, value)) = text.split_once('=') else { continue };
+            let (name, value) = (name.trim(), unquoted(value.trim()));
+            if NAMES.contains(&&*name.to_uppercase()) && value.chars().any(char::is_control) {
+                let rule = "must not hold control characters";
+                return Err(ModelError::Variable { line, name: name.to_owned(), rule });
+            }
+            pairs.push((name, value));
+        }
         // The last one counts.
         let find = |name: &str| pairs.iter().rev().find(|(key, _)| *key == name);
         Self::from_variables(|name| find(name).map(|(_, value)| value.clone()))
@@ -264,6 +270,9 @@ mod tests {
             read.variables().collect::<Vec<_>>(),
             [("HTTPS_PROXY", "http://two"), ("NO_PROXY", "b.test")]
         );
+        let bad =
+            ProxySettings::parse_environment_file("# a\nhttps_proxy=http://u:geheim\x07@p\n").unwrap_err();
+        assert_eq!(bad.to_string(), "line 2: the value of https_proxy must not hold control characters");
         let error = ProxySettings::new(None, Some("http://u:geheim@p\nX=1".to_owned()), None).unwrap_err();
         assert!(
             error.to_string().contains("HTTPS_PROXY") && !error.to_string().contains("geheim"),

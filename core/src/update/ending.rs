@@ -116,6 +116,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("OsWorkerNotInstalled", Soon),
         ("PackageNotStaged", Later),
         ("PolicyNotReady", Soon),
+        ("ProxyFileUnusable", Soon),
         ("ProxyUnusable", Event),
         ("PullSecretNotWritten", Soon),
         ("ReadOnlyFilesystem", Later),
