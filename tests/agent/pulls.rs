@@ -8,6 +8,7 @@ use crate::fake_control_plane::FakeControlPlane;
 use crate::fake_control_plane::os::{Played, StageResult, image};
 use crate::plain_host;
 use machine_config_agent::agent::ExitReason;
+use machine_config_agent::control::DrainStatus;
 use machine_config_agent::host::power::{RebootKind, Rebooting, ShutdownMonitor, Supervised};
 use machine_config_agent::host::{BoxFuture, FailPoints, Host, HostError, Power, Root};
 use machine_config_agent::model::{BootId, FaultClass};
@@ -76,6 +77,38 @@ async fn failed_pull_is_retried_with_its_cause_in_report() {
         "2",
         "both are counted: an update that was begun is, when it is given up"
     );
+}
+
+/// OCL-030: the image is staged when the drain is requested.
+#[tokio::test]
+async fn image_is_staged_before_drain_is_requested() {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let pulled = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&pulled);
+    let os = Played {
+        pulled: Box::new(move || {
+            counted.set(counted.get() + 1);
+            Box::pin(async { Ok(()) })
+        }),
+        ..Played::running(image("a"))
+    };
+    let root = Root::open(dir.path()).unwrap();
+    let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
+    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+    let why = "the drain controller".to_owned();
+    *desk.drained.borrow_mut() = vec![DrainStatus::Waiting { why }, DrainStatus::Yes];
+    // At each report: whether a drain was requested, and the number of pulls.
+    let seen: Rc<RefCell<Vec<(bool, i32)>>> = Rc::default();
+    let (drained, noted, count) = (Rc::clone(&desk.drained), Rc::clone(&seen), Rc::clone(&pulled));
+    let at_report = Rc::new(move || noted.borrow_mut().push((drained.borrow().len() < 2, count.get())));
+    let desk = FakeControlPlane { at_report, waited_for: Rc::new(|| true), ..desk };
+    let mut agent = desk.agent(host);
+    let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
+    assert_eq!((end.unwrap(), pulled.get()), (ExitReason::Reboot, 1));
+    let seen = seen.borrow();
+    assert!(seen.contains(&(false, 0)) && seen.contains(&(true, 1)), "{seen:?}");
+    assert!(!seen.contains(&(true, 0)), "{seen:?}");
 }
 
 /// A machine that goes down when it is asked to, and takes its services along at once.

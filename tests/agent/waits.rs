@@ -527,7 +527,7 @@ async fn transaction_of_others_is_reported_as_wait() {
     assert_eq!(staging.desk.kept.borrow().as_ref().unwrap().waiting.as_deref(), Some(WHOSE));
 }
 
-/// MCD-217: however often the undoing fails, the original fault is reported first, and once.
+/// MCD-217, OCL-014: after a failure the staged deployment is removed; however often that fails, the original fault is reported first, and once.
 #[tokio::test(start_paused = true)]
 async fn repeated_undo_failure_reports_original_fault() {
     let dir = tempfile::tempdir().unwrap();

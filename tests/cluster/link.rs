@@ -452,12 +452,13 @@ async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<ExitReason
 }
 
 /// MCD-228: where the provisioned config names another image than the one that runs, the node is switched to it and
-/// rebooted; what the provisioning left stays until the node runs it.
+/// rebooted; what the provisioning left stays until the node runs it. OCL-020: for an image the agent requests neither a
+/// `MachineOSConfig` nor a `MachineOSBuild`, so it needs no such kinds.
 #[tokio::test]
 async fn provisioned_image_is_switched_to_before_file_goes() {
     let bench = Bench::shared();
     let scene = Scene::set(bench, "link-first-image", &[]).await;
-    let (runs, desired) = (image("a"), image("b"));
+    let (runs, desired, mark) = (image("a"), image("b"), bench.mark().await);
     scene.builder("first", "a", "a").os_image_url(&desired.to_string()).create(&scene.client).await;
     node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
     // The controllers' word, not the file's: the policy for kubelets refuses it from the agent.
@@ -496,6 +497,8 @@ async fn provisioned_image_is_switched_to_before_file_goes() {
     *os.seen.borrow_mut() = ObservedOs::Deployments { booted, staged: None, next: None };
     assert_eq!(Box::pin(within("Done", lived(&scene, os, "first"))).await, None);
     assert!(!pending.exists() && kept.exists(), "it has served");
+    let requests = scene.requests(mark).await;
+    assert!(!requests.is_empty() && requests.iter().all(|one| !one.resource.starts_with("machineos")));
 }
 
 /// The link: an expired watch, dropped connections, an API server that is busy, and one that restarts; each

@@ -12,6 +12,7 @@ fn verified(node: &Played) {
     assert_eq!(verify.code, 0, "{}", verify.text);
 }
 
+/// OCL-027: the plan says that the image's label fits the config.
 #[test]
 fn image_with_config_needs_nothing_else() {
     let mut node = Played::new();
@@ -21,10 +22,12 @@ fn image_with_config_needs_nothing_else() {
     let ended = node.apply(&config("rendered-b", &files, None), Some(&image), |_| {});
     ends(&ended, 0);
     assert!(!ended.text.contains("write-file"), "{}", ended.text);
+    assert!(ended.text.contains("the image carries the config"), "{}", ended.text);
     assert_eq!((node.boots, node.read("/etc/app.conf").unwrap().as_str()), (2, "b"));
     verified(&node);
 }
 
+/// OCL-027: the plan says that the image's label does not fit the config.
 #[test]
 fn image_without_config_is_switched_to_and_files_are_written() {
     let mut node = Played::new();
@@ -32,6 +35,7 @@ fn image_without_config_is_switched_to_and_files_are_written() {
     let ended = node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |_| {});
     ends(&ended, 0);
     assert!(ended.text.contains("write-file /etc/app.conf"), "{}", ended.text);
+    assert!(!ended.text.contains("the image carries the config"), "{}", ended.text);
     assert_eq!((node.boots, node.read("/etc/app.conf").unwrap().as_str()), (2, "b"));
     assert!(node.path("/usr/share/v2").exists());
     verified(&node);
@@ -98,7 +102,7 @@ fn booted_image_is_adopted_without_reboot() {
     assert!(status.contains(&v1.to_string()), "{status}");
 }
 
-/// OCL-018: one reboot, also for what only the image had brought, at any depth and with its mode. The same on a host with systemd,
+/// OCL-017, OCL-018: one reboot, also for what only the image had brought, at any depth and with its mode. The same on a host with systemd,
 /// and with units: `vm-tests/tests/leave_image_mode.py`.
 #[test]
 fn leaving_image_mode_goes_to_image_of_config() {
@@ -120,6 +124,11 @@ fn leaving_image_mode_goes_to_image_of_config() {
         assert_eq!(node.read(path).unwrap(), text);
     }
     verified(&node);
+    assert_eq!(
+        node.read("/etc/machine-config-daemon/currentimage").as_deref(),
+        Some(""),
+        "no image is current"
+    );
     let history = node.verb(&["history"]).text;
     assert!(!history.contains("faulted"), "{history}");
 }
@@ -204,5 +213,61 @@ fn units_match_config_after_boot() {
     let ended = node.apply(&with("rendered-c", second), Some(&image), |_| {});
     ends(&ended, 0);
     assert_eq!((node.boots, states(&node)), (4, [masked, disabled, enabled]), "{}", ended.text);
+    verified(&node);
+}
+
+/// OCL-007, OCL-008, OCL-019: an image can't bring what is below `/var` and its links, what was changed on this host, and the account's keys
+/// and password: all of it is as the config says after the one reboot.
+#[test]
+fn image_update_corrects_state_local_changes_and_account() {
+    const STATE: [&str; 4] =
+        ["/var/lib/app.conf", "/usr/local/etc/app.conf", "/opt/app/app.conf", "/home/app/app.conf"];
+    let mut node = Played::new();
+    let v1 = node.v1();
+    ends(&node.apply(&config("rendered-a", &[("/etc/app.conf", "a")], None), Some(&v1), |_| {}), 0);
+    node.write("/etc/app.conf", "of an administrator");
+    let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
+    let files: Vec<(&str, &str)> =
+        STATE.into_iter().map(|path| (path, "b")).chain([("/etc/app.conf", "b")]).collect();
+    let mut desired: Value = serde_json::from_str(&config("rendered-b", &files, None)).unwrap();
+    let (key, hash) = ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample admin@example", "$6$salt$hash");
+    desired["spec"]["config"]["passwd"] =
+        json!({"users": [{"name": "core", "sshAuthorizedKeys": [key], "passwordHash": hash}]});
+    let before = node.boots;
+    let ended = node.apply(&desired.to_string(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.boots - before, 1, "{}", ended.text);
+    let var = node.world.dir().join("sysroot/ostree/deploy/sandbox/var");
+    for path in ["lib/app.conf", "usrlocal/etc/app.conf", "opt/app/app.conf", "home/app/app.conf"] {
+        assert_eq!(std::fs::read_to_string(var.join(path)).unwrap(), "b", "{path}");
+    }
+    assert_eq!(node.read("/etc/app.conf").as_deref(), Some("b"));
+    let keys = std::fs::read_to_string(var.join("home/core/.ssh/authorized_keys.d/ignition")).unwrap();
+    assert_eq!(keys.trim_end(), key);
+    assert!(node.read("/etc/shadow").unwrap().contains(&format!("core:{hash}:")));
+    verified(&node);
+}
+
+/// OCL-014: an update that is given up after its staging leaves no staged deployment, and the next boot is the old image.
+#[test]
+fn abandoned_update_drops_staged_deployment() {
+    let mut node = Played::new();
+    let first = config("rendered-a", &[("/etc/app.conf", "a")], None);
+    ends(&node.apply(&first, None, |_| {}), 0);
+    let (boots, image) = (node.boots, node.derive("v2", &[layer("usr/share/v2", "2")], None));
+    let to = format!("{}/to.json", machine_config_agent::sandbox::CONTROL);
+    std::fs::write(node.world.control().join("to.json"), config("rendered-b", &[], None)).unwrap();
+    let image = image.to_string();
+    let words = ["apply", "--yes", "--to", &to, "--to-image", &image, "--os-backend", "ostree"];
+    // The agent dies when the image is staged, and the target is another one when it is back.
+    let killed = node.verb_at(&words, "kill:ran");
+    assert!([-1, 137].contains(&killed.code), "{}", killed.text);
+    let staged = node.booted.as_ref().unwrap().run_dir().join("ostree/staged-deployment");
+    assert!(staged.exists());
+    ends(&node.apply(&first, None, |_| {}), 0);
+    assert!(!staged.exists());
+    node.reboot();
+    assert_eq!((node.boots, node.read("/usr/share/v2")), (boots + 1, None));
+    assert_eq!(node.read("/etc/app.conf").as_deref(), Some("a"));
     verified(&node);
 }

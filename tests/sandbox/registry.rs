@@ -76,6 +76,7 @@ fn in_var(node: &Played, path: &str) -> PathBuf {
     node.world.dir().join("sysroot/ostree/deploy/sandbox/var").join(path)
 }
 
+/// OCL-001: the host boots exactly that digest, after one reboot.
 #[test]
 fn image_is_pulled_booted_and_verified() {
     if !is_installed("image_is_pulled_booted_and_verified") {
@@ -94,33 +95,42 @@ fn image_is_pulled_booted_and_verified() {
     assert_eq!(current.trim(), image.to_string());
 }
 
-/// BOOT-010: a proxy is the only way to the registry, for the preflight and the pull, and no line shows its password.
+/// BOOT-010: a proxy is the only way to the registry, for the preflight and the pull, and no line shows its password. Also
+/// one that is reached by TLS.
 #[test]
 fn proxy_is_only_way_to_registry() {
     if !is_installed("proxy_is_only_way_to_registry") {
         return;
     }
-    let (registry, proxy) = (Registry::start(false), ForwardProxy::start(std::net::Ipv4Addr::LOCALHOST));
-    let mut node = node(&registry);
-    let image = pushed(&node, &registry, "v2", "v2");
-    let name = registry.address.replace("127.0.0.1", "registry.mca.test");
-    reaches(&node, "named", &format!("location = \"{name}\"\ninsecure = true\n"));
-    let image = ImageRef::parse(&image.to_string().replace(&registry.address, &name)).unwrap();
-    let lost = node.apply(&plain(), Some(&image), |_| {});
-    ends(&lost, 4);
-    untouched(&node);
+    let servers = std::net::Ipv4Addr::LOCALHOST;
+    for (proxy, is_tls) in [(ForwardProxy::start(servers), false), (ForwardProxy::start_tls(servers), true)] {
+        let registry = Registry::start(false);
+        let mut node = node(&registry);
+        let image = pushed(&node, &registry, "v2", "v2");
+        let name = registry.address.replace("127.0.0.1", "registry.mca.test");
+        reaches(&node, "named", &format!("location = \"{name}\"\ninsecure = true\n"));
+        let image = ImageRef::parse(&image.to_string().replace(&registry.address, &name)).unwrap();
+        let lost = node.apply(&plain(), Some(&image), |_| {});
+        ends(&lost, 4);
+        untouched(&node);
 
-    let file = node.path("/etc/mco/proxy.env");
-    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let url = proxy.url();
-    std::fs::write(file, format!("HTTP_PROXY={url}\nHTTPS_PROXY='{url}'\nNO_PROXY=.svc\n")).unwrap();
-    let ended = node.apply(&plain(), Some(&image), |_| {});
-    ends(&ended, 0);
-    assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
-    let asked = proxy.asked();
-    assert!(asked.iter().any(|line| line.contains(&name)), "{asked:?}");
-    for text in [lost.text, ended.text] {
-        assert!(!text.contains(forward_proxy::PASSWORD), "{text}");
+        if is_tls {
+            let trusted = node.path("/etc/ssl/certs/ca-certificates.crt");
+            std::fs::create_dir_all(trusted.parent().unwrap()).unwrap();
+            std::fs::write(trusted, proxy.certificate()).unwrap();
+        }
+        let file = node.path("/etc/mco/proxy.env");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let url = proxy.url();
+        std::fs::write(file, format!("HTTP_PROXY={url}\nHTTPS_PROXY='{url}'\nNO_PROXY=.svc\n")).unwrap();
+        let ended = node.apply(&plain(), Some(&image), |_| {});
+        ends(&ended, 0);
+        assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
+        let asked = proxy.asked();
+        assert!(asked.iter().any(|line| line.contains(&name)), "{asked:?}");
+        for text in [lost.text, ended.text] {
+            assert!(!text.contains(forward_proxy::PASSWORD), "{text}");
+        }
     }
 }
 
@@ -144,7 +154,8 @@ fn keeps_the_secret(ended: &VerbResult, auth: &str) {
     assert!(!ended.text.contains(PASSWORD) && !ended.text.contains(auth), "{}", ended.text);
 }
 
-/// OCL-011: the reason names authentication, and the file of the credentials, if any.
+/// OCL-011: the reason names authentication, and the file of the credentials, if any. OCL-003: credentials that were replaced are
+/// those of the next try.
 #[test]
 fn secret_of_new_config_pulls_its_image() {
     if !is_installed("secret_of_new_config_pulls_its_image") {
@@ -214,6 +225,7 @@ fn merged_secret_of_host_pulls_it() {
     assert_eq!(node.boots, 2);
 }
 
+/// OCL-010: a registry that is away is tried again, with the cause meanwhile.
 #[test]
 fn lost_registry_is_retried() {
     if !is_installed("lost_registry_is_retried") {
@@ -232,6 +244,7 @@ fn lost_registry_is_retried() {
     assert_eq!(node.boots, 2);
 }
 
+/// OCL-012: a digest that the registry does not have is named, nothing is touched, and another target is all that it takes.
 #[test]
 fn digest_wins_over_tag() {
     if !is_installed("digest_wins_over_tag") {
@@ -291,7 +304,7 @@ fn present_layers_are_not_pulled_again() {
 /// A registry's answer for an image that it does not have.
 const UNKNOWN: &str = r#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}"#;
 
-/// The words of each fault, and what they begin with (MCD-190). Nothing is staged by any of them, and the record of a
+/// OCL-010: the words of each fault, and what they begin with (MCD-190); the update succeeds once the registry answers again. Nothing is staged by any of them, and the record of a
 /// pull that was begun keeps the cause.
 #[test]
 fn each_fault_of_registry_has_its_reason() {

@@ -218,7 +218,7 @@ async fn failed_pull_names_image_and_cause() {
     assert_eq!(text.matches(&image('a').to_string()).count(), 1, "it is named once: {text}");
 }
 
-/// A pull without progress, and one without end, are abandoned, and the backend ends its work.
+/// OCL-029: a pull without progress, and one without end, are abandoned, and the backend ends its work.
 #[tokio::test(flavor = "current_thread", start_paused = true)]
 async fn hung_backend_is_abandoned() {
     let dir = tempfile::tempdir().unwrap();
