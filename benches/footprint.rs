@@ -4,6 +4,7 @@
 
 #![expect(
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     clippy::expect_used,
     clippy::print_stdout,
     reason = "a benchmark looks at a process from outside, and prints"
@@ -12,12 +13,16 @@
 #[path = "../tests/support/plain_host.rs"]
 mod plain_host;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use machine_config_agent::sandbox::{AGENT, LayerFile, SandboxHost};
 use plain_host::PlainHost;
+use serde_json::json;
 
 const STARTS: usize = 7;
 /// Long enough to detect a daemon that polls.
@@ -158,6 +163,70 @@ fn measure_first_boots(program: &str, at: &Path) {
     println!("| {:.0} ms | {:.0} ms |", median(|[differs, _]| *differs), median(|[_, right]| *right));
 }
 
+/// A first boot in the sandbox: its exit code, its time without the staging, and the time of the staging.
+fn sandboxed_first_boot(command: &mut std::process::Command) -> (Option<i32>, Duration, Duration) {
+    let since = Instant::now();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the sandbox starts");
+    let (mut began, mut staging) = (None, Duration::ZERO);
+    let stderr = child.stderr.take().expect("its standard error");
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        let phase = line.strip_prefix("Update ").and_then(|line| line.rsplit_once(": "));
+        match phase.map(|(_, phase)| phase) {
+            Some("staging") => began = Some(Instant::now()),
+            Some(_) => staging += began.take().map_or(Duration::ZERO, |began: Instant| began.elapsed()),
+            None => {}
+        }
+    }
+    let status = child.wait().expect("it ends");
+    (status.code(), since.elapsed().saturating_sub(staging), staging)
+}
+
+/// The agent's own time for a first boot with another image and a kernel argument, on a real libostree host: before and after
+/// the one reboot, without the staging, without the shutdown, and without the way into the sandbox.
+fn measure_image_switch(program: &str, at: &Path) {
+    let host = match SandboxHost::create(&at.join("sandbox"), Path::new(program), &BTreeMap::new(), &|_| {}) {
+        Ok(host) => host,
+        Err(error) => return println!("\nFirst boot with an image switch: not measured: {error}"),
+    };
+    let mut booted = host.boot().expect("the sandbox boots");
+    let mut times: Vec<[Duration; 2]> = Vec::new();
+    for number in 0..STARTS {
+        let layer =
+            LayerFile { path: "usr/share/version".to_owned(), mode: 0o644, contents: vec![b'x'; number] };
+        let first = host.image("v1").expect("the first image");
+        let image = host.derive(&first, &format!("n{number}"), &[layer], &BTreeMap::new()).expect("an image");
+        let config = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": { "name": "rendered-a" },
+            "spec": { "osImageURL": image.to_string(), "kernelArguments": [format!("lab.number={number}")],
+                      "config": { "ignition": { "version": "3.4.0" } } },
+        });
+        let file = "etc/ignition-machine-config-encapsulated.json";
+        fs::write(booted.root().join(file), config.to_string()).expect("the config");
+        let words = [AGENT, "firstboot", "--os-backend", "ostree", "--reboot-by", "supervisor"];
+        let (_, entering, _) = sandboxed_first_boot(&mut booted.command([AGENT, "--version"]));
+        let (code, before, staging) = sandboxed_first_boot(&mut booted.command(words));
+        assert_eq!(code, Some(133), "it asks for a reboot");
+        booted.shutdown().expect("the shutdown");
+        booted = host.boot().expect("the sandbox boots");
+        let (code, after, none) = sandboxed_first_boot(&mut booted.command(words));
+        assert!(
+            code == Some(0) && none.is_zero() && !booted.root().join(file).exists(),
+            "it is complete: {code:?}"
+        );
+        times.push([(before + after).saturating_sub(2 * entering), staging]);
+    }
+    let median = |index: usize| {
+        let mut all: Vec<Duration> = times.iter().filter_map(|time| time.get(index).copied()).collect();
+        all.sort();
+        all.get(STARTS / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    };
+    println!(
+        "\n| first boot with another image and a kernel argument, own time | staging, not counted |\n|---|---|"
+    );
+    println!("| {:.0} ms | {:.0} ms |", median(0), median(1));
+}
+
 fn main() {
     // `cargo test --benches` runs this too: then it only has to compile and start.
     if !std::env::args().any(|argument| argument == "--bench") {
@@ -171,4 +240,5 @@ fn main() {
     let dir = tempfile::tempdir_in("target").expect("target/ can be written");
     measure(env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
     measure_first_boots(env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
+    measure_image_switch(env!("CARGO_BIN_EXE_machine-config-agent"), dir.path());
 }
