@@ -16,6 +16,12 @@
 
 #[path = "../tests/support/cluster/mod.rs"]
 mod cluster;
+#[path = "../tests/support/containerd.rs"]
+mod containerd;
+#[path = "../tests/support/cri.rs"]
+mod cri;
+#[path = "cluster/pinned.rs"]
+mod pinned;
 #[path = "../tests/support/plain_host.rs"]
 mod plain_host;
 #[path = "../tests/support/ran.rs"]
@@ -70,8 +76,13 @@ fn main() {
     runtime.expect("a runtime").block_on(async {
         let bench = Bench::private(Gates::Default);
         println!("\n`cargo bench --bench cluster`, against {}", server());
+        // `-- pinned`: that alone.
+        if std::env::args().any(|argument| argument == "pinned") {
+            return pinned::pinned(&bench).await;
+        }
         one(&bench).await;
         memory(&bench).await;
+        pinned::pinned(&bench).await;
         fleet(&bench).await;
     });
 }
@@ -209,7 +220,7 @@ async fn one(bench: &Bench) {
     let big = "x".repeat(OTHER_BYTES * 3 / 4);
     prepare(&client, &big).await;
     // The first config on a host that was never managed is brought like any other.
-    let first = settle(bench, agent_of(bench, "worker-0", dir.path()), dir.path(), &client).await;
+    let first = settle(bench, &client, dir.path(), ("worker-0", "rendered-worker-0")).await;
     let restarted = bench.mark().await;
     assert!(first.terminate().await.success());
     let began = Instant::now();
@@ -359,10 +370,11 @@ async fn object_until_updated(client: &kube::Client, node: &str, config: &str) {
     .await;
 }
 
-/// Plays the reboots of an agent until its node is done.
-async fn settle(bench: &Bench, agent: Agent, root: &Path, client: &kube::Client) -> Agent {
+/// Starts the agent of a node, again after the reboot that its first config takes, until the node is done.
+async fn settle(bench: &Bench, client: &kube::Client, root: &Path, (node, config): (&str, &str)) -> Agent {
+    let agent = agent_of(bench, node, root);
     let ended = tokio::select! {
-        () = done(client, "worker-0", "rendered-worker-0") => false,
+        () = done(client, node, config) => false,
         status = agent.end() => {
             assert_eq!(status.code(), Some(133), "{:?}", agent.lines());
             true
@@ -371,8 +383,8 @@ async fn settle(bench: &Bench, agent: Agent, root: &Path, client: &kube::Client)
     if !ended {
         return agent;
     }
-    let again = agent_in(bench, "worker-0", root, 2);
-    done(client, "worker-0", "rendered-worker-0").await;
+    let again = agent_in(bench, node, root, 2);
+    done(client, node, config).await;
     again
 }
 

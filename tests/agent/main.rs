@@ -11,6 +11,8 @@
     reason = "tests: they stop at the first surprise, and play the host"
 )]
 
+#[path = "../support/containerd.rs"]
+mod containerd;
 #[path = "../support/cri.rs"]
 mod cri;
 #[path = "../support/fake_control_plane/mod.rs"]
