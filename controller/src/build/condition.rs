@@ -45,6 +45,10 @@ pub(super) fn condition(seen: &Seen<'_>, waiting: &Waiting) -> Option<PoolCondit
         Waiting::Registry(why) => {
             return pending(true, format!("The image of pool {} can't be looked up: {why}", pool.name));
         }
+        Waiting::Invalid(why) => {
+            let text = format!("The image of pool {} can't be built: {why}", pool.name);
+            return Some(PoolCondition::new(true, "BuildFailed", text));
+        }
         Waiting::Target => return None,
         Waiting::Rest | Waiting::Job | Waiting::Removal => {}
     }

@@ -124,6 +124,8 @@ pub enum Waiting {
     PoolDegraded(String),
     /// Something that a build needs.
     Missing(String),
+    /// Another text of the user, or another config.
+    Invalid(String),
     /// A registry that answers.
     Registry(String),
     /// The Job.
@@ -199,12 +201,13 @@ fn cancel(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<Action>
 }
 
 /// A request is noted with the build that it replaces, that build is deleted, and the request ends when there is another one. A
-/// degraded pool keeps what it has until it can be built anew.
+/// pool that is degraded, or whose image can't be built, keeps what it has until it can be built anew.
 fn rebuild(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted, found: Option<&Build>) -> Option<Course> {
     let is_degraded = seen.pool.is_some_and(|pool| pool.degraded.is_some());
+    let is_kept = is_degraded || matches!(wanted.ready, Ready::Invalid(_));
     let Some(replaces) = &config.replaces else {
         let replaces = found.map_or(NO_BUILD, |build| build.uid.as_str()).to_owned();
-        return (config.rebuild && !is_degraded).then_some(Ok(Action::BeginRebuild { replaces }));
+        return (config.rebuild && !is_kept).then_some(Ok(Action::BeginRebuild { replaces }));
     };
     let build = found?;
     if build.uid != *replaces {
@@ -214,16 +217,23 @@ fn rebuild(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted, found: Option<&B
         return Some(Err(Waiting::Removal));
     }
     let (name, uid) = (wanted.name.clone(), build.uid.clone());
-    (!is_degraded).then_some(Ok(Action::DeleteBuild { name, uid, why: Why::Rebuild }))
+    (!is_kept).then_some(Ok(Action::DeleteBuild { name, uid, why: Why::Rebuild }))
 }
 
 fn create(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Course {
     let pre_built = config.awaits_seeding();
     let no_reuse = config.replaces.is_some();
     let takes_image = pre_built || (!no_reuse && source(seen, config, wanted).is_some());
+    if takes_image {
+        return Ok(Action::CreateBuild { pre_built, no_reuse });
+    }
+    // Refused before any object is there.
+    if let Ready::Invalid(why) = &wanted.ready {
+        return Err(Waiting::Invalid(why.clone()));
+    }
     match seen.pool.and_then(|pool| pool.degraded.clone()) {
-        Some(degraded) if !takes_image => Err(Waiting::PoolDegraded(degraded)),
-        Some(_) | None => Ok(Action::CreateBuild { pre_built, no_reuse }),
+        Some(degraded) => Err(Waiting::PoolDegraded(degraded)),
+        None => Ok(Action::CreateBuild { pre_built, no_reuse }),
     }
 }
 
@@ -317,7 +327,7 @@ impl Case<'_> {
         match &self.wanted.ready {
             Ready::Yes => Ok(Action::CreateJob),
             Ready::Missing(what) => Err(Waiting::Missing(what.clone())),
-            // OCL-023.
+            // The image that it was to have is gone from the registry. OCL-023.
             Ready::Invalid(why) => Ok(status(State::Failed, "Failed", why.clone(), None)),
         }
     }

@@ -66,10 +66,12 @@ fn state(layering: &Layering, refused: Option<&str>, old: &[Condition]) -> (&'st
         return ("BuildPending", format!("The image can't be built: {refused}"));
     }
     let degraded = old.iter().find(|one| one.type_ == "ImageBuildDegraded" && one.status == "True");
+    let is_refused = degraded.is_some_and(|one| one.reason.as_deref() == Some("BuildFailed"));
     let why = degraded.and_then(|one| one.message.clone()).filter(|message| !message.is_empty());
     let Layering::Build { machine_os_build: build, state } = layering else {
         // What a build lacks is known to who would start it.
-        return ("BuildPending", why.unwrap_or_else(|| "The image is built next".to_owned()));
+        let kind = if is_refused && why.is_some() { "BuildFailed" } else { "BuildPending" };
+        return (kind, why.unwrap_or_else(|| "The image is built next".to_owned()));
     };
     match state {
         BuildState::Initial | BuildState::Prepared => {

@@ -356,4 +356,11 @@ fn failure_is_told_with_its_cause() {
     let failed = Layering::Build { machine_os_build: "worker-1".to_owned(), state: BuildState::Failed };
     let conditions = results(&pool, &failed, None, now()).conditions.unwrap();
     assert_eq!(truth(&conditions), [("BuildFailed", "RUN false failed")]);
+    // Text that can't be built has no build.
+    for (reason, kind) in [("BuildFailed", "BuildFailed"), ("BuildPending", "BuildPending")] {
+        let degraded = json!([{ "type": "ImageBuildDegraded", "status": "True", "reason": reason, "message": "line 2" }]);
+        pool.status = object(json!({ "conditions": degraded }));
+        let conditions = results(&pool, &Layering::None, None, now()).conditions.unwrap();
+        assert_eq!(truth(&conditions), [(kind, "line 2")]);
+    }
 }

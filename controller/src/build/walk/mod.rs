@@ -51,6 +51,11 @@ fn holds(world: &World, action: &Action) {
         let owners = world.builds.values().filter(|build| build.image.as_ref() == Some(image));
         assert_eq!(owners.count(), 1, "another build has the image");
     }
+    let is_invalid = matches!(world.ready, Ready::Invalid(_));
+    let is_created = matches!(action, Action::CreateBuild { pre_built: false, .. });
+    let has_image = world.builds.values().any(|build| build.inputs == world.wanted().inputs);
+    assert!(!is_invalid || !is_created || has_image, "a build that can't be made is created: {world:#?}");
+    assert!(!is_invalid || !matches!(action, Action::CreateJob | Action::StartJob { .. }), "{world:#?}");
     let starts = matches!(action, Action::CreateJob);
     assert!(!starts || world.pool.degraded.is_none(), "a degraded pool gets no build");
     if let Action::Publish { image, .. } = action {
@@ -96,10 +101,15 @@ fn is_rest(world: &World, actions: &[Action]) {
     let name = world.wanted().name;
     let condition = world.pool.condition.as_ref().unwrap_or_else(|| panic!("nobody is told: {}", says()));
     let Some(build) = world.builds.get(&name) else {
-        assert!(world.pool.degraded.is_some() && condition.reason == "BuildPending", "{}", says());
+        if let Ready::Invalid(why) = &world.ready {
+            assert!(condition.is_degraded && condition.reason == "BuildFailed", "{}", says());
+            assert!(condition.message.contains(why), "{}", says());
+        } else {
+            assert!(world.pool.degraded.is_some() && condition.reason == "BuildPending", "{}", says());
+        }
         return;
     };
-    let is_blocked = world.pool.degraded.is_some() || matches!(world.ready, Ready::Missing(_));
+    let is_blocked = world.pool.degraded.is_some() || world.ready != Ready::Yes;
     assert!(!config.rebuild || is_blocked, "a rebuild is forgotten: {}", says());
     assert!(config.replaces.is_none() || is_blocked, "{}", says());
     match build.state {

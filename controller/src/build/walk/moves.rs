@@ -167,6 +167,17 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
     all
 }
 
+/// Other targets: as they are, and too large to be built. The image may be the same.
+fn other_targets(world: &World) -> Vec<World> {
+    let others = (0..TARGETS.len()).filter(|target| *target != world.target);
+    let to = |target| {
+        let next = World { target, ..world.clone() };
+        let too_large = World { ready: Ready::Invalid("too large".to_owned()), ..next.clone() };
+        [next, too_large]
+    };
+    others.flat_map(to).collect()
+}
+
 fn people(world: &World) -> Vec<World> {
     let mut all = Vec::new();
     // What is missing or degraded comes right.
@@ -197,11 +208,7 @@ fn people(world: &World) -> Vec<World> {
         next.os_config = Some(config);
         next
     };
-    all.extend(
-        (0..TARGETS.len())
-            .filter(|target| *target != world.target)
-            .map(|target| World { target, ..world.clone() }),
-    );
+    all.extend(other_targets(&world));
     all.push(edit(&|next, config| {
         next.spec = 3 - next.spec;
         next.ready = Ready::Yes;
