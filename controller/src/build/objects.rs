@@ -179,12 +179,13 @@ pub struct JobRequest<'a> {
 pub enum ObjectsError {
     /// The API server would refuse it.
     #[error(
-        "MachineConfig {rendered} is too large for a build: {bytes} bytes of at most {MAX_SECRET}; make its files smaller"
+        "MachineConfig {rendered} is too large for a build: compressed it has {bytes} bytes, and a Secret at most \
+         {MAX_SECRET}; make its files smaller, or copy them from an image in the Containerfile"
     )]
     TooLarge {
         /// The rendered config.
         rendered: String,
-        /// How large its files are.
+        /// Bytes of its compressed files.
         bytes: usize,
     },
     /// Not to be: the Job's form is fixed.

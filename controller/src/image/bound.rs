@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use machine_config_core::model::HostSpec;
 use machine_config_core::model::files::Principal;
 
+use super::archive::FILES;
+
 /// Which, with the names of their contents among the build's files.
 const BOUND: [(&str, &str); 3] =
     [("/etc/hostname", "hostname"), ("/etc/hosts", "hosts"), ("/etc/resolv.conf", "resolv.conf")];
@@ -21,7 +23,7 @@ pub(super) fn copies(spec: &HostSpec, files: &mut BTreeMap<String, Vec<u8>>) -> 
     let copy = found.map(|(path, file, name)| {
         files.insert(name.to_owned(), file.contents.bytes().to_vec());
         let (user, group) = (principal(&file.owner.user), principal(&file.owner.group));
-        format!("COPY --chmod={} --chown={user}:{group} {name} {}", file.mode, path.as_str())
+        format!("COPY --from={FILES} --chmod={} --chown={user}:{group} {name} {}", file.mode, path.as_str())
     });
     copy.collect()
 }

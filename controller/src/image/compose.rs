@@ -5,6 +5,7 @@
 //! - Two stages: `configs` from the base, with the config; the user's text, which ends with a stage from `configs`. Our labels
 //!   and `verify` follow it: what the label says holds for the image as it is.
 //! - What the builder alone needs (the agent, the config in parts) is mounted, not copied: it is in no layer.
+//! - The config in parts is one compressed archive, unpacked in a stage of its own: plain it fits into no Secret from some 500 KiB on.
 //! - Parts of a config that no image can carry (kernel arguments, FIPS mode, disks) are left to the node.
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use machine_config_core::model::machineconfig::MachineConfig as Document;
 use machine_config_core::model::{HostSpec, short};
 use serde_json::{Map, Value, json};
 
+use super::archive::{ARCHIVE, FILES, pack, unpack};
 use super::{ImageError, bound, packages, user};
 use crate::api::MachineConfig;
 
@@ -33,6 +35,9 @@ const TRUST: &str = "additional-trust-bundle.crt";
 
 /// Where the files are mounted; it is in no image.
 pub(super) const MOUNT: &str = "/run/machine-config-build";
+
+/// The units that Ignition would have enabled at the first boot.
+const PRESETS: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
 /// What the agent keeps; a node begins anew.
 const STATE: &str = "/var/lib/machine-config-agent";
@@ -69,7 +74,7 @@ pub struct Request<'a> {
 pub struct Context {
     /// The text.
     pub containerfile: String,
-    /// The files by name. Only the builder may read them: a config holds secrets.
+    /// The files by name: an archive. Only the builder may read them: a config holds secrets.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -94,14 +99,15 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
     let pool = request.pool.map(|pool| label("the pool", pool)).transpose()?;
 
     let mut files = contents(request, &document)?;
-    let mut text = format!("# Of {name}, by machine-config-controller.\nFROM {base} AS {}\n", user::CONFIGS);
+    let mut text = format!("# Of {name}, by machine-config-controller.\n{}", unpack());
+    text += &format!("FROM {base} AS {}\n", user::CONFIGS);
     for step in packages::steps(&spec, extensions)? {
         text = text + &step + "\n";
     }
     text += &apply(request.apply_by, &spec, &mut files);
     if request.trust.is_some() {
         text = text
-            + &format!("COPY --chmod=0644 {TRUST} /etc/pki/ca-trust/source/anchors/{TRUST}\n")
+            + &format!("COPY --from={FILES} --chmod=0644 {TRUST} /etc/pki/ca-trust/source/anchors/{TRUST}\n")
             + "RUN update-ca-trust\n";
     }
     text = text + &unmount() + "\n";
@@ -109,11 +115,11 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
         if user::is_blank(request.containerfile) { "FROM configs AS final\n" } else { request.containerfile };
     text += "\n\n";
     text += &ending(name, pool, base, checked.account.as_deref());
-    Ok(Context { containerfile: text, files })
+    Ok(Context { containerfile: text, files: BTreeMap::from([(ARCHIVE.to_owned(), pack(&files)?)]) })
 }
 
 fn contents(request: &Request<'_>, document: &Document) -> Result<BTreeMap<String, Vec<u8>>, ImageError> {
-    let ignition = request.rendered.spec.config.clone().unwrap_or_else(|| json!({}));
+    let ignition = without_bound(request.rendered.spec.config.clone().unwrap_or_else(|| json!({})));
     let mut files = BTreeMap::from([
         (RENDERED.to_owned(), document.json().as_bytes().to_vec()),
         (APPLIED.to_owned(), serde_json::to_vec(&applied(document.name().as_str(), &ignition))?),
@@ -127,16 +133,18 @@ fn contents(request: &Request<'_>, document: &Document) -> Result<BTreeMap<Strin
     Ok(files)
 }
 
+/// The config without files that a builder lays its own over: Ignition could not write them.
+fn without_bound(mut ignition: Value) -> Value {
+    if let Some(files) = ignition.pointer_mut("/storage/files").and_then(Value::as_array_mut) {
+        files.retain(|file| !file.get("path").and_then(Value::as_str).is_some_and(bound::is_bound));
+    }
+    ignition
+}
+
 /// The part that `apply` can bring to an image: files, units and the account. Other sections are for machines.
 fn applied(name: &str, ignition: &Value) -> Value {
     let mut config = Map::new();
-    let taken = |section: &str, field: &str| {
-        let mut part = ignition.get(section)?.get(field)?.clone();
-        if let (Value::Array(entries), "files") = (&mut part, field) {
-            entries.retain(|file| !file.get("path").and_then(Value::as_str).is_some_and(bound::is_bound));
-        }
-        Some(json!({ field: part }))
-    };
+    let taken = |section: &str, field: &str| Some(json!({ field: ignition.get(section)?.get(field)? }));
     for (section, field) in
         [("ignition", "version"), ("passwd", "users"), ("storage", "files"), ("systemd", "units")]
     {
@@ -152,8 +160,14 @@ fn applied(name: &str, ignition: &Value) -> Value {
     })
 }
 
+/// Mounts the agent.
+fn mount_agent() -> String {
+    format!("--mount=type=bind,source={AGENT},target={MOUNT}/{AGENT},ro")
+}
+
+/// Mounts a file of the archive.
 fn mount(file: &str) -> String {
-    format!("--mount=type=bind,source={file},target={MOUNT}/{file},ro")
+    format!("--mount=type=bind,from={FILES},source=/{file},target={MOUNT}/{file},ro")
 }
 
 /// Removes the directory that mounts leave, in the layer that has it.
@@ -161,27 +175,41 @@ fn unmount() -> String {
     format!("RUN [\"rm\", \"-rf\", \"{MOUNT}\"]\n")
 }
 
+/// Enables and disables the config's units. Ignition leaves that to the first boot, and a node that takes the image has had its own. A unit
+/// that the image does not have is skipped, as on a node; `verify` sees what is missing.
+fn preset(spec: &HostSpec) -> String {
+    let units: Vec<String> = spec.units.keys().map(|unit| format!("'{unit}'")).collect();
+    if units.is_empty() {
+        return String::new();
+    }
+    format!(
+        "RUN for unit in {}; do SYSTEMD_OFFLINE=1 systemctl preset \"$unit\" || :; done && \\\n    rm -f {PRESETS}\n",
+        units.join(" ")
+    )
+}
+
 /// The instructions that bring the config in.
 fn apply(by: ApplyBy, spec: &HostSpec, files: &mut BTreeMap<String, Vec<u8>>) -> String {
     let mut text = match by {
         ApplyBy::Agent => format!(
             "RUN {} {} \\\n    {MOUNT}/{AGENT} apply --to {MOUNT}/{APPLIED} --os-backend none --no-reboot --yes && \\\n    rm -rf {STATE}\n",
-            mount(AGENT),
+            mount_agent(),
             mount(APPLIED),
         ),
         // Ignition does by its own name what it does in this build.
         ApplyBy::Ignition => format!(
             "RUN {} \\\n    ln -s /usr/lib/dracut/modules.d/30ignition/ignition /tmp/ignition-apply && \\\n    \
              container=oci /tmp/ignition-apply --ignore-unsupported {MOUNT}/{IGNITION} && \\\n    \
-             rm /tmp/ignition-apply\n",
+             rm /tmp/ignition-apply\n{}",
             mount(IGNITION),
+            preset(spec),
         ),
     };
     for copy in bound::copies(spec, files) {
         text = text + &copy + "\n";
     }
     // After `apply`, for which a config that is there would be that of a node to take over.
-    text + &format!("COPY --chmod=0600 {RENDERED} /etc/machine-config-daemon/currentconfig\n")
+    text + &format!("COPY --from={FILES} --chmod=0600 {RENDERED} /etc/machine-config-daemon/currentconfig\n")
 }
 
 /// Labels and `verify`, in the user's last stage. Without a shell: the user may have chosen another one.
@@ -194,7 +222,7 @@ fn ending(name: &str, pool: Option<&str>, base: &str, account: Option<&str>) -> 
     text = text
         + &format!(
             "RUN {} {} [\"{MOUNT}/{AGENT}\", \"verify\", \"--config\", \"{MOUNT}/{APPLIED}\", \"--os-backend\", \"none\"]\n",
-            mount(AGENT),
+            mount_agent(),
             mount(APPLIED),
         )
         + &unmount();

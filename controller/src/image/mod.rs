@@ -5,6 +5,7 @@
 //! agent's own `verify`, so that an image that does not carry its config never leaves the builder. How a build is called is
 //! said in `build`.
 
+mod archive;
 mod bound;
 mod compose;
 mod error;

@@ -1,5 +1,8 @@
 //! What a build is made of, and what is refused before there is one.
 
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
 use serde_json::json;
 
 use super::*;
@@ -48,6 +51,22 @@ fn composed(request: &Request<'_>) -> Context {
     context
 }
 
+/// The files of a build, unpacked.
+fn files(context: &Context) -> BTreeMap<String, Vec<u8>> {
+    assert_eq!(context.files.keys().collect::<Vec<_>>(), ["config.tar.gz"], "one file beside the agent");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&*context.files["config.tar.gz"]));
+    let unpacked = archive.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let header = entry.header();
+        let seen = (header.mode().unwrap(), header.uid().unwrap(), header.mtime().unwrap());
+        assert_eq!(seen, (0o600, 0, 0));
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        (entry.path().unwrap().to_str().unwrap().to_owned(), bytes)
+    });
+    unpacked.collect()
+}
+
 /// With `UPDATE_GOLDENS=1` the files are written.
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "files of the repository")]
@@ -69,9 +88,12 @@ fn containerfile_brings_config_then_user_part_then_verify() {
     let trusted = Request { trust: Some(b"PEM"), apply_by: ApplyBy::Ignition, ..request(&rendered, "") };
     let context = composed(&trusted);
     golden("ignition-and-trust", &context.containerfile);
-    assert_eq!(context.files["additional-trust-bundle.crt"], b"PEM");
-    let ignition: serde_json::Value = serde_json::from_slice(&context.files["ignition.json"]).unwrap();
-    assert_eq!(&ignition, rendered.spec.config.as_ref().unwrap(), "Ignition gets the whole");
+    let files = files(&context);
+    assert_eq!(files["additional-trust-bundle.crt"], b"PEM");
+    let ignition: serde_json::Value = serde_json::from_slice(&files["ignition.json"]).unwrap();
+    let mut whole = rendered.spec.config.clone().unwrap();
+    whole["storage"]["files"].as_array_mut().unwrap().remove(1);
+    assert_eq!(ignition, whole, "Ignition gets the whole, but for the builder's own /etc/hosts");
 }
 
 #[test]
@@ -89,16 +111,17 @@ fn extensions_and_kernel_are_steps_of_the_build() {
 #[test]
 fn image_keeps_whole_config_and_apply_gets_what_an_image_can_carry() {
     let context = composed(&request(&rendered(&json!({ "kernelArguments": ["quiet"], "fips": true })), ""));
-    let names: Vec<&str> = context.files.keys().map(String::as_str).collect();
+    let files = files(&context);
+    let names: Vec<&str> = files.keys().map(String::as_str).collect();
     assert_eq!(names, ["applied.json", "hosts", "machineconfig.json"]);
-    let whole: MachineConfig = serde_json::from_slice(&context.files["machineconfig.json"]).unwrap();
+    let whole: MachineConfig = serde_json::from_slice(&files["machineconfig.json"]).unwrap();
     assert_eq!(whole.spec.kernel_arguments.unwrap(), ["quiet"]);
-    let applied: serde_json::Value = serde_json::from_slice(&context.files["applied.json"]).unwrap();
+    let applied: serde_json::Value = serde_json::from_slice(&files["applied.json"]).unwrap();
     let storage = &applied["spec"]["config"]["storage"];
     assert_eq!(storage.as_object().unwrap().keys().collect::<Vec<_>>(), ["files"], "no disks in a build");
     assert_eq!(storage["files"].as_array().unwrap().len(), 1, "a builder has its own /etc/hosts");
     assert_eq!(applied["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["config"]);
-    assert_eq!(context.files["hosts"], b"192.0.2.1 a");
+    assert_eq!(files["hosts"], b"192.0.2.1 a");
 }
 
 #[test]
@@ -114,6 +137,7 @@ fn invalid_user_part_is_refused_with_its_line() {
         ("FROM configs AS a\nFROM quay.io/os:1 AS b\nRUN true", 2, "would not have the config"),
         ("FROM quay.io/os:1 AS a\nFROM a", 2, "would not have the config"),
         ("FROM configs AS a\nFROM quay.io/os AS Configs\nFROM configs", 2, "choose another name"),
+        ("FROM quay.io/os AS Machine-Config-Files\nFROM configs", 1, "choose another name"),
         ("ARG V=1\nFROM configs", 1, "move it into the stage"),
         ("# escape=`\nFROM configs", 1, "parser directives"),
     ];

@@ -6,6 +6,7 @@
 use parse_dockerfile::{Dockerfile, Instruction, Span, Stage};
 
 use super::ImageError;
+use super::archive::FILES;
 
 /// The stage that has the config. The user's last stage begins from it.
 pub(super) const CONFIGS: &str = "configs";
@@ -100,9 +101,10 @@ impl Place<'_> {
     fn check_stages(&self, parsed: &Dockerfile<'_>) -> Result<(), ImageError> {
         for stage in parsed.stages() {
             let named = stage.from.as_.as_ref();
-            let taken = named.filter(|(_, name)| name.value.eq_ignore_ascii_case(CONFIGS));
-            if let Some((_, name)) = taken {
-                let cause = format!("a stage named {CONFIGS} is there already; choose another name");
+            let ours = [CONFIGS, FILES];
+            let taken = |name: &str| ours.into_iter().find(|own| name.eq_ignore_ascii_case(own));
+            if let Some((name, own)) = named.and_then(|(_, name)| Some((name, taken(&name.value)?))) {
+                let cause = format!("a stage named {own} is there already; choose another name");
                 return Err(self.error(&name.span, cause));
             }
         }
