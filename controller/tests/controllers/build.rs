@@ -19,7 +19,7 @@ pub struct Builds {
     pub cluster: Cluster,
     settings: tempfile::TempDir,
     /// Registry that images are pushed to: host and repository.
-    repository: String,
+    pub repository: String,
 }
 
 impl Builds {

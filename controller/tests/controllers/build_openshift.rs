@@ -1,6 +1,7 @@
 //! The builder `OpenShiftBuild`, with a Build controller of the test: Builds follow their phases, their inputs go with them.
 
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
@@ -12,16 +13,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::build::{Builds, spec};
-use crate::build_course::CONTAINERFILE;
+use crate::build_course::{CONTAINERFILE, half_pairs, killed_until, settled};
 use crate::build_jobs::{JobController, Plays, digest, this_one};
 use crate::cluster::{Bench, Presence, call, changes, key, object_api, within};
 use crate::process::NAMESPACE;
+use crate::rollout::ready_node;
 
 const IMAGE_BUILDER: &str = "machine-config-agent.io/image-builder";
 const STARTED: &str = "machine-config-agent.io/started";
 
 /// OpenShift serves Builds from an extension API server; here a definition does.
-async fn define(client: &Client) {
+pub async fn define(client: &Client) {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "builds.build.openshift.io" },
@@ -52,22 +54,32 @@ fn api(client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), NAMESPACE, &resource)
 }
 
+/// `MachineOSBuild`s with the UIDs of their Builds.
+type Started = Arc<Mutex<Vec<(String, String)>>>;
+
 /// OpenShift's Build controller, and the garbage collector of Builds and their inputs.
-struct BuildController {
+pub struct BuildController {
     plays: watch::Sender<Plays>,
+    started: Started,
     client: Client,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl BuildController {
-    async fn start(bench: &Bench, plays: Plays) -> Self {
+    pub async fn start(bench: &Bench, plays: Plays) -> Self {
         let client = bench.client("build-controller").await;
         let plays = watch::channel(plays).0;
+        let started = Started::default();
         let tasks = vec![
-            tokio::spawn(follow(client.clone(), plays.subscribe())),
+            tokio::spawn(follow(client.clone(), plays.subscribe(), Arc::clone(&started))),
             tokio::spawn(collect_builds(client.clone())),
         ];
-        Self { plays, client, tasks }
+        Self { plays, started, client, tasks }
+    }
+
+    /// The builds whose Builds ran, one entry for each Build.
+    fn started(&self) -> Vec<String> {
+        self.started.lock().unwrap().iter().map(|(build, _)| build.clone()).collect()
     }
 
     fn play(&self, plays: Plays) {
@@ -79,7 +91,7 @@ impl BuildController {
         api(&self.client).list(&ListParams::default()).await.unwrap().items
     }
 
-    async fn until_gone(&self, jobs: &JobController) {
+    pub async fn until_gone(&self, jobs: &JobController) {
         within("Builds and their inputs are gone", async {
             while !self.builds().await.is_empty() {
                 tokio::task::yield_now().await;
@@ -96,7 +108,7 @@ impl Drop for BuildController {
     }
 }
 
-async fn follow(client: Client, mut plays: watch::Receiver<Plays>) {
+async fn follow(client: Client, mut plays: watch::Receiver<Plays>, started: Started) {
     let mut known = std::collections::BTreeMap::new();
     let mut changes = pin!(changes(&api(&client), &ListParams::default()).await.unwrap());
     loop {
@@ -112,13 +124,14 @@ async fn follow(client: Client, mut plays: watch::Receiver<Plays>) {
         }
         let play = *plays.borrow_and_update();
         for build in known.values() {
-            go_on(&client, build, play).await;
+            go_on(&client, build, play, &started).await;
         }
     }
 }
 
 /// The next phase. A pod of OpenShift waits for each Secret that it mounts.
-async fn go_on(client: &Client, build: &DynamicObject, plays: Plays) {
+async fn go_on(client: &Client, build: &DynamicObject, plays: Plays, started: &Started) {
+    let name = build.labels()[&key("machine-os-build")].clone();
     let phase = build.data["status"]["phase"].as_str().unwrap_or_default();
     let status = match (phase, plays) {
         ("", _) => json!({ "phase": "New" }),
@@ -129,7 +142,6 @@ async fn go_on(client: &Client, build: &DynamicObject, plays: Plays) {
         }
         ("New", _) => json!({ "phase": "Pending", "reason": "waits for its pod" }),
         ("Running", Plays::Well) => {
-            let name = build.labels()[&key("machine-os-build")].clone();
             json!({ "phase": "Complete", "output": { "to": { "imageDigest": digest(&name) } } })
         }
         ("Running", Plays::Badly) => json!({
@@ -138,6 +150,13 @@ async fn go_on(client: &Client, build: &DynamicObject, plays: Plays) {
         }),
         _ => return,
     };
+    if status["phase"] == "Running" {
+        let (mut started, uid) = (started.lock().unwrap(), build.uid().unwrap());
+        // A status that could not be written is written again: that is no other start.
+        if !started.iter().any(|(_, known)| *known == uid) {
+            started.push((name, uid));
+        }
+    }
     let patch = json!({ "metadata": { "uid": build.uid() }, "status": status });
     let patched =
         api(client).patch_status(&build.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -191,11 +210,11 @@ async fn collect_builds(client: Client) {
 }
 
 /// Creates the `MachineOSConfig` with the annotation that chooses Builds.
-async fn os_config(builds: &Builds) {
+pub async fn os_config(builds: &Builds) {
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
         "metadata": { "name": "worker", "annotations": { IMAGE_BUILDER: "OpenShiftBuild" } },
-        "spec": spec(CONTAINERFILE, "registry.test/os/worker"),
+        "spec": spec(CONTAINERFILE, &builds.repository),
     });
     let configs = object_api(&builds.cluster.client, "machineosconfigs");
     configs.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
@@ -282,6 +301,42 @@ async fn openshift_build_fails_is_rebuilt_and_cancelled() {
     let configs = object_api(&cluster.client, "machineosconfigs");
     configs.delete("worker", &DeleteParams::default()).await.unwrap();
     openshift.until_gone(&jobs).await;
+}
+
+/// Controllers die one after the other, each one write further than the one before it: no Build is made twice, none is forgotten, nothing
+/// of one stays, and no node sees a half pair.
+#[tokio::test]
+async fn openshift_build_recovers_from_kill_before_every_write() {
+    let builds = Builds::new().await;
+    let cluster = &builds.cluster;
+    define(&cluster.client).await;
+    let controller = builds.start("first", &[]);
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    assert!(controller.terminate().await.success());
+    let jobs = JobController::start(&cluster.bench, Plays::Held).await;
+    let openshift = BuildController::start(&cluster.bench, Plays::Well).await;
+    let pairs = tokio::spawn(half_pairs(cluster.bench.client("pairs").await));
+    builds.secret().await;
+    os_config(&builds).await;
+    let mut killed = 0;
+    for round in ["build", "rebuild"] {
+        if round == "rebuild" {
+            builds.patch_os_config(json!({ "metadata": { "annotations": { key("rebuild"): "" } } })).await;
+        }
+        let before = openshift.started().len();
+        let gone = || openshift.until_gone(&jobs);
+        killed =
+            killed_until(&builds, killed, || settled(&builds, before, || openshift.started(), gone())).await;
+    }
+    let (last, _) = builds.until_published("").await;
+    assert_eq!(openshift.started(), [last.clone(), last], "one Build a round");
+    assert_eq!(jobs.started(), Vec::<String>::new(), "no Job");
+    assert!(killed > 8, "{killed}");
+    pairs.abort();
+    if let Ok(half) = pairs.await {
+        panic!("{half}");
+    }
 }
 
 /// A type without a builder is reported, not built by another one.

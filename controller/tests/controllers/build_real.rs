@@ -1,0 +1,181 @@
+//! From a `MachineOSConfig` to a digest in a registry with real buildah. `./test all` runs it: it takes half a minute, and programs
+//! that a fresh machine does not have.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::build::{Builds, spec};
+use crate::build_jobs::{JobController, Plays};
+use crate::build_pods::PodRunner;
+use crate::cluster::{MachineConfigBuilder, key};
+use crate::ran::not_run;
+
+const NAME: &str = "build_real::containerfile_becomes_image_by_real_buildah";
+
+/// Debian's `docker-registry`.
+struct Registry {
+    child: Child,
+    address: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Registry {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("config.yml");
+        let text = format!(
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/storage}}, delete: {{enabled: true}}}}\nhttp: {{addr: '127.0.0.1:0'}}\n",
+            directory.path().display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new("docker-registry");
+        command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let ready = lines.find(|line| line.contains("listening on ")).unwrap();
+        let address =
+            ready.split("listening on ").nth(1).unwrap().split([' ', '"', ',']).next().unwrap().to_owned();
+        // It would wait for a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address, _directory: directory }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The agent, which `cargo build --workspace` puts beside the controller.
+fn agent() -> PathBuf {
+    let path =
+        Path::new(env!("CARGO_BIN_EXE_machine-config-controller")).with_file_name("machine-config-agent");
+    assert!(path.exists(), "{}: run `cargo build --workspace --bins`", path.display());
+    path
+}
+
+/// A root directory with busybox and what the agent's executable needs; the agent's own image has the executable, too.
+fn root(lab: &Path, name: &str, programs: &[&str], with_agent: bool) -> PathBuf {
+    let root = lab.join(name);
+    for directory in ["bin", "dev", "etc", "proc", "run", "sys", "tmp", "usr/bin", "usr/share", "var/lib"] {
+        std::fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    let busybox = run("sh", &["-c", "command -v busybox"]);
+    std::fs::copy(busybox.trim(), root.join("bin/busybox")).unwrap();
+    for program in programs {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(program)).unwrap();
+    }
+    for library in
+        run("ldd", &[agent().to_str().unwrap()]).split_whitespace().filter(|word| word.starts_with('/'))
+    {
+        let target = root.join(&library[1..]);
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(library, target).unwrap();
+    }
+    std::fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n").unwrap();
+    std::fs::write(root.join("etc/group"), "root:x:0:\n").unwrap();
+    if with_agent {
+        std::fs::copy(agent(), root.join("usr/bin/machine-config-agent")).unwrap();
+    }
+    root
+}
+
+/// Pushes a root as an image; returns it by digest.
+fn push(lab: &Path, root: &Path, registry: &str) -> String {
+    let at = |name: &str| lab.join(name).to_str().unwrap().to_owned();
+    let (storage, runroot, digest) = (at("storage"), at("runroot"), at("digest"));
+    let tool = |more: &[&str]| {
+        let fixed = ["--root", &storage, "--runroot", &runroot, "--storage-driver", "vfs"];
+        run("buildah", &[&fixed, more].concat()).trim().to_owned()
+    };
+    let container = tool(&["from", "scratch"]);
+    tool(&["add", "--quiet", &container, root.to_str().unwrap(), "/"]);
+    tool(&["commit", "--quiet", "--rm", &container, "base"]);
+    let target = format!("docker://{registry}/base:1");
+    tool(&["push", "--quiet", "--tls-verify=false", "--digestfile", &digest, "base", &target]);
+    format!("{registry}/base@{}", std::fs::read_to_string(&digest).unwrap().trim())
+}
+
+/// A program that is not here.
+fn missing() -> Option<&'static str> {
+    ["buildah", "skopeo", "docker-registry", "busybox", "unshare"].into_iter().find(|program| {
+        let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status();
+        !found.unwrap().success()
+    })
+}
+
+/// The image has the pool's label, and its digest is that of the build's tag.
+fn is_pushed(image: &str, registry: &str, build: &str) {
+    assert!(image.starts_with(&format!("{registry}/os/worker@sha256:")), "{image}");
+    let inspect = |image: &str, more: &[&str]| {
+        run("skopeo", &[&["inspect", "--tls-verify=false"], more, &[&format!("docker://{image}")]].concat())
+    };
+    let labels: Value = serde_json::from_str(&inspect(image, &[])).unwrap();
+    assert_eq!(labels["Labels"]["machineconfigpool"], "worker", "{labels}");
+    let tagged = inspect(&format!("{registry}/os/worker:{build}"), &["--format={{.Digest}}"]);
+    assert!(image.ends_with(tagged.trim()), "{tagged}");
+}
+
+/// The Job's own script, run by buildah with the Job's own volumes and variables, makes an image that carries its config; a step that
+/// fails is on the pool with buildah's words, four tries later; the corrected one is built.
+#[tokio::test]
+#[ignore = "half a minute of real buildah: ./test all"]
+async fn containerfile_becomes_image_by_real_buildah() {
+    if let Some(program) = missing() {
+        return not_run(NAME, program);
+    }
+    let lab = tempfile::tempdir().unwrap();
+    let registry = Registry::start();
+    let base = push(
+        lab.path(),
+        &root(lab.path(), "base", &["sh", "rm", "cat", "echo", "false"], false),
+        &registry.address,
+    );
+    let image = root(lab.path(), "agent", &["cp"], true);
+    let conf = format!(
+        "registriesConf: |\n  [[registry]]\n  location = \"{}\"\n  insecure = true\n",
+        registry.address
+    );
+    let builds = Builds::with_settings(&registry.address, &conf).await;
+    builds.cluster.config("worker", MachineConfigBuilder::new("99-base").os_image_url(&base)).await;
+    let _controller = builds.start("a", &[]);
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    let pods = lab.path().join("pods");
+    let _runner = PodRunner::start(&builds.cluster.bench, &pods, &[("registry.test/agent:1", &image)]).await;
+    builds.secret().await;
+    builds.os_config("FROM configs AS final\nRUN echo user >/usr/share/user").await;
+    let (first, image) = builds.until_published("").await;
+    is_pushed(&image, &registry.address, &first);
+    jobs.until_gone().await;
+    // A step that fails.
+    let text = |text: &str| json!({ "spec": spec(text, &builds.repository) });
+    builds.patch_os_config(text("FROM configs AS final\nRUN echo its cause && false")).await;
+    let failed = builds.until_condition("True", "BuildFailed").await;
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("its cause") && message.contains("exit status 1"), "{message}");
+    assert_eq!(
+        jobs.objects().await.iter().filter(|name| name.starts_with("build-")).count(),
+        1 + 4,
+        "Job and pods stay"
+    );
+    builds.patch_os_config(text("FROM configs AS final\nRUN echo corrected >/usr/share/user")).await;
+    let (second, other) = builds.until_published(&first).await;
+    assert_ne!(other, image);
+    let label = ListParams::default().labels(&format!("{}={second}", key("machine-os-build")));
+    let listed = builds.builds().list(&label).await.unwrap();
+    assert_eq!(listed.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [second]);
+}
