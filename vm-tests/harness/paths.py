@@ -14,7 +14,7 @@ CASES = WORK / "cases"
 # What building and booting need, beyond ./setup; all of Debian 12 or later.
 PACKAGES = ("mmdebstrap", "debian-archive-keyring", "iproute2", "systemd-container", "ostree", "skopeo", "docker-registry",
             "e2fsprogs", "xfsprogs", "fdisk", "mount", "util-linux", "libostree-dev", "libssl-dev", "libzstd-dev", "pkg-config",
-             "strace", "openssl", "openssh-client", "grub-common", "grub-pc-bin", "ignition")
+             "strace", "openssl", "openssh-client", "grub-common", "grub-pc-bin", "ignition", "tinyproxy-bin")
 EMULATOR = ("qemu-system-x86",)
 # What records the writes of a disk.
 RECORDER = ("qemu-utils", "fuse3")

@@ -1,0 +1,81 @@
+"""Promise: a node whose only way to the API server and to the registry is a forward proxy waits for it, joins once
+/etc/mco/proxy.env names it, without a restart, and switches its image; the proxy's password is in no line of the journal.
+
+Boots: 2
+Minutes: 0.3; in a machine 4
+"""
+
+import json
+
+from harness.agent import UNIT, config
+from harness.cluster import API, CONFIGS, HOST, NODES, POLICIES, key
+from harness.paths import CHECKOUT
+from harness.proxy import PASSWORD, Proxy
+
+PATH, BROUGHT, PROXIES = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/etc/mco/proxy.env"
+FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
+DROP_IN, KUBECONFIG = "10-cluster.conf", "/var/lib/kubelet/kubeconfig"
+# Names that no resolver knows: the proxy alone leads there.
+SERVER, REGISTRY = "api.lab.test", "registry.lab.test"
+
+
+def joined(test):
+    """Makes the objects of the node, and gives the guest what a node of a cluster has."""
+    machine, cluster = test.machine, test.cluster()
+    cluster.timeout_factor = machine.TIMEOUT_FACTOR
+    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+                              "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
+    cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
+    cluster.create(CONFIGS, config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}))
+    # A single node is not drained.
+    annotations = {key("desiredConfig"): FIRST, key("controlPlaneTopology"): "SingleReplica"}
+    cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
+        "name": cluster.node, "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": annotations}})
+    kubeconfig = json.loads(cluster.kubeconfig(SERVER))
+    # The certificate of the server names its address.
+    kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = HOST
+    machine.write(KUBECONFIG, json.dumps(kubeconfig))
+    machine.run("chmod", "600", KUBECONFIG)
+    drop_in = (CHECKOUT / f"systemd/{UNIT}.d/{DROP_IN}").read_text()
+    machine.write(f"/etc/systemd/system/{UNIT}.d/{DROP_IN}", drop_in)
+    machine.write("/etc/containers/registries.conf.d/lab.conf",
+                  test.registry().trusted().replace(test.registry().host, named(test)))
+    machine.run("systemctl", "daemon-reload")
+
+
+def named(test):
+    """Returns the registry's name and port."""
+    return f"{REGISTRY}:{test.registry().host.rpartition(':')[2]}"
+
+
+def play(test):
+    machine, agent, images, registry, cluster = test.machine, test.agent, test.images, test.registry(), test.cluster()
+    digest = images.next("v2", {BROUGHT.lstrip("/"): "from = image\n"}, {"machineconfig": SECOND})
+    image = registry.push(images.layout.path, "v2", digest).replace(registry.host, named(test))
+    proxy = Proxy(machine.directory, (SERVER, REGISTRY))
+    try:
+        # Boot 1: without the proxy there is no way, and none is found by itself.
+        machine.boot()
+        machine.write(PATH, "version = 1\n")
+        joined(test)
+        agent.start()
+        machine.wait_console(f"https://{SERVER}:{API} can't be reached")
+        url = proxy.url(machine.HOST_ADDRESS)
+        machine.write(PROXIES, f"HTTP_PROXY={url}\nHTTPS_PROXY={url}\nNO_PROXY=.svc,10.96.0.0/12\n")
+        cluster.wait_node(f"Done with {FIRST}", state="Done", currentConfig=FIRST)
+        test.same("starts of the agent", len(agent.logged("STARTED")), 1)
+        cluster.patch(desiredConfig=SECOND, desiredImage=image)
+
+        # Boot 2: the image came through the proxy.
+        machine.next_boot()
+        cluster.wait_node("Done", state="Done", currentConfig=SECOND, currentImage=image, reason="")
+        test.same("booted image", agent.wait_done(SECOND, image)["booted"]["digest"], digest)
+        test.same(BROUGHT, machine.read(BROUGHT), "from = image\n")
+        test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
+        asked = proxy.asked()
+        for name in (f"CONNECT {SERVER}:{API} ", named(test)):
+            test.same(f"requests for {name} of {asked}", any(name in line for line in asked), True)
+        journal = machine.run("journalctl", "--no-pager", "--output=json")
+        test.same("the password in the journal", PASSWORD in journal, False)
+    finally:
+        proxy.close()
