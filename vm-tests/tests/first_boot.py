@@ -1,5 +1,7 @@
-"""Promise: a host that Ignition has provisioned completes its first boot: the image is switched with one reboot, and the kubelet starts
-only in the new boot; where the image is right already, it starts in the same boot, without a reboot.
+"""Promise: a host that Ignition has provisioned completes its first boot: the image is switched with one reboot, an argument of the
+boot entry is there once, and the kubelet starts only in the new boot; where the image is right already, it starts in the same
+boot, without a reboot. A config that contradicts the kernel's FIPS mode (an image by tag, where the kernel has no such mode) is
+refused, and the kubelet waits for the correction; a container of the agent that is started at the same time waits for the unit.
 
 Boots: 4
 Minutes: 0.3; in a machine 4
@@ -7,7 +9,7 @@ Minutes: 0.3; in a machine 4
 
 import json
 
-from harness.agent import config
+from harness.agent import config, messages
 
 FIRSTBOOT, KUBELET = "machine-config-agent-firstboot.service", "/etc/systemd/system/kubelet.service"
 FILE = "/etc/ignition-machine-config-encapsulated.json"
@@ -15,13 +17,20 @@ STARTED, VERSION, NAME = "/var/lab-kubelet", "/usr/share/lab/version", "rendered
 # It stands for the kubelet: it says in which boot it was started.
 STAND_IN = (f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >>{STARTED}'\n"
             "[Install]\nWantedBy=multi-user.target\n")
+FIPS = "/proc/sys/crypto/fips_enabled"
+# `quiet` is in the boot entry already.
+ARGUMENTS = ["lab.first=boot", "quiet"]
+# The pod of the DaemonSet, in a mount namespace with the host's root; systemd starts it again, as the kubelet does.
+CONTAINER, ROOTFS = "lab-container.service", "/run/lab-rootfs"
+IN_CONTAINER = ('mkdir -p "$0" && mount --rbind / "$0" && exec machine-config-agent daemon --root-mount "$0"'
+                " --kubeconfig /var/lib/kubelet/kubeconfig --metrics-listen 127.0.0.1:0")
 
 
 def play(test):
     machine, agent, images, registry = test.machine, test.agent, test.images, test.registry()
     digest = images.next("v2", {VERSION.lstrip("/"): "2\n"}, {})
     image = registry.push(images.layout.path, "v2", digest)
-    encapsulated = json.dumps(config(NAME, {}, osImageURL=image, kernelArguments=["lab.first=boot"]))
+    encapsulated = json.dumps(config(NAME, {}, osImageURL=image, kernelArguments=ARGUMENTS))
 
     def started():
         """Returns the boots in which the kubelet was started."""
@@ -43,17 +52,44 @@ def play(test):
     machine.next_boot()
     test.same("the kubelet's boots", started(), [machine.boot_id()])
     test.same(VERSION, machine.read(VERSION), "2\n")
-    test.same("the argument", machine.read("/proc/cmdline").split().count("lab.first=boot"), 1)
+    arguments = machine.read("/proc/cmdline").split()
+    test.same("the arguments", [arguments.count(argument) for argument in ARGUMENTS], [1, 1])
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
     history = json.loads(machine.run("machine-config-agent", "history", "--output", "json"))
     test.same("updates", [(one["outcome"], one["reboots"]) for one in history], [("committed", 1)])
 
-    # Boot 4: a host whose image is right.
-    machine.write(FILE, encapsulated)
+    # Boot 4: a host whose image is right, and a config that it has to refuse.
+    wrong, words, fault = refused(test, image)
+    machine.write(FILE, json.dumps(wrong))
     machine.run("systemctl", "--no-block", "reboot")
-    machine.next_boot()
+    machine.next_boot(until=words)
+    at_the_same_time(test)
+    machine.write(FILE, encapsulated)
+    # The job is queued since the boot.
+    machine.run("systemctl", "start", "kubelet.service")
     test.same("the kubelet's last boot", started()[1:], [machine.boot_id()])
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
+    agent.wait("the container goes on", [
+        "journalctl", "--follow", "--boot", "--lines=all", "--output=json", f"--unit={CONTAINER}",
+        f"MESSAGE_ID={messages()['STARTED']}"], lambda line: True)
+    machine.run("systemctl", "stop", CONTAINER)
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)
-    test.same("faults in the journal", agent.logged("FAULT"), [])
+    faults = {line["MCA_FAULT"] for line in agent.logged("FAULT") if line["_SYSTEMD_UNIT"] == FIRSTBOOT}
+    test.same("faults in the journal", faults, {fault})
+
+
+def refused(test, image):
+    """Returns a config that the host has to refuse, words of the refusal, and its reason."""
+    if test.machine.exists(FIPS):
+        wrong = config(NAME, {}, osImageURL=image, kernelArguments=ARGUMENTS, fips=True)
+        return wrong, "refusing to modify FIPS", "Unreconcilable"
+    return config(NAME, {}, osImageURL=image.partition("@")[0] + ":v2"), "give it as NAME@sha256", "InvalidImage"
+
+
+def at_the_same_time(test):
+    """Starts the container while the unit waits: it says why it can't work, and touches nothing."""
+    test.machine.run("systemd-run", "--quiet", f"--unit={CONTAINER}", "--property=Restart=always", "--property=RestartSec=1",
+                     "--property=StartLimitIntervalSec=0", "unshare", "--mount", "--propagation=slave", "sh", "-c", IN_CONTAINER, ROOTFS)
+    test.machine.wait_console("another machine-config-agent works on this host")
+    test.same("the file", test.machine.exists(FILE), True)
