@@ -56,6 +56,8 @@ pub(super) struct RenderedConfig {
 pub(super) struct Seen {
     /// It grows with each change of the rendered objects' sources: not with nodes, nor with a pool's status.
     pub(super) inputs: u64,
+    /// It grows with each change of the fields that decide which node is in which pool.
+    pub(super) membership: u64,
     pub(super) synced: BTreeSet<Kind>,
     /// Names of the definitions of kinds.
     pub(super) definitions: BTreeSet<String>,
@@ -103,6 +105,11 @@ impl Seen {
     pub(super) fn inputs_changed(&mut self, changed: bool) -> bool {
         self.inputs = self.inputs.wrapping_add(u64::from(changed));
         changed
+    }
+
+    /// Records a change of the fields that decide which node is in which pool, if there was one.
+    pub(super) fn membership_changed(&mut self, changed: bool) {
+        self.membership = self.membership.wrapping_add(u64::from(changed));
     }
 
     /// Returns the pools that can be read.

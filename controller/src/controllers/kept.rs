@@ -66,11 +66,17 @@ impl Kept for NodeObject {
             return false;
         }
         let news = old.is_none_or(|old| !old.is_same(&node));
+        let moved = old.is_none_or(|old| {
+            (&old.rollout.labels, old.rollout.windows) != (&node.rollout.labels, node.rollout.windows)
+        });
         seen.nodes.insert(node.name.clone(), node);
+        seen.membership_changed(moved);
         news
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.nodes.remove(name).is_some()
+        let there = seen.nodes.remove(name).is_some();
+        seen.membership_changed(there);
+        there
     }
     fn names(seen: &Seen) -> BTreeSet<String> {
         seen.nodes.keys().cloned().collect()
@@ -100,10 +106,13 @@ impl Kept for Lenient<MachineConfigPool> {
         };
         let respecified = old.as_ref().map(id) != new.map(id);
         seen.inputs_changed(respecified);
+        seen.membership_changed(respecified);
         news
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.pools.remove(name).is_some()
+        let there = seen.pools.remove(name).is_some();
+        seen.membership_changed(there);
+        there
     }
     fn names(seen: &Seen) -> BTreeSet<String> {
         seen.pools.keys().cloned().collect()

@@ -152,7 +152,7 @@ pub(super) async fn write_body(
 fn gone(cache: &Cache, name: &str, uid: &str) -> bool {
     cache.change(|seen| {
         let same = seen.nodes.get(name).is_some_and(|known| known.uid == uid);
-        same && seen.nodes.remove(name).is_some()
+        same && NodeObject::remove(seen, name)
     });
     false
 }

@@ -27,12 +27,12 @@ use super::kept::keep;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::metrics::Metrics;
-use super::node::write_body;
+use super::node::{Node, write_body};
 use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
 use crate::cost::{NodeCost, cost};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Rendered;
-use crate::rollout::{self, Conflict, Membership, NodePatch, Policy, Pool, Rollout, Selectors, rollout};
+use crate::rollout::{self, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
 
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
@@ -69,6 +69,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         has_plan: None,
         contents: BTreeMap::new(),
         measured: BTreeSet::new(),
+        members: (None, Members::default()),
     };
     loop {
         changes.mark_unchanged();
@@ -95,6 +96,8 @@ struct Controller {
     /// The rendered configs that pools and nodes have now.
     contents: BTreeMap<String, Arc<Rendered>>,
     measured: BTreeSet<String>,
+    /// The nodes of each pool, by this state of [`Seen::membership`].
+    members: (Option<u64>, Members),
 }
 
 /// Decision for a pool, and the objects that its writes need.
@@ -115,7 +118,7 @@ impl Controller {
         self.forget(&names);
         for name in names {
             let costs = self.costs(&name).await;
-            let decision = decide(&self.cache.look(), &name, &costs, self);
+            let decision = self.decide(&name, &costs);
             let Some(decision) = decision else { continue };
             self.measure(&name, &decision.rollout.status);
             let wake = decision.rollout.wake;
@@ -134,6 +137,16 @@ impl Controller {
             }
         }
         wait
+    }
+
+    fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
+        let cache = self.cache.clone();
+        let seen = cache.look();
+        if self.members.0 != Some(seen.membership) {
+            let nodes = seen.nodes.values().map(|node| &node.rollout);
+            self.members = (Some(seen.membership), Members::new(seen.readable_pools(), nodes));
+        }
+        decide(&seen, name, costs, self)
     }
 
     fn forget(&mut self, names: &[String]) {
@@ -256,8 +269,11 @@ impl Controller {
         let (target, used, policy) = {
             let seen = self.cache.look();
             let own_target = seen.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
-            let nodes = seen.nodes.values().filter_map(|node| node.rollout.current.config.clone());
-            let used: BTreeSet<String> = nodes.filter(|name| seen.rendered.contains_key(name)).collect();
+            let nodes = seen.nodes.values().filter_map(|node| node.rollout.current.config.as_ref());
+            // Most nodes have one of a few configs.
+            let used: BTreeSet<&String> = nodes.collect();
+            let used: BTreeSet<String> =
+                used.into_iter().filter(|name| seen.rendered.contains_key(*name)).cloned().collect();
             let all: BTreeSet<String> =
                 seen.readable_pools().filter_map(target).chain(used.iter().cloned()).collect();
             self.contents.retain(|name, _| all.contains(name));
@@ -304,30 +320,17 @@ fn decide(
     controller: &Controller,
 ) -> Option<Decision> {
     let object = seen.pools.get(name)?.as_ref().ok()?.clone();
-    let selectors = Selectors::new(seen.readable_pools());
-    let mut conflicts = Vec::new();
-    let mut elsewhere = 0;
-    let mut nodes: Vec<&rollout::Node> = Vec::new();
-    for node in seen.nodes.values() {
-        match selectors.membership(&node.rollout) {
-            Membership::Pool(pool) if pool == name => nodes.push(&node.rollout),
-            Membership::Conflict(pools) if pools.contains(&name) => conflicts.push(Conflict {
-                node: node.rollout.name.clone(),
-                pools: pools.into_iter().map(str::to_owned).collect(),
-            }),
-            Membership::Pool(_) | Membership::Conflict(_) | Membership::None => {
-                elsewhere += usize::from(node.rollout.control_plane && node.rollout.is_unavailable());
-            }
-        }
-    }
-    let is_own = |node: &rollout::Node| controller.own_node.as_deref() == Some(node.name.as_str());
-    let own: Vec<rollout::Node> = nodes
+    let members = controller.members.1.of(name)?;
+    let own_node = controller.own_node.as_deref();
+    let own: Option<rollout::Node> = members
+        .nodes
         .iter()
-        .filter(|node| is_own(node))
-        .map(|node| rollout::Node { runs_controller: true, ..(*node).clone() })
-        .collect();
-    nodes.retain(|node| !is_own(node));
-    nodes.extend(own.iter());
+        .find(|node| Some(node.as_str()) == own_node)
+        .and_then(|node| seen.nodes.get(node))
+        .map(|node| rollout::Node { runs_controller: true, ..node.rollout.clone() });
+    let others = members.nodes.iter().filter(|node| Some(node.as_str()) != own_node);
+    let others = others.filter_map(|node| seen.nodes.get(node)).map(|node| &node.rollout);
+    let nodes: Vec<&rollout::Node> = others.chain(&own).collect();
     let policies: Vec<&RolloutPolicy> = seen
         .policies
         .values()
@@ -338,8 +341,8 @@ fn decide(
     let pool = Pool {
         layering: layering(name, &target, &seen.os_configs, &seen.os_builds),
         os_image: os_image(&object, controller),
-        unavailable_elsewhere: elsewhere,
-        selector_error: selectors.error(name).cloned(),
+        unavailable_elsewhere: unavailable_elsewhere(seen, members),
+        selector_error: controller.members.1.error(name).cloned(),
         has_plan: controller.has_plan == Some(true),
         policies: policies.iter().map(|policy| Policy::from_policy(policy)).collect(),
         ..Pool::from_pool(&object)
@@ -347,7 +350,7 @@ fn decide(
     let decided = rollout(&rollout::Seen {
         pool: &pool,
         nodes: &nodes,
-        conflicts: &conflicts,
+        conflicts: &members.conflicts,
         costs,
         now: Timestamp::now(),
     });
@@ -356,6 +359,14 @@ fn decide(
         policy: policies.first().map(|policy| (*policy).clone()),
         rollout: decided,
     })
+}
+
+/// Counts the nodes of the control plane that are out of service and not in this pool.
+fn unavailable_elsewhere(seen: &Seen, members: &PoolMembers) -> usize {
+    let counts = |node: &Node| node.rollout.control_plane && node.rollout.is_unavailable();
+    let all = seen.nodes.values().filter(|node| counts(node)).count();
+    let own = members.nodes.iter().chain(members.conflicts.iter().map(|conflict| &conflict.node));
+    all - own.filter(|name| seen.nodes.get(*name).is_some_and(counts)).count()
 }
 
 /// Returns the image of a target that names another one than the config that all nodes have.

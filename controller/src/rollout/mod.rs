@@ -49,7 +49,7 @@ pub use node::{
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
 pub use patch::{NodePatch, Prefetch};
-pub use pools::{Conflict, MASTER, Membership, SelectorError, Selectors, WORKER};
+pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
 
 use census::Census;
 use policy::Rules;

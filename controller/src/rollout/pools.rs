@@ -79,6 +79,60 @@ impl Selectors {
     }
 }
 
+/// The nodes of each pool. All selectors are asked once about each node, however many pools there are.
+#[derive(Debug, Default)]
+pub struct Members {
+    selectors: Selectors,
+    pools: BTreeMap<String, PoolMembers>,
+}
+
+/// The nodes of one pool.
+#[derive(Debug, Default)]
+pub struct PoolMembers {
+    /// Names of the nodes that belong to it.
+    pub nodes: Vec<String>,
+    /// The nodes that another custom pool selects as well.
+    pub conflicts: Vec<Conflict>,
+}
+
+impl Members {
+    /// Finds the pool of each node.
+    pub fn new<'a>(
+        pools: impl IntoIterator<Item = &'a MachineConfigPool>,
+        nodes: impl IntoIterator<Item = &'a Node>,
+    ) -> Self {
+        let selectors = Selectors::new(pools);
+        let mut members: BTreeMap<String, PoolMembers> =
+            selectors.pools.iter().map(|(name, _)| (name.clone(), PoolMembers::default())).collect();
+        for node in nodes {
+            match selectors.membership(node) {
+                Membership::None => {}
+                Membership::Pool(pool) => {
+                    members.entry(pool.to_owned()).or_default().nodes.push(node.name.clone());
+                }
+                Membership::Conflict(pools) => {
+                    let names: Vec<String> = pools.iter().map(|pool| (*pool).to_owned()).collect();
+                    for pool in pools {
+                        let conflict = Conflict { node: node.name.clone(), pools: names.clone() };
+                        members.entry(pool.to_owned()).or_default().conflicts.push(conflict);
+                    }
+                }
+            }
+        }
+        Self { selectors, pools: members }
+    }
+
+    /// Returns the nodes of a pool, if there is such a pool.
+    pub fn of(&self, pool: &str) -> Option<&PoolMembers> {
+        self.pools.get(pool)
+    }
+
+    /// Returns why a pool can't select nodes.
+    pub fn error(&self, pool: &str) -> Option<&SelectorError> {
+        self.selectors.error(pool)
+    }
+}
+
 fn selector(selector: Option<LabelSelector>) -> Result<Selector, SelectorError> {
     let selector = selector.unwrap_or_default();
     let is_empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)

@@ -58,3 +58,35 @@ fn edited_or_deleted_rendered_config_is_input() {
         (true, true)
     );
 }
+
+/// Which node is in which pool is computed anew for a label, a selector and an end, and not for what nodes report all the time.
+#[test]
+fn labels_and_selectors_change_membership() {
+    let node = |version: &str, label: &str, state: &str| -> NodeObject {
+        let annotations = json!({ "machineconfiguration.openshift.io/state": state });
+        let metadata = json!({ "name": "n", "uid": "1", "resourceVersion": version, "labels": { label: "" },
+            "annotations": annotations });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let pool = |generation: i64, paused: bool, machines: i64| -> Lenient<MachineConfigPool> {
+        let metadata = json!({ "name": "p", "uid": "2", "generation": generation });
+        let object = json!({ "metadata": metadata, "spec": { "paused": paused }, "status": { "machineCount": machines } });
+        serde_json::from_value(object).unwrap()
+    };
+    let mut seen = Seen::default();
+    let mut changed = |change: &dyn Fn(&mut Seen) -> bool| {
+        let before = seen.membership;
+        (change(&mut seen), seen.membership != before)
+    };
+    let (news, moved) = ((true, false), (true, true));
+    assert_eq!(changed(&|seen| node("1", "a", "Done").put(seen)), moved);
+    assert_eq!(changed(&|seen| node("2", "a", "Working").put(seen)), news);
+    assert_eq!(changed(&|seen| node("3", "b", "Working").put(seen)), moved);
+    assert_eq!(changed(&|seen| node("2", "a", "Working").put(seen)), (false, false));
+    assert_eq!(changed(&|seen| pool(1, false, 0).put(seen)), moved);
+    assert_eq!(changed(&|seen| pool(1, false, 1).put(seen)), news);
+    assert_eq!(changed(&|seen| pool(2, true, 1).put(seen)), moved);
+    assert_eq!(changed(&|seen| NodeObject::remove(seen, "n")), moved);
+    assert_eq!(changed(&|seen| NodeObject::remove(seen, "n")), (false, false));
+    assert_eq!(changed(&|seen| Lenient::<MachineConfigPool>::remove(seen, "p")), moved);
+}

@@ -257,6 +257,22 @@ fn custom_pool_beats_worker_and_two_are_conflict() {
     assert_eq!(member("wmig"), r#"Pool("master")"#);
     assert_eq!(member("wig"), r#"Conflict(["gpu", "infra"])"#);
     assert_eq!(member(""), "None");
+    let nodes = ["w", "wi", "wmig", "wig", ""].map(|letters| {
+        let labels = letters.chars().map(|label| (label.to_string(), String::new())).collect();
+        Node { name: format!("node-{letters}"), labels, ..Node::default() }
+    });
+    let members = Members::new(&pools, &nodes);
+    let of = |pool: &str| {
+        let members = members.of(pool).unwrap();
+        let conflicts = members.conflicts.iter().map(|one| format!("{}: {}", one.node, one.pools.join(", ")));
+        (members.nodes.clone(), conflicts.collect::<Vec<_>>())
+    };
+    let only = |node: &str| (vec![node.to_owned()], Vec::new());
+    assert_eq!((of("worker"), of("master")), (only("node-w"), only("node-wmig")));
+    let conflict = vec!["node-wig: gpu, infra".to_owned()];
+    assert_eq!(of("infra"), (vec!["node-wi".to_owned()], conflict.clone()));
+    assert_eq!((of("gpu"), of("all")), ((Vec::new(), conflict), (Vec::new(), Vec::new())));
+    assert!(members.of("other").is_none());
     assert_eq!(selectors.error("all"), Some(&SelectorError::Empty));
     assert!(matches!(selectors.error("rubbish"), Some(SelectorError::Invalid(_))));
     // The pool tells, and nodes that it had are not updated by guess.
