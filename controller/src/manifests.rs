@@ -1,17 +1,20 @@
 //! Reads the objects of a directory: each `.yaml`, `.yml` and `.json` file, with any number of documents.
 //!
-//! Only MachineConfigs, pools, `MachineOSConfig`s and the disruption policy are taken; other kinds lie beside them in any repository. Every
-//! read has a bound, and an error names the file.
+//! Only MachineConfigs, pools, `MachineOSConfig`s, the `ControllerConfig` and the disruption policy are taken; other kinds lie beside
+//! them in any repository. Every read has a bound, and an error names the file.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use machine_config_core::model::policy::DisruptionPolicy;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
+use crate::api::controller_config::CONTROLLER_CONFIG;
+use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig};
+use crate::render::Release;
 
 /// The largest file: five times the API server's limit for one object.
 const MAX_FILE: u64 = 8 << 20;
@@ -28,8 +31,21 @@ pub struct Manifests {
     pub pools: BTreeMap<String, MachineConfigPool>,
     /// Build settings of the pools' images, by name.
     pub os_configs: BTreeMap<String, MachineOSConfig>,
+    /// The `ControllerConfig`, where one is there: as it was read, with all its fields.
+    pub controller_config: Option<WholeObject>,
     /// The disruption policy of the cluster, where one is there.
     pub policy: Option<DisruptionPolicy>,
+}
+
+/// An object as it was read, with fields that no type of ours has.
+#[derive(Clone, PartialEq, Serialize)]
+pub struct WholeObject(pub Value);
+
+/// It may hold secrets.
+impl std::fmt::Debug for WholeObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WholeObject").finish_non_exhaustive()
+    }
 }
 
 /// Errors of a directory.
@@ -76,6 +92,13 @@ impl Manifests {
         self.add_file(path, OnTwice::Replace)
     }
 
+    /// Returns the images of the release: those of the `ControllerConfig`, with another OS image where one is given.
+    pub fn release(&self, os_image: Option<&str>) -> Release {
+        let spec = self.controller_config.as_ref().and_then(|config| config.0.get("spec"));
+        let release = spec.map(Release::from_controller_config).unwrap_or_default();
+        Release { os_image: os_image.map(str::to_owned).or(release.os_image), ..release }
+    }
+
     fn add_file(&mut self, path: &Path, on_twice: OnTwice) -> Result<(), ManifestError> {
         let unread = |cause: String| ManifestError::Unread { path: path.to_owned(), cause };
         let text = read(path).map_err(unread)?;
@@ -93,34 +116,31 @@ impl Manifests {
             return Ok(());
         }
         let unread = |cause: String| ManifestError::Unread { path: path.to_owned(), cause };
-        let twice = |kind, name| Err(ManifestError::Twice { path: path.to_owned(), kind, name });
         match document.get("kind").and_then(Value::as_str) {
             Some("MachineConfig") => {
                 let (name, config) = named::<MachineConfig>(document).map_err(unread)?;
                 let old = self.configs.insert(name.clone(), config);
-                if old.is_some() && on_twice == OnTwice::Refuse {
-                    twice("MachineConfig", name)
-                } else {
-                    Ok(())
-                }
+                on_twice.check(old.is_some(), path, "MachineConfig", name)
             }
             Some("MachineConfigPool") => {
                 let (name, pool) = named::<MachineConfigPool>(document).map_err(unread)?;
                 let old = self.pools.insert(name.clone(), pool);
-                if old.is_some() && on_twice == OnTwice::Refuse {
-                    twice("MachineConfigPool", name)
-                } else {
-                    Ok(())
-                }
+                on_twice.check(old.is_some(), path, "MachineConfigPool", name)
             }
             Some("MachineOSConfig") => {
                 let (name, os_config) = named::<MachineOSConfig>(document).map_err(unread)?;
                 let old = self.os_configs.insert(name.clone(), os_config);
-                if old.is_some() && on_twice == OnTwice::Refuse {
-                    twice("MachineOSConfig", name)
-                } else {
-                    Ok(())
+                on_twice.check(old.is_some(), path, "MachineOSConfig", name)
+            }
+            Some("ControllerConfig") => {
+                let (name, _) = named::<ControllerConfig>(document.clone()).map_err(unread)?;
+                if name != CONTROLLER_CONFIG {
+                    return Err(unread(format!(
+                        "ControllerConfig {name} is not read; name it {CONTROLLER_CONFIG}"
+                    )));
                 }
+                let old = self.controller_config.replace(WholeObject(document));
+                on_twice.check(old.is_some(), path, "ControllerConfig", name)
             }
             Some("MachineConfiguration") => {
                 let bytes = serde_json::to_vec(&document).map_err(|error| unread(error.to_string()))?;
@@ -140,6 +160,22 @@ enum OnTwice {
     Refuse,
     /// The second one is the newer one.
     Replace,
+}
+
+impl OnTwice {
+    /// Refuses a second object, where it is a mistake.
+    fn check(
+        self,
+        is_second: bool,
+        path: &Path,
+        kind: &'static str,
+        name: String,
+    ) -> Result<(), ManifestError> {
+        if is_second && self == Self::Refuse {
+            return Err(ManifestError::Twice { path: path.to_owned(), kind, name });
+        }
+        Ok(())
+    }
 }
 
 fn named<T: DeserializeOwned>(document: Value) -> Result<(String, T), String> {

@@ -23,6 +23,9 @@ const CONFIGS: &str = "machine-configs";
 /// `MachineOSConfig`s that were given an image.
 const OS_CONFIGS: &str = "machine-os-configs";
 
+/// The `ControllerConfig`.
+const CONTROLLER_CONFIG: &str = "controller-config";
+
 /// Errors of the output directory; nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
@@ -92,7 +95,7 @@ fn is_own(directory: &Path) -> Result<bool, OutputError> {
     };
     for entry in entries {
         let entry = entry.map_err(io("read", directory))?;
-        if ![POOLS, CONFIGS, OS_CONFIGS].iter().any(|own| entry.file_name() == *own) {
+        if ![POOLS, CONFIGS, OS_CONFIGS, CONTROLLER_CONFIG].iter().any(|own| entry.file_name() == *own) {
             return Err(OutputError::Foreign { path: entry.path() });
         }
     }
@@ -105,6 +108,9 @@ fn make(output: &Output, new: &Path) -> Result<(), OutputError> {
     fill(&new.join(POOLS), &output.pools)?;
     if !output.os_configs.is_empty() {
         fill(&new.join(OS_CONFIGS), &output.os_configs)?;
+    }
+    if !output.controller_config.is_empty() {
+        fill(&new.join(CONTROLLER_CONFIG), &output.controller_config)?;
     }
     sync(new)
 }

@@ -46,7 +46,7 @@ fn manifests(pools: &[&str], os_configs: Vec<MachineOSConfig>) -> Manifests {
         configs: BTreeMap::from([("00-base".to_owned(), base)]),
         pools: pools.iter().map(|name| ((*name).to_owned(), pool(name))).collect(),
         os_configs: os_configs.into_iter().map(|one| (one.metadata.name.clone().unwrap(), one)).collect(),
-        policy: None,
+        ..Manifests::default()
     }
 }
 
@@ -242,6 +242,60 @@ mod disk {
         let mut files: Vec<_> = names.map(|name| (format!("{name}.yaml"), 0o600)).collect();
         files.sort();
         files
+    }
+
+    /// BOOT-015: the images of the `ControllerConfig` are the cluster's release, and `--os-image` names another one. The object is
+    /// handed on with all its fields.
+    #[test]
+    fn controller_config_gives_release_and_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("cluster.yaml");
+        let controller_config = json!({ "apiVersion": GROUP, "kind": "ControllerConfig",
+            "metadata": { "name": "machine-config-controller" },
+            "spec": { "baseOSContainerImage": image('5'), "osImageURL": image('4'), "unknown": { "field": [1] },
+                "baseOSExtensionsContainerImage": image('6'), "internalRegistryPullSecret": "Z2VoZWlt" } });
+        fs::write(&path, controller_config.to_string()).unwrap();
+        let mut input = manifests(&["worker"], Vec::new());
+        input.configs.get_mut("00-base").unwrap().spec.os_image_url = None;
+        input.replace_by_file(&path).unwrap();
+        assert!(!format!("{input:?}").contains("Z2VoZWlt"), "secrets are not shown");
+        let images = |os_image| {
+            let output = bootstrap(&input, &input.release(os_image)).unwrap();
+            let spec = output.configs.values().next().unwrap().spec.clone();
+            (spec.os_image_url.unwrap(), spec.extensions_image.unwrap())
+        };
+        assert_eq!(images(None), (image('5'), image('6')));
+        assert_eq!(images(Some(image('7').as_str())), (image('7'), image('6')));
+        let release = Release { os_image: Some(image('5')), extensions_image: Some(image('6')) };
+        let configs: Vec<MachineConfig> = input.configs.values().cloned().collect();
+        let rendered = render(&input.pools["worker"], &configs, &release).unwrap();
+        let output = bootstrap(&input, &input.release(None)).unwrap();
+        assert_eq!(output.configs.keys().collect::<Vec<_>>(), [rendered.name()]);
+        let directory = place.path().join("out");
+        write(&output, &directory).unwrap();
+        let written =
+            Manifests::read(&directory.join("controller-config")).unwrap().controller_config.unwrap();
+        assert_eq!(written.0, controller_config);
+        // Another run replaces it with the directory.
+        write(&made('1'), &directory).unwrap();
+        assert!(!directory.join("controller-config").exists());
+    }
+
+    #[test]
+    fn controller_config_of_other_name_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let object = |name: &str| json!({ "apiVersion": GROUP, "kind": "ControllerConfig", "metadata": { "name": name }, "spec": {} });
+        fs::write(place.path().join("a.yaml"), object("cluster").to_string()).unwrap();
+        let refused = Manifests::read(place.path()).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("ControllerConfig cluster is not read; name it machine-config-controller"),
+            "{refused}"
+        );
+        for file in ["a.yaml", "b.yaml"] {
+            fs::write(place.path().join(file), object("machine-config-controller").to_string()).unwrap();
+        }
+        let refused = Manifests::read(place.path()).unwrap_err().to_string();
+        assert!(refused.contains("ControllerConfig machine-config-controller is there already"), "{refused}");
     }
 
     #[test]

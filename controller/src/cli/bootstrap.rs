@@ -51,7 +51,7 @@ pub(super) struct Checked {
 /// Builds where that is asked for, renders and writes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = Manifests::read(&arguments.input.manifests)?;
-    let release = release(&arguments.input);
+    let release = manifests.release(arguments.input.os_image.as_deref());
     let mut built = Vec::new();
     if let (true, Some(push), Some(secret)) = (arguments.image_mode, &arguments.push, &arguments.push_secret)
     {
@@ -114,12 +114,9 @@ fn build(
 /// Renders as a bootstrap would, and writes nothing.
 pub(super) fn validate(arguments: &Checked) -> Result<VerbOutput, CliError> {
     let manifests = Manifests::read(&arguments.input.manifests)?;
-    let output = bootstrap(&manifests, &release(&arguments.input)).map_err(refused)?;
+    let release = manifests.release(arguments.input.os_image.as_deref());
+    let output = bootstrap(&manifests, &release).map_err(refused)?;
     Ok(VerbOutput::done(text(&output)))
-}
-
-fn release(input: &Input) -> Release {
-    Release { os_image: input.os_image.clone(), extensions_image: None }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err gives them")]

@@ -54,10 +54,10 @@ enum Verb {
 /// Source of the objects.
 #[derive(Debug, clap::Args)]
 struct Input {
-    /// Directory with MachineConfigs, pools and the disruption policy
+    /// Directory with MachineConfigs, pools, the ControllerConfig and the disruption policy
     #[arg(long, value_name = "DIR")]
     manifests: PathBuf,
-    /// OS image of pools whose MachineConfigs name none
+    /// OS image of pools whose MachineConfigs name none, in place of the ControllerConfig's
     #[arg(long, value_name = "IMAGE")]
     os_image: Option<String>,
 }

@@ -9,7 +9,7 @@ use crate::cost::cost;
 use crate::manifests::Manifests;
 use crate::model::policy::DisruptionPolicy;
 use crate::plan::explain;
-use crate::render::{Release, RenderError, render};
+use crate::render::{RenderError, render};
 
 /// The exit status for a change that nodes refuse, as of the agent's `plan`.
 const REFUSED: u8 = 3;
@@ -46,7 +46,7 @@ pub(super) enum Output {
 /// Shows the disruption of the pool's nodes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = Manifests::read(&arguments.input.manifests)?;
-    let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };
+    let release = manifests.release(arguments.input.os_image.as_deref());
     let rendered = |manifests: &Manifests| {
         let configs: Vec<_> = manifests.configs.values().cloned().collect();
         Ok::<_, CliError>(render(pool(manifests, &arguments.pool)?, &configs, &release)?)

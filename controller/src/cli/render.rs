@@ -3,7 +3,7 @@
 use super::{CliError, Input, VerbOutput, yaml};
 use crate::api::MachineConfigPool;
 use crate::manifests::Manifests;
-use crate::render::{Release, render};
+use crate::render::render;
 
 /// Flags of `render`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
 /// Renders them.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let manifests = Manifests::read(&arguments.input.manifests)?;
-    let release = Release { os_image: arguments.input.os_image.clone(), extensions_image: None };
+    let release = manifests.release(arguments.input.os_image.as_deref());
     let configs: Vec<_> = manifests.configs.values().cloned().collect();
     let mut text = String::new();
     for pool in pools(&manifests, arguments.pool.as_deref())? {

@@ -112,10 +112,14 @@ impl Controller {
     /// Renders all pools; returns the delay before the next try, if something was refused or failed.
     async fn reconcile(&self) -> Option<Duration> {
         let mut again = None;
-        let outcomes = outcomes(&self.cache.look());
-        for outcome in outcomes {
-            let name = outcome.pool.metadata.name.clone().unwrap_or_default();
-            let Err(error) = self.bring(outcome).await else { continue };
+        let names: Vec<String> = self.cache.look().pools.keys().cloned().collect();
+        for name in names {
+            let outcome = outcome(&self.cache.look(), &name);
+            let Some(outcome) = outcome else { continue };
+            let written = self.bring(outcome).await;
+            // One rendering keeps the thread for milliseconds. Leases and watches have their turn before the next.
+            tokio::task::yield_now().await;
+            let Err(error) = written else { continue };
             let wait = if error.code() == 409 && self.refresh(&name).await.is_ok() {
                 // Another writer changed the pool, such as the node controller its status.
                 Duration::ZERO
@@ -334,17 +338,17 @@ impl Controller {
     }
 }
 
-/// Returns the rendered config of each pool, or its error.
-fn outcomes(seen: &Seen) -> Vec<Outcome> {
-    let pools = seen.readable_pools().filter(|pool| pool.metadata.deletion_timestamp.is_none());
-    let one = |pool: &MachineConfigPool| {
-        let rendered = match selected_unreadable(pool, seen) {
-            Some(why) => Err(why),
-            None => seed::rendered(pool, seen),
-        };
-        Outcome { pool: pool.clone(), rendered }
+/// Returns the rendered config of a pool, or its error.
+fn outcome(seen: &Seen, pool: &str) -> Option<Outcome> {
+    let pool = seen.pools.get(pool)?.as_ref().ok()?;
+    if pool.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let rendered = match selected_unreadable(pool, seen) {
+        Some(why) => Err(why),
+        None => seed::rendered(pool, seen),
     };
-    pools.map(one).collect()
+    Some(Outcome { pool: pool.clone(), rendered })
 }
 
 /// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.

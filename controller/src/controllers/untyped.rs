@@ -8,6 +8,7 @@ use kube::api::DynamicObject;
 use super::cache::{Kind, Seen};
 use super::kept::Kept;
 use super::layering::{OsBuild, OsConfig};
+use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
 
@@ -71,31 +72,23 @@ pub(super) struct MachineConfiguration(DynamicObject);
 
 impl Kept for ControllerConfig {
     const KIND: Kind = Kind::ControllerConfig;
-    const NAME: Option<&'static str> = Some("machine-config-controller");
+    const NAME: Option<&'static str> = Some(CONTROLLER_CONFIG);
 
     fn put(self, seen: &mut Seen) -> bool {
-        if self.0.metadata.name.as_deref() != Some("machine-config-controller") {
+        if self.0.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
             return false;
         }
-        let field = |name: &str| {
-            let text = self.0.data.get("spec").and_then(|spec| spec.get(name)).and_then(|text| text.as_str());
-            text.filter(|text| !text.is_empty()).map(str::to_owned)
-        };
-        let release = Release {
-            os_image: field("baseOSContainerImage").or_else(|| field("osImageURL")),
-            extensions_image: field("baseOSExtensionsContainerImage"),
-        };
+        let release = self.0.data.get("spec").map(Release::from_controller_config).unwrap_or_default();
         let news = seen.release != release;
         seen.release = release;
         seen.inputs_changed(news)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
-        let there =
-            name == "machine-config-controller" && std::mem::take(&mut seen.release) != Release::default();
+        let there = name == CONTROLLER_CONFIG && std::mem::take(&mut seen.release) != Release::default();
         seen.inputs_changed(there)
     }
     fn names(_: &Seen) -> BTreeSet<String> {
-        BTreeSet::from(["machine-config-controller".to_owned()])
+        BTreeSet::from([CONTROLLER_CONFIG.to_owned()])
     }
 }
 

@@ -5,6 +5,7 @@
 //! with a source replace the contents before as a whole. Ignition keeps the compression and the digest of the old ones
 //! beside the new source, and the file can't be written then.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -59,46 +60,59 @@ fn replaces(name: &str, new: &Map<String, Value>) -> bool {
 fn take_over(first: &mut Map<String, Value>, second: &Map<String, Value>) {
     for lists in SHARED {
         for name in lists {
-            let elsewhere = |item: &Value| {
-                let key = key(name, item);
-                lists.iter().filter(|other| *other != name).any(|other| {
-                    let items = second.get(*other).and_then(Value::as_array);
-                    items.is_some_and(|items| items.iter().any(|item| self::key(other, item) == key))
-                })
-            };
+            let others = lists.iter().filter(|other| *other != name);
+            let elsewhere: BTreeSet<Cow<'_, str>> = others
+                .filter_map(|other| Some((other, second.get(*other)?.as_array()?)))
+                .flat_map(|(other, items)| items.iter().map(|item| key(other, item)))
+                .collect();
+            if elsewhere.is_empty() {
+                continue;
+            }
             if let Some(Value::Array(items)) = first.get_mut(*name) {
-                items.retain(|item| !elsewhere(item));
+                items.retain(|item| !elsewhere.contains(&key(name, item)));
             }
         }
     }
 }
 
-fn merged_list(name: &str, old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
+/// Merges two lists. The first one grows with each config that is merged, so it is gone through once, in place.
+fn merged_list(name: &str, mut old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
     if APPENDED.contains(&name) {
-        return old.into_iter().chain(new).collect();
+        old.extend(new);
+        return old;
     }
-    let known: BTreeSet<String> = old.iter().map(|item| key(name, item)).collect();
-    let by_key: BTreeMap<String, &Value> = new.iter().map(|item| (key(name, item), item)).collect();
-    let changed = old.into_iter().filter_map(|item| match (by_key.get(&key(name, &item)), item) {
-        // A header without a value takes the one before away.
-        (Some(new), _) if name == "httpHeaders" && new.get("value").is_none_or(Value::is_null) => None,
-        (Some(Value::Object(new)), Value::Object(old)) => Some(Value::Object(merged(old, new.clone()))),
-        (Some(new), _) => Some((*new).clone()),
-        (None, item) => Some(item),
+    let is_known = merge_known(name, &mut old, &new);
+    old.extend(new.into_iter().zip(is_known).filter(|(_, is_known)| !is_known).map(|(item, _)| item));
+    old
+}
+
+/// Merges the new items that the old list has; says of each whether it is one.
+fn merge_known(name: &str, old: &mut Vec<Value>, new: &[Value]) -> Vec<bool> {
+    let by_key: BTreeMap<Cow<'_, str>, &Value> = new.iter().map(|item| (key(name, item), item)).collect();
+    let mut known: BTreeSet<&str> = BTreeSet::new();
+    old.retain_mut(|item| {
+        let Some((key, new)) = by_key.get_key_value(&*key(name, item)) else { return true };
+        known.insert(key);
+        match (new, item) {
+            // A header without a value takes the one before away.
+            (new, _) if name == "httpHeaders" && new.get("value").is_none_or(Value::is_null) => return false,
+            (Value::Object(new), Value::Object(old)) => *old = merged(std::mem::take(old), new.clone()),
+            (new, old) => *old = (*new).clone(),
+        }
+        true
     });
-    let added = new.iter().filter(|item| !known.contains(&key(name, item))).cloned();
-    changed.chain(added).collect()
+    new.iter().map(|item| known.contains(&*key(name, item))).collect()
 }
 
 /// Returns the key of the item among the others of its list; empty for an item without a name.
-fn key(list: &str, item: &Value) -> String {
+fn key<'a>(list: &str, item: &'a Value) -> Cow<'a, str> {
     if list == "partitions" {
         let number = item.get("number").and_then(Value::as_u64).filter(|number| *number != 0);
         let label = || item.get("label").and_then(Value::as_str).map(|label| format!("label:{label}"));
-        return number.map(|number| format!("number:{number}")).or_else(label).unwrap_or_default();
+        return number.map(|number| format!("number:{number}")).or_else(label).unwrap_or_default().into();
     }
     let field = KEYS.iter().find(|(name, _)| *name == list).and_then(|(_, field)| item.get(*field));
-    field.unwrap_or(item).as_str().unwrap_or_default().to_owned()
+    field.unwrap_or(item).as_str().unwrap_or_default().into()
 }
 
 /// Drops empty values: nulls, and lists and objects without content. Equal meaning becomes equal text.

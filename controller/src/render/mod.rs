@@ -34,6 +34,20 @@ pub struct Release {
     pub extensions_image: Option<String>,
 }
 
+impl Release {
+    /// Reads the spec of a `ControllerConfig`.
+    pub fn from_controller_config(spec: &Value) -> Self {
+        let field = |name: &str| {
+            let text = spec.get(name).and_then(Value::as_str);
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        Self {
+            os_image: field("baseOSContainerImage").or_else(|| field("osImageURL")),
+            extensions_image: field("baseOSExtensionsContainerImage"),
+        }
+    }
+}
+
 /// A rendered config.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
@@ -76,14 +90,16 @@ pub fn render(
         kernel_type: Some(kernel_type(&chosen)),
         os_image_url: last(&chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
     };
-    let name = format!("rendered-{pool_name}-{}", digest(&spec)?);
+    let text = serde_json::to_string(&spec)?;
+    let name = format!("rendered-{pool_name}-{}", digest(&text));
     let mut annotations = BTreeMap::from([(GENERATED_BY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if spec.os_image_url.is_some() && spec.os_image_url != release.os_image {
         annotations.insert(IMAGE_OVERRIDDEN.to_owned(), "true".to_owned());
     }
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
-    host_spec(&object).map_err(|error| blamed(error, &chosen))?;
+    let document = machineconfig::MachineConfig::from_spec(name_of(&object), &text)?;
+    document.spec(None).map_err(|error| blamed(error.into(), &chosen))?;
     Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
 }
 
@@ -197,12 +213,11 @@ fn kernel_type(chosen: &[&MachineConfig]) -> String {
     asked.rev().find(|kind| !matches!(*kind, "" | "default")).unwrap_or("default").to_owned()
 }
 
-/// Returns a config's name by its content: as many digits as the operator's names have.
-fn digest(spec: &MachineConfigSpec) -> Result<String, RenderError> {
-    // A tree has its keys in order, whatever reads it.
-    let tree: BTreeMap<String, Value> = serde_json::from_value(serde_json::to_value(spec)?)?;
-    let digest = Sha256::digest(&serde_json::to_vec(&tree)?).to_string();
-    Ok(digest.chars().take(32).collect())
+/// Returns a config's name by its content: as many digits as the operator's names have. `spec` is the text of the spec with all
+/// fields in the order of their names, whatever it was read from: the fields of [`MachineConfigSpec`] are declared so, and those of a
+/// tree are kept so.
+fn digest(spec: &str) -> String {
+    Sha256::digest(spec.as_bytes()).to_string().chars().take(32).collect()
 }
 
 fn host_spec(object: &MachineConfig) -> Result<HostSpec, RenderError> {

@@ -224,3 +224,19 @@ fn rendered_config_is_no_source() {
     let rendered = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap();
     assert_eq!(rendered.sources, ["00-a"]);
 }
+
+/// A name depends on the content alone: the text that it is the digest of has all fields in order, at each level.
+#[test]
+fn name_is_digest_of_ordered_fields() {
+    let contents = json!({ "source": "data:,a", "compression": "" });
+    let files = json!([{ "path": "/etc/a", "overwrite": true, "mode": 420, "contents": contents }]);
+    let spec = json!({ "osImageURL": image('1'), "kernelType": "default", "kernelArguments": ["b", "a"], "fips": true,
+        "extensions": ["usbguard"], "baseOSExtensionsContainerImage": image('2'),
+        "config": { "storage": { "files": files }, "ignition": { "version": "3.4.0" } } });
+    let configs = [config("00-a", "worker", spec)];
+    let rendered = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap();
+    // A tree keeps the fields of each object in order.
+    let tree = serde_json::to_value(&rendered.object.spec).unwrap();
+    let digest = Sha256::digest(&serde_json::to_vec(&tree).unwrap()).to_string();
+    assert_eq!(rendered.name(), format!("rendered-worker-{}", &digest[..32]));
+}

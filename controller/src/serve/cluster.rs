@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::choice::{self, Images};
-use super::ignition::{CLOUD_CA, Joining, KUBELET_CA};
+use super::ignition::{Joining, authorities};
 use super::source::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
@@ -105,15 +105,7 @@ impl Cluster {
         let mut joining = Joining { config: self.fetch(config).await?, image, ..Joining::default() };
         if let Some(cluster) = self.controller_configs.objects.find(|one| one.name_any() == CONTROLLER_CONFIG)
         {
-            let known = [
-                (KUBELET_CA, &cluster.spec.kube_api_server_serving_ca_data),
-                (CLOUD_CA, &cluster.spec.cloud_provider_ca_data),
-            ];
-            for (path, data) in known {
-                if let Some(text) = data.as_deref().and_then(decoded) {
-                    joining.authorities.insert(path, text);
-                }
-            }
+            joining.authorities = authorities(&cluster.spec);
         }
         Ok(joining)
     }
@@ -242,10 +234,4 @@ fn cause(error: &watcher::Error) -> String {
         error = source;
     }
     error.to_string()
-}
-
-/// Returns the text of bytes in base64, where there is one.
-fn decoded(data: &str) -> Option<String> {
-    let bytes: k8s_openapi::ByteString = serde_json::from_value(serde_json::Value::from(data)).ok()?;
-    String::from_utf8(bytes.0).ok().filter(|text| !text.trim().is_empty())
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/machine-pools/POOL.yaml     names the config
 //! DIR/machine-configs/NAME.yaml
+//! DIR/controller-config/machine-config-controller.yaml     certificates of the cluster, where it is there
 //! ```
 //!
 //! It is read for each node, so another directory in its place is noticed.
@@ -12,9 +13,10 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::files;
-use super::ignition::Joining;
+use super::ignition::{Joining, authorities};
 use super::source::NoConfig;
-use crate::api::{MachineConfig, MachineConfigPool};
+use crate::api::controller_config::CONTROLLER_CONFIG;
+use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool};
 
 /// The largest file: five times the API server's limit for one object.
 const MAX_BYTES: u64 = 8 << 20;
@@ -54,7 +56,10 @@ impl Directory {
         let configs = self.path.join("machine-configs");
         let yaml = configs.join(format!("{config}.yaml"));
         let path = if is_there(&yaml) { yaml } else { configs.join(format!("{config}.json")) };
-        Ok(Joining { config: object::<MachineConfig>(&path)?, ..Joining::default() })
+        let cluster = self.path.join("controller-config").join(format!("{CONTROLLER_CONFIG}.yaml"));
+        let cluster = if is_there(&cluster) { object(&cluster)? } else { ControllerConfig::default() };
+        let authorities = authorities(&cluster.spec);
+        Ok(Joining { config: object::<MachineConfig>(&path)?, authorities, ..Joining::default() })
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::accept::Version;
 use super::downgrade::{Lost, downgraded};
 use crate::api::MachineConfig;
+use crate::api::controller_config::ControllerConfigSpec;
 
 /// Annotations of the node, which the agent reads first.
 pub const ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
@@ -60,6 +61,19 @@ impl std::fmt::Debug for Joining {
             .field("image", &self.image)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the certificates of a `ControllerConfig`, by path.
+pub(super) fn authorities(cluster: &ControllerConfigSpec) -> BTreeMap<&'static str, String> {
+    let known =
+        [(KUBELET_CA, &cluster.kube_api_server_serving_ca_data), (CLOUD_CA, &cluster.cloud_provider_ca_data)];
+    known.into_iter().filter_map(|(path, data)| Some((path, decoded(data.as_deref()?)?))).collect()
+}
+
+/// Returns the text of bytes in base64, where there is one.
+fn decoded(data: &str) -> Option<String> {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(serde_json::Value::from(data)).ok()?;
+    String::from_utf8(bytes.0).ok().filter(|text| !text.trim().is_empty())
 }
 
 /// Errors of serving a config.

@@ -1,5 +1,6 @@
 //! The server as a node, a stranger and an administrator meet it.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -55,6 +56,25 @@ fn directory() -> TempDir {
 fn answers(directory: &TempDir) -> Answers {
     let kubeconfig = Kubeconfig::File(directory.path().join("kubeconfig"));
     Answers::new(Source::Directory(Directory::new(directory.path())), kubeconfig)
+}
+
+/// BOOT-014: the certificates of the `ControllerConfig` that a bootstrap put beside its pools.
+#[tokio::test]
+async fn certificates_come_from_directory() {
+    let directory = directory();
+    let joining = async |directory: &TempDir| Directory::new(directory.path()).joining("worker").await;
+    assert_eq!(joining(&directory).await.unwrap().authorities, BTreeMap::new());
+    let path = directory.path().join("controller-config/machine-config-controller.yaml");
+    // "new" in base64.
+    let object = json!({ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig",
+        "metadata": { "name": "machine-config-controller" },
+        "spec": { "kubeAPIServerServingCAData": "bmV3", "cloudProviderCAData": null, "clusterDNSIP": "10.0.0.1" } });
+    write(&path, &object.to_string());
+    let expected = BTreeMap::from([(ignition::KUBELET_CA, "new".to_owned())]);
+    assert_eq!(joining(&directory).await.unwrap().authorities, expected);
+    write(&path, &format!("spec: [{SECRET}"));
+    let refused = format!("{:?}", joining(&directory).await.unwrap_err());
+    assert!(refused.contains("machine-config-controller.yaml") && !refused.contains(SECRET), "{refused}");
 }
 
 /// Runs a client against a listener of its own thread.

@@ -111,6 +111,14 @@ impl MachineConfig {
         Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
     }
 
+    /// Takes a spec as compact JSON that this program wrote itself.
+    pub fn from_spec(name: &str, spec: &str) -> Result<Self, ModelError> {
+        let name = ConfigName::new(name.to_owned())?;
+        let header = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
+        let json = format!(r#"{header},"metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
+        Ok(Self { name, json })
+    }
+
     /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
     pub fn parse_or_wrap(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
         let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
