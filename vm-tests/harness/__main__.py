@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import cluster, disk, guest, image, nspawn, worker
+from . import cluster, disk, guest, image, nspawn, packages, worker
 from .paths import EMULATOR, TESTS, WORK, HarnessError, need_packages
 from .promise import TIERS, load, minutes, text
 
@@ -29,8 +29,9 @@ def main():
         need_packages(*(EMULATOR if options.tier == "machine" else ()))
         nspawn.prepare()
         images = image.Images(image.build(), options.file_system, options.base)
-        if any("test.cluster()" in (TESTS / f"{name}.py").read_text() for name in promises):
-            cluster.build()
+        for words, builds in (("test.cluster()", cluster.build), ("harness.packages", packages.build)):
+            if any(words in (TESTS / f"{name}.py").read_text() for name in promises):
+                builds()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)
         return play_all(promises, images, options)
 
