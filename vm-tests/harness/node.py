@@ -4,7 +4,10 @@ import base64
 import contextlib
 import json
 import os
+import re
+import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +16,7 @@ from pathlib import Path
 
 from . import nspawn
 from .cluster import BUILD_CRDS, CONFIGS, ETCD, HOST, API, NODES, OS_BUILDS, OS_CONFIGS, PEER, POOLS, Cluster, key
-from .controller import Controller
+from .controller import CONTROLLER, Controller
 from .paths import HarnessError, run
 from .registry import CONFIG as REGISTRY
 
@@ -169,6 +172,31 @@ def play(lab, assets, builder, bins):
         cluster.close()
 
 
+def last_line(cluster, listener, expected):
+    """Waits until the step of the build that connects here runs; returns what `status` shows of it, and how long the step was held."""
+    screen = [str(CONTROLLER), "status", "--kubeconfig", str(cluster.admin_kubeconfig())]
+    listener.settimeout(300)
+    step, _ = listener.accept()
+    began = time.monotonic()
+    with step, subprocess.Popen([*screen, "--watch", "--output", "json"], stdout=subprocess.PIPE) as watch:
+        try:
+            limit, row = time.monotonic() + 120, None
+            while not row:
+                ready, _, _ = select.select([watch.stdout], [], [], max(0, limit - time.monotonic()))
+                line = watch.stdout.readline() if ready else b""
+                if not line:
+                    raise HarnessError(f"status --watch does not show {expected!r}")
+                row = next((each for each in json.loads(line)["builds"] if each["detail"] == expected), None)
+        finally:
+            watch.kill()
+        if row["step"] != "Building" or not row.get("since"):
+            raise HarnessError(f"status shows {row}")
+        shown = [line for line in run(*screen).splitlines() if expected in line]
+        if len(shown) != 1 or not re.search(r"Building +[0-9]+[sm]", shown[0]):
+            raise HarnessError(f"the screen shows {shown}")
+        return shown[0].strip(), time.monotonic() - began
+
+
 def build(cluster, base, registry):
     """Has one image built by the controller's Job, and tells how."""
     settings = cluster.directory / "builds.yaml"
@@ -187,11 +215,13 @@ def build(cluster, base, registry):
         cluster.create(POOLS, {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "metadata": {"name": "worker"},
                                "spec": {"machineConfigSelector": {"matchLabels": {key("role"): "worker"}},
                                         "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}})
+        listener = socket.create_server((ADDRESS, 0))
+        waits = f"RUN echo this step waits && nc {ADDRESS} {listener.getsockname()[1]} </dev/null && echo built >/built"
         began = time.monotonic()
         cluster.create(OS_CONFIGS, {
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig", "metadata": {"name": "worker"},
             "spec": {"machineConfigPool": {"name": "worker"}, "imageBuilder": {"imageBuilderType": "Job"},
-                     "containerFile": [{"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN echo built >/built\n"}],
+                     "containerFile": [{"containerfileArch": "NoArch", "content": f"FROM configs AS final\n{waits}\n"}],
                      "baseImagePullSecret": {"name": "pull"}, "renderedImagePushSecret": {"name": "push"},
                      "renderedImagePushSpec": f"{registry}/built/os:latest"}})
 
@@ -199,13 +229,15 @@ def build(cluster, base, registry):
             return one.get("status", {}).get("currentImagePullSpec")
 
         try:
+            shown, held = last_line(cluster, listener, "this step waits")
+            print(f"status, while a step runs: {shown}", flush=True)
             image = cluster.wait("an image", OS_CONFIGS, "worker", ended)["status"]["currentImagePullSpec"]
-        except HarnessError:
+        except (HarnessError, TimeoutError):
             for path in (OS_BUILDS, f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", f"/api/v1/namespaces/{NAMESPACE}/pods"):
                 print(json.dumps([(each["metadata"]["name"], each.get("status")) for each in cluster.ask("GET", path)["items"]], indent=1)[:6000])
             print(controller.log.read_text()[-3000:])
             raise
-        print(f"image built and pushed after {time.monotonic() - began:.1f} s: {image}", flush=True)
+        print(f"image built and pushed after {time.monotonic() - began - held:.1f} s: {image}", flush=True)
         labels = json.loads(run("skopeo", "inspect", "--tls-verify=false", f"docker://{image}"))["Labels"]
         if labels.get("machineconfigpool") != "worker":
             raise HarnessError(f"the labels of the image: {labels}")
