@@ -38,6 +38,13 @@ pub fn digest(build: &str) -> String {
     format!("sha256:{digits}{digits}")
 }
 
+/// Tries of a Job.
+const TRIES: i32 = 4;
+
+/// Begin and end of each Job.
+const BEGAN: &str = "2026-01-01T00:00:00Z";
+const ENDED: &str = "2026-01-01T00:00:01Z";
+
 /// Builds with the UIDs of their Jobs.
 type Started = Arc<Mutex<Vec<(String, String)>>>;
 
@@ -197,30 +204,22 @@ impl World {
             }
             self.has_inputs(&spec.template.spec.clone().unwrap()).await;
             self.pod(job, &pod).await;
-            *job = self.status(job, json!({ "active": 1 })).await.unwrap_or_else(|| job.clone());
+            let running = json!({ "active": 1, "startTime": BEGAN });
+            *job = self.status(job, running).await.unwrap_or_else(|| job.clone());
             return;
         }
         match plays {
             Plays::Held | Plays::Running => {}
             Plays::Well => {
                 self.ended(&pod, "Succeeded", json!({ "exitCode": 0, "message": digest(&build) })).await;
-                let complete = json!([{ "type": "Complete", "status": "True" }]);
-                *job = self
-                    .status(job, json!({ "active": 0, "succeeded": 1, "conditions": complete }))
-                    .await
-                    .unwrap_or_else(|| job.clone());
+                let ended = ended_well();
+                *job = self.status(job, ended).await.unwrap_or_else(|| job.clone());
             }
             Plays::Badly => {
                 let words = format!("STEP 7: no such command {failed}");
                 self.ended(&pod, "Failed", json!({ "exitCode": 1, "reason": "Error", "message": words }))
                     .await;
-                let is_last = failed == 3;
-                let failure = json!([{ "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit" }]);
-                let conditions = if is_last { failure } else { json!([]) };
-                *job = self
-                    .status(job, json!({ "active": 0, "failed": failed + 1, "conditions": conditions }))
-                    .await
-                    .unwrap_or_else(|| job.clone());
+                *job = self.status(job, failed_again(failed + 1)).await.unwrap_or_else(|| job.clone());
             }
         }
     }
@@ -314,6 +313,24 @@ impl World {
             }
         }
     }
+}
+
+/// Status of a Job that has ended well: a real API server takes no end without what leads to it.
+pub fn ended_well() -> Value {
+    let conditions = ["SuccessCriteriaMet", "Complete"]
+        .map(|kind| json!({ "type": kind, "status": "True", "lastTransitionTime": ENDED }));
+    json!({ "active": 0, "succeeded": 1, "completionTime": ENDED, "conditions": conditions })
+}
+
+/// Status of a Job of which so many tries have failed.
+pub fn failed_again(failed: i32) -> Value {
+    let condition = |kind: &str| {
+        let message = "Job has reached the specified backoff limit";
+        json!({ "type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": message, "lastTransitionTime": ENDED })
+    };
+    let conditions =
+        if failed == TRIES { vec![condition("FailureTarget"), condition("Failed")] } else { Vec::new() };
+    json!({ "active": 0, "failed": failed, "conditions": conditions })
 }
 
 /// Objects of a kind; none where the server does not answer.

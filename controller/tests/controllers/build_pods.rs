@@ -18,15 +18,13 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
+use crate::build_jobs::{ended_well, failed_again};
 use crate::cluster::{Bench, Presence, changes, key};
 use crate::process::NAMESPACE;
 
 /// Bytes and lines of a log that a kubelet takes as the termination message.
 const MAX_MESSAGE: usize = 2048;
 const MAX_LINES: usize = 80;
-
-/// Tries of a Job.
-const TRIES: i64 = 4;
 
 /// What a container runtime does before a container's command: volumes and a `/dev` with the termination log. `$1` is the container's
 /// root, `$2` the directory of the pod; the lines of `mounts` are source, target and mode.
@@ -145,16 +143,7 @@ impl Kubelet {
     async fn end_job(&self, name: &str, is_well: bool) {
         let jobs = self.api::<Job>();
         let failed = jobs.get(name).await.unwrap().status.and_then(|status| status.failed).unwrap_or(0);
-        let failed = i64::from(failed) + i64::from(!is_well);
-        let condition =
-            |kind: &str, reason: &str| json!([{ "type": kind, "status": "True", "reason": reason }]);
-        let status = if is_well {
-            json!({ "active": 0, "succeeded": 1, "conditions": condition("Complete", "") })
-        } else if failed == TRIES {
-            json!({ "active": 0, "failed": failed, "conditions": condition("Failed", "BackoffLimitExceeded") })
-        } else {
-            json!({ "active": 0, "failed": failed })
-        };
+        let status = if is_well { ended_well() } else { failed_again(failed + 1) };
         let status = Patch::Merge(json!({ "status": status }));
         jobs.patch_status(name, &PatchParams::default(), &status).await.unwrap();
     }

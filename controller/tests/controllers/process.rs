@@ -22,6 +22,8 @@ const MALLOC: [(&str, &str); 4] = [
     ("MALLOC_TRIM_THRESHOLD_", "65536"),
     ("MALLOC_TOP_PAD_", "0"),
 ];
+/// The component's own namespace.
+pub const PLACE: &str = "machine-config-agent";
 pub const LEASE: &str = "machine-config-agent-controller";
 
 /// An API server with the controller's access to it.
@@ -175,7 +177,17 @@ pub fn document(file: &str) -> Vec<Value> {
 
 /// Applies the objects of a file of `dist/manifests`, as `kubectl apply --server-side` does.
 pub async fn apply_file(client: &Client, file: &str) {
-    for object in document(file) {
+    apply_file_in(client, file, PLACE).await;
+}
+
+/// The same with another namespace of the component, as an overlay sets it.
+pub async fn apply_file_in(client: &Client, file: &str, namespace: &str) {
+    for mut object in document(file) {
+        for pointer in ["/metadata/namespace", "/subjects/0/namespace"] {
+            if let Some(place) = object.pointer_mut(pointer).filter(|place| **place == PLACE) {
+                *place = json!(namespace);
+            }
+        }
         let (group, plural) = match object["kind"].as_str().unwrap() {
             "CustomResourceDefinition" => ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
             "ServiceAccount" => ("/api/v1", "serviceaccounts"),
