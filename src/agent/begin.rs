@@ -192,7 +192,7 @@ fn log_planned(record: &Record, target: &Target) {
 }
 
 /// An id that sorts by time: `20261120-204405-123456`.
-pub(super) fn update_id(now: Timestamp) -> Result<UpdateId, AgentError> {
+pub fn update_id(now: Timestamp) -> Result<UpdateId, AgentError> {
     let text = now.to_string();
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let (date, time) = digits.split_at_checked(8).unwrap_or((&digits, ""));

@@ -7,6 +7,7 @@
 mod error;
 mod files;
 mod os;
+mod seed;
 mod services;
 mod stateroot;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::model::text::counted;
 use crate::plan::{Batch, Step};
 
 pub use error::ApplyError;
+pub use seed::{SeedHost, SeedWork, apply_seed, restore_seed_host};
 pub use stateroot::apply_stateroot;
 
 /// Carries out the intent's work. See the module's invariants.

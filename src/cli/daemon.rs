@@ -14,7 +14,7 @@ use super::last_report::{self, Follows};
 use super::output::Output;
 use super::settings::SettingsFile;
 use super::telemetry::{ListenFlags, telemetry};
-use crate::agent::{Agent, ExitReason, ProcessSignals};
+use crate::agent::{Agent, ExitReason, ProcessSignals, take_up_seed};
 use crate::control::directory::Directory;
 use crate::control::encapsulated::{self, ENCAPSULATED};
 use crate::control::kube::{Cluster, DrainBy, Identity, Mounted};
@@ -186,6 +186,7 @@ impl Setting<'_> {
         let settings_loader = self.node_settings.settings_loader(&host.root);
         last_report::mark_stopped(&host.root);
         clear_leftovers(&host.root);
+        take_up_seed(&host.root, &host.systemd, &self.environment.fail_points).await;
         let last = last_report::keeper(&host.root, &follows(self.arguments));
         let mut telemetry = telemetry(self.environment, &host, readings, last)?;
         if let Some(kubelet) = self.kubelet {

@@ -12,6 +12,7 @@ pub mod chroot;
 pub mod clock;
 pub mod command;
 pub mod console;
+pub mod containers;
 pub mod credentials;
 pub mod cri;
 pub mod durable;
@@ -40,6 +41,7 @@ mod future;
 mod lock_holder;
 pub(crate) mod mounts;
 mod selinux;
+mod stop;
 
 use std::fmt;
 use std::time::Duration;
@@ -54,6 +56,7 @@ pub use os::{OsBackend, OsProgress, StageRequest};
 pub use power::{Power, Rebooting};
 pub use proxy::Proxies;
 pub use root::Root;
+pub use stop::stop_signal;
 pub use systemd::Systemd;
 
 use crate::model::node_settings::{OsLimits, SoftReboot};

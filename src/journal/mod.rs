@@ -17,6 +17,7 @@ pub mod history;
 pub mod intent;
 pub mod mcd;
 pub mod originals;
+pub mod seed;
 pub mod stateroot;
 pub mod stored;
 

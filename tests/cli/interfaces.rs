@@ -88,6 +88,8 @@ fn each_help_is_golden_and_fits_on_screen() {
             "stateroot remove",
             "seed",
             "seed containerfile",
+            "seed create",
+            "seed restore",
         ]);
         // Without libostree the list of verbs is another.
         golden("help.txt", &node.run(&["--help"]).out);

@@ -160,7 +160,7 @@ impl Machine {
 }
 
 /// Puts the bus and the doubles where [`Machine::os_call`] starts them.
-fn doubles(booted: &Booted, names: &[&str], service: &str) {
+pub fn doubles(booted: &Booted, names: &[&str], service: &str) {
     let run = booted.run_dir();
     fs::create_dir_all(run.join("dbus")).unwrap();
     fs::create_dir_all(run.join("doubles")).unwrap();

@@ -17,6 +17,10 @@ mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
 
+#[path = "../sandbox/registry/server.rs"]
+#[allow(dead_code, reason = "shared with the tests of the sandbox")]
+mod registry;
+
 mod activation;
 mod backend_env;
 mod contract;
@@ -24,5 +28,6 @@ mod prefetch;
 mod pull;
 mod rpm_ostree;
 mod second_executable;
+mod seed;
 mod seed_image;
 mod stateroot;

@@ -148,6 +148,16 @@ pub fn class(path: &str) -> Option<LeftOutClass> {
     LEFT_OUT.into_iter().find(|(_, pattern)| covers(pattern, path)).map(|(class, _)| class)
 }
 
+/// Returns true if a part of a host's identity may be below a path.
+pub fn leads_to_identity(path: &str) -> bool {
+    let leads = |pattern: &str| {
+        let mut names = pattern.split('/');
+        path.split('/').all(|name| names.next().is_some_and(|pattern| matches(pattern, name)))
+            && names.next().is_some()
+    };
+    LEFT_OUT.into_iter().any(|(class, pattern)| class == Identity && leads(pattern))
+}
+
 /// Returns true if a pattern stands for a path or for a directory above it.
 fn covers(pattern: &str, path: &str) -> bool {
     let mut names = path.split('/');
@@ -189,6 +199,20 @@ mod tests {
             ("var", None),
         ] {
             assert_eq!(class(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn directories_above_identity_are_known() {
+        for (path, expected) in [
+            ("etc", true),
+            ("etc/ssh", true),
+            ("var/lib/kubelet/pki", true),
+            ("etc/hostname", false),
+            ("var/log", false),
+            ("var/lib/etcd", false),
+        ] {
+            assert_eq!(leads_to_identity(path), expected, "{path}");
         }
     }
 

@@ -204,7 +204,7 @@ fn real(path: &str) -> String {
 }
 
 /// Stands in for `rpm-ostree status --json` on a host without rpm-ostree.
-pub fn status_document(booted: &StaterootDeployment) -> Vec<u8> {
+pub fn status_document(booted: &StaterootDeployment) -> String {
     let checksum =
         booted.id.rsplit_once('-').map_or("", |(_, rest)| rest).split('.').next().unwrap_or_default();
     let osname = booted.id.rsplit_once('-').map_or("", |(name, _)| name);
@@ -212,7 +212,19 @@ pub fn status_document(booted: &StaterootDeployment) -> Vec<u8> {
         "booted": true, "id": booted.id, "checksum": checksum, "osname": osname,
         "container-image-reference": booted.image.as_ref().map(ToString::to_string),
     }]});
-    document.to_string().into_bytes()
+    document.to_string()
+}
+
+/// Reads `crictl images --output json`: each image by its first tag, else by its digest. What is no such list has none.
+pub fn container_images(json: &str) -> Vec<String> {
+    let list: Value = serde_json::from_str(json).unwrap_or_default();
+    let images = list.get("images").and_then(Value::as_array).into_iter().flatten();
+    let first = |image: &Value, key: &str| Some(image.get(key)?.get(0)?.as_str()?.to_owned());
+    let mut found: Vec<String> =
+        images.filter_map(|image| first(image, "repoTags").or_else(|| first(image, "repoDigests"))).collect();
+    found.sort();
+    found.dedup();
+    found
 }
 
 #[cfg(test)]
@@ -269,6 +281,14 @@ mod tests {
     }
 
     #[test]
+    fn images_are_read_from_the_list_of_the_engine() {
+        let list = r#"{"images": [{"repoTags": [], "repoDigests": ["r.test/b@sha256:1"]}, {"repoTags": ["r.test/a:1"]},
+            {"repoTags": ["r.test/a:1"]}, {}]}"#;
+        assert_eq!(container_images(list), ["r.test/a:1", "r.test/b@sha256:1"]);
+        assert_eq!((container_images(""), container_images("[]")), (Vec::<String>::new(), Vec::new()));
+    }
+
+    #[test]
     fn status_names_the_booted_commit() {
         let commit = "a".repeat(64);
         let booted = StaterootDeployment {
@@ -280,8 +300,8 @@ mod tests {
             kernel_arguments: Vec::new(),
         };
         let status = status_document(&booted);
-        assert_eq!(booted_deployment(&status).unwrap().commit, commit);
-        assert!(String::from_utf8(status).unwrap().contains("\"osname\":\"my-os\""));
+        assert_eq!(booted_deployment(status.as_bytes()).unwrap().commit, commit);
+        assert!(status.contains("\"osname\":\"my-os\""));
     }
 
     #[test]

@@ -40,11 +40,11 @@ pub use cluster_config::{
 pub use error::SeedError;
 pub use job::{Job, StaterootStep};
 pub use kargs::{CARRIED_OVER, seed_kargs};
-pub use left_out::{Exclusion, LEFT_OUT, LeftOutClass, class, is_left_out};
+pub use left_out::{Exclusion, LEFT_OUT, LeftOutClass, class, is_left_out, leads_to_identity};
 pub use listing::{Stateroot, StaterootDeployment};
 pub use making::{
     RESTING_SERVICES, SEED_SCHEMA, SeedRecord, SeedStep, SeedTarget, cluster_info, config_of_seed,
-    is_without_identity, seed_labels, status_document,
+    container_images, is_without_identity, seed_labels, status_document,
 };
 pub use members::{
     BootedDeployment, CONTAINERS, DELETIONS, ETC, MANIFEST, Member, ORIGIN, REPOSITORY, SEED_CONFIG, STATUS,

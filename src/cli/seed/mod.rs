@@ -1,16 +1,20 @@
 //! `seed`: images from which other hosts get their system.
 
 mod containerfile;
+mod create;
+mod facts;
+mod restore;
 
 use clap::Subcommand;
 
 use super::CliError;
+use super::host::runtime;
 use crate::settings::Environment;
 
 /// Flags of `seed`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  machine-config-agent seed containerfile --config DIR --image registry.example/seed@sha256:DIGEST"
+    after_help = "Example:\n  machine-config-agent seed create --image registry.example/seeds/sno:4.17.2 --version 4.17.2 --plan"
 )]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -19,13 +23,19 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Make a seed image of this host; identity and secrets stay here
+    Create(create::Arguments),
     /// Print the Containerfile that adds the configuration of a cluster to a bootc seed
     Containerfile(containerfile::Arguments),
+    /// Start services and remove files after a seed that was cut short
+    Restore(restore::Arguments),
 }
 
 /// Runs a verb.
-pub(super) fn run(arguments: Arguments, _environment: &Environment) -> Result<u8, CliError> {
+pub(super) fn run(arguments: Arguments, environment: &Environment) -> Result<u8, CliError> {
     match arguments.verb {
+        Verb::Create(arguments) => runtime()?.block_on(Box::pin(create::run(&arguments, environment))),
         Verb::Containerfile(arguments) => containerfile::run(&arguments),
+        Verb::Restore(arguments) => runtime()?.block_on(restore::run(&arguments, environment)),
     }
 }

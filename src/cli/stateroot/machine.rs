@@ -20,11 +20,11 @@ use crate::stateroot::{Findings, Job};
 use crate::telemetry::log::{self, Format};
 
 /// The running machine.
-pub(super) struct Machine {
+pub(in crate::cli) struct Machine {
     /// Its files.
-    pub(super) root: Root,
+    pub(in crate::cli) root: Root,
     /// Its stateroots.
-    pub(super) stateroots: Stateroots,
+    pub(in crate::cli) stateroots: Stateroots,
     fail_points: FailPoints,
     power: Box<dyn Power>,
     boot_id: BootId,
@@ -32,12 +32,12 @@ pub(super) struct Machine {
 
 impl Machine {
     /// Opens it. Nothing is changed by that.
-    pub(super) fn open(environment: &Environment) -> Result<Self, CliError> {
+    pub(in crate::cli) fn open(environment: &Environment) -> Result<Self, CliError> {
         Self::open_for(environment, RebootBy::Logind)
     }
 
     /// Opens it for work that may reboot it.
-    pub(super) fn open_for(environment: &Environment, reboot_by: RebootBy) -> Result<Self, CliError> {
+    pub(in crate::cli) fn open_for(environment: &Environment, reboot_by: RebootBy) -> Result<Self, CliError> {
         let fail_points = environment.fail_points.clone();
         let root = Root::open(Path::new("/"))?.with_fail_points(&fail_points);
         let proxies = Proxies::new(root.clone(), environment.proxy.clone());
@@ -51,12 +51,12 @@ impl Machine {
     }
 
     /// Returns the boot.
-    pub(super) fn boot_id(&self) -> &BootId {
+    pub(in crate::cli) fn boot_id(&self) -> &BootId {
         &self.boot_id
     }
 
     /// Refuses while an update of the running system is under way: its reboot would be that into the other stateroot.
-    pub(super) fn ensure_no_update(&self) -> Result<(), CliError> {
+    pub(in crate::cli) fn ensure_no_update(&self) -> Result<(), CliError> {
         match load_record(&self.root)? {
             None => Ok(()),
             Some(record) => Err(CliError::Usage(format!(
@@ -67,12 +67,12 @@ impl Machine {
     }
 
     /// Opens the journal of its stateroots.
-    pub(super) fn journal(&self) -> Result<StaterootJournal, CliError> {
+    pub(in crate::cli) fn journal(&self) -> Result<StaterootJournal, CliError> {
         Ok(StaterootJournal::open(self.root.clone(), self.fail_points.clone())?)
     }
 
     /// Carries out what is asked for, and tells how far it is.
-    pub(super) async fn carry_out(
+    pub(in crate::cli) async fn carry_out(
         &self,
         journal: &mut StaterootJournal,
         job: &Job,
@@ -95,7 +95,7 @@ impl Machine {
 }
 
 /// Returns what was found out, or the exit code of what failed, which is told.
-pub(super) fn conclude(end: StaterootEnd) -> Result<Findings, u8> {
+pub(in crate::cli) fn conclude(end: StaterootEnd) -> Result<Findings, u8> {
     let (fault, open) = match end {
         StaterootEnd::Done(found) => return Ok(found),
         StaterootEnd::GoesDown(_) => return Ok(Findings::default()),

@@ -3,7 +3,7 @@
 mod activate;
 mod inspect;
 mod list;
-mod machine;
+pub(super) mod machine;
 mod prepare;
 mod remove;
 mod trial;

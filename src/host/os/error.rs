@@ -146,6 +146,10 @@ pub(in crate::host) enum OsErrorKind {
     NoRepositories,
     /// A seed lacks a file, or one of its files can't be read.
     SeedDamaged,
+    /// A part of this host can't be in a seed.
+    SeedUnfit,
+    /// An image can't be pushed.
+    PushFailed,
     /// The stateroot runs, boots next, or is there already.
     StaterootInUse,
     /// There is no such stateroot.
@@ -170,6 +174,7 @@ impl OsErrorKind {
     fn class(self) -> FaultClass {
         match self {
             Self::Busy
+            | Self::PushFailed
             | Self::PullFailed
             | Self::Unauthorized
             | Self::Corrupted
@@ -201,6 +206,7 @@ impl OsErrorKind {
             | Self::Composefs
             | Self::WrongLayers
             | Self::NoPackage
+            | Self::SeedUnfit
             | Self::StaterootInUse
             | Self::NoStateroot
             | Self::StaterootBlocked
@@ -235,6 +241,8 @@ impl OsErrorKind {
             Self::NoPackage => "PackageNotStaged",
             Self::NoRepositories => "NoRepositories",
             Self::SeedDamaged => "SeedDamaged",
+            Self::SeedUnfit => "SeedNotMade",
+            Self::PushFailed => "ImagePushFailed",
             Self::StaterootInUse => "StaterootInUse",
             Self::NoStateroot => "NoStateroot",
             Self::StaterootBlocked => "StaterootBlocked",
@@ -278,6 +286,8 @@ impl OsErrorKind {
             Self::DeploymentGone => next::DEPLOYMENT_GONE,
             Self::NotInstalled => next::NOT_INSTALLED,
             Self::SeedDamaged => next::SEED_DAMAGED,
+            Self::SeedUnfit => next::SEED_UNFIT,
+            Self::PushFailed => next::PUSH_FAILED,
             Self::StaterootInUse => next::STATEROOT_IN_USE,
             Self::NoStateroot => next::NO_STATEROOT,
             Self::StaterootBlocked => next::STATEROOT_BLOCKED,

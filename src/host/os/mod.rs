@@ -6,6 +6,7 @@
 pub mod bootc;
 pub mod choice;
 pub mod ostree;
+pub mod push;
 pub mod rpmostree;
 pub mod stateroots;
 pub mod worker;

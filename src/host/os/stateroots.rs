@@ -3,15 +3,18 @@
 //! rpm-ostree and bootc know one stateroot, so this is libostree's work on every host, done by the worker.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::OsProgress;
 use super::error::{OsError, OsErrorKind, SYSROOT};
 use super::worker::Worker;
-use super::worker::protocol::{DeployRequest, Secret, SeedRequest, StaterootCommand, StaterootReply};
+use super::worker::protocol::{
+    ArchiveRequest, AssembleRequest, DeployRequest, Secret, SeedRequest, StaterootCommand, StaterootReply,
+};
 use crate::host::HostError;
-use crate::model::{BootId, Contents, ImageRef};
+use crate::model::{BootId, Contents, ImageRef, Sha256};
 use crate::stateroot::{
-    Layout, Return, Stateroot, StaterootDeployment, StaterootName, StaterootTrial, Version,
+    Exclusion, Layout, Return, Stateroot, StaterootDeployment, StaterootName, StaterootTrial, Version,
 };
 
 /// The stateroots of a host.
@@ -48,13 +51,9 @@ impl Stateroots {
 
     /// Returns the stateroots in the order of their names.
     pub async fn list(&self) -> Result<Vec<Stateroot>, HostError> {
-        match self.worker.stateroot(StaterootCommand::List, &|_| {}).await? {
-            StaterootReply::Listed(found) => Ok(found),
-            StaterootReply::Labels { .. }
-            | StaterootReply::Fetched(_)
-            | StaterootReply::Deployed(_)
-            | StaterootReply::Nothing => Err(other()),
-        }
+        let reply = self.worker.stateroot(StaterootCommand::List, &|_| {}).await?;
+        let StaterootReply::Listed(found) = reply else { return Err(other()) };
+        Ok(found)
     }
 
     /// Reads the labels of an image, without its layers.
@@ -65,13 +64,9 @@ impl Stateroots {
     ) -> Result<FoundSeed, HostError> {
         let credentials = credentials.and_then(Secret::from_json);
         let command = StaterootCommand::Inspect { image: image.clone(), credentials };
-        match self.worker.stateroot(command, &|_| {}).await? {
-            StaterootReply::Labels { labels, download } => Ok(FoundSeed { labels, download }),
-            StaterootReply::Listed(_)
-            | StaterootReply::Fetched(_)
-            | StaterootReply::Deployed(_)
-            | StaterootReply::Nothing => Err(other()),
-        }
+        let reply = self.worker.stateroot(command, &|_| {}).await?;
+        let StaterootReply::Labels { labels, download } = reply else { return Err(other()) };
+        Ok(FoundSeed { labels, download })
     }
 
     /// Pulls, unpacks and checks a seed beside the repository; returns the images that its containers ran.
@@ -80,13 +75,9 @@ impl Stateroots {
         seed: &SeedToFetch<'_>,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Vec<String>, HostError> {
-        match self.worker.stateroot(StaterootCommand::Fetch(seed.request()), progress).await? {
-            StaterootReply::Fetched(seed) => Ok(seed.containers),
-            StaterootReply::Listed(_)
-            | StaterootReply::Labels { .. }
-            | StaterootReply::Deployed(_)
-            | StaterootReply::Nothing => Err(other()),
-        }
+        let reply = self.worker.stateroot(StaterootCommand::Fetch(seed.request()), progress).await?;
+        let StaterootReply::Fetched(seed) = reply else { return Err(other()) };
+        Ok(seed.containers)
     }
 
     /// Makes a stateroot of a seed; returns its deployment, which does not boot by itself.
@@ -99,13 +90,60 @@ impl Stateroots {
     ) -> Result<String, HostError> {
         let (version, carried) = (version.clone(), carried.to_vec());
         let request = DeployRequest { seed: seed.request(), version, carried };
-        match self.worker.stateroot(StaterootCommand::Deploy(request), progress).await? {
-            StaterootReply::Deployed(deployment) => Ok(deployment),
-            StaterootReply::Listed(_)
-            | StaterootReply::Labels { .. }
-            | StaterootReply::Fetched(_)
-            | StaterootReply::Nothing => Err(other()),
-        }
+        let reply = self.worker.stateroot(StaterootCommand::Deploy(request), progress).await?;
+        let StaterootReply::Deployed(deployment) = reply else { return Err(other()) };
+        Ok(deployment)
+    }
+
+    /// Fetches the image on which a seed is built.
+    pub async fn fetch_base(
+        &self,
+        image: &ImageRef,
+        credentials: Option<&Contents>,
+        directory: &Path,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<(), HostError> {
+        let credentials = credentials.and_then(Secret::from_json);
+        let (image, directory) = (image.clone(), directory.to_owned());
+        let command = StaterootCommand::FetchBase { image, credentials, directory };
+        self.worker.stateroot(command, progress).await.map(drop)
+    }
+
+    /// Archives `/etc` and `/var` of this host.
+    pub async fn archive(
+        &self,
+        directory: &Path,
+        seed: &SeedToMake,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<(), HostError> {
+        let request = ArchiveRequest {
+            directory: directory.to_owned(),
+            layout: seed.layout,
+            exclusions: seed.exclusions.clone(),
+            config: seed.config.clone(),
+        };
+        self.worker.stateroot(StaterootCommand::Archive(request), progress).await.map(drop)
+    }
+
+    /// Puts the image of a seed together, as a directory in OCI layout; returns the digest of its manifest.
+    pub async fn assemble(
+        &self,
+        directory: &Path,
+        seed: &SeedToMake,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Sha256, HostError> {
+        let request = AssembleRequest {
+            directory: directory.to_owned(),
+            layout: seed.layout,
+            labels: seed.labels.clone(),
+            status: seed.status.clone(),
+            config: seed.config.clone(),
+            containers: seed.containers.clone(),
+            manifest: seed.manifest.clone(),
+        };
+        let reply = self.worker.stateroot(StaterootCommand::Assemble(request), progress).await?;
+        let StaterootReply::Assembled(digest) = reply else { return Err(other()) };
+        Ok(digest)
     }
 
     /// Removes a stateroot with all that is its own; a missing one is ignored.
@@ -208,6 +246,25 @@ impl Stateroots {
     async fn find(&self, name: &StaterootName) -> Result<Option<Stateroot>, HostError> {
         Ok(self.list().await?.into_iter().find(|found| found.name == name.as_str()))
     }
+}
+
+/// A seed that is to be made.
+#[derive(Debug, Clone)]
+pub struct SeedToMake {
+    /// Its layout.
+    pub layout: Layout,
+    /// Paths that are left out beside those that always are.
+    pub exclusions: Vec<Exclusion>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its `rpm-ostree.json`.
+    pub status: String,
+    /// Its `mco-currentconfig.json`.
+    pub config: String,
+    /// Its `containers.list`.
+    pub containers: String,
+    /// Its `manifest.json`.
+    pub manifest: String,
 }
 
 /// A seed that is to be fetched.

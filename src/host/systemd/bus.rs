@@ -144,6 +144,19 @@ impl Systemd {
         Box::pin(self.job("StartUnit", "start", unit)).await.map(|outcome| outcome == ServiceOutcome::Done)
     }
 
+    /// Stops a unit; one that fails while it stops is stopped, too.
+    pub async fn stop(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {
+        let Some(bus) = self.connect().await? else { return Ok(ServiceOutcome::NoSystemd) };
+        let arguments = (unit.as_str(), "replace");
+        let run = run_job(&bus, "StopUnit", &arguments);
+        let failed = |result: String| HostError::Job { action: "stop", unit: unit.to_string(), result };
+        match within(format!("stop of {unit}"), JOB_TIMEOUT, Box::pin(run)).await {
+            Ok(end) if end.result == "done" => Ok(ServiceOutcome::Done),
+            Ok(end) => Err(failed(end.result)),
+            Err(error) => Err(refusal(error).map_or_else(|error| error, failed)),
+        }
+    }
+
     /// Makes sure that a unit is active, and that the shutdown stops it: its work at the stop is then done
     /// before the machine goes down.
     pub async fn stopped_by_shutdown(&self, unit: &UnitName) -> Result<ServiceOutcome, HostError> {

@@ -22,11 +22,19 @@ use double::Double;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let [_, _, address] = args.as_slice() else { panic!("systemd-double --bus ADDRESS") };
+    let (address, units) = match args.as_slice() {
+        [_, _, address] => (address, None),
+        [_, _, address, _, units] => (address, Some(units)),
+        _ => panic!("systemd-double --bus ADDRESS [--units DIR]"),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let builder = zbus::connection::Builder::address(address.as_str()).unwrap();
-        let builder = builder.serve_at(double::OBJECT, Double::new("257")).unwrap();
+        let double = Double::new("257");
+        if let Some(units) = units {
+            double.keep_units(units);
+        }
+        let builder = builder.serve_at(double::OBJECT, double).unwrap();
         let bus = builder.name("org.freedesktop.systemd1").unwrap().build().await.unwrap();
         // A host with systemd has a journal: libostree's messages are read, and dropped.
         std::fs::create_dir_all("/run/systemd/journal").unwrap();

@@ -3,6 +3,7 @@
 //! Jobs end as a test sets. Links are made by systemd's own `systemctl --root`. Transient units really run their
 //! command, with the files and the descriptors that they are given.
 #![allow(
+    dead_code,
     clippy::disallowed_types,
     clippy::needless_pass_by_value,
     clippy::unused_self,
@@ -67,6 +68,8 @@ pub(crate) struct State {
     /// The calls that change something, with their arguments.
     pub(crate) asked: Vec<String>,
     pub(crate) units: BTreeMap<String, Unit>,
+    /// The directory in which the states of units outlive this process.
+    kept: Option<PathBuf>,
     clients: BTreeSet<String>,
     next_job: u32,
 }
@@ -95,6 +98,18 @@ type Properties = Vec<(String, OwnedValue)>;
 impl Double {
     pub(crate) fn new(version: &str) -> Self {
         Self(Arc::new(Mutex::new(State { version: version.to_owned(), ..State::default() })))
+    }
+
+    /// Takes the units of a directory, one file each with its state, and keeps their changes there.
+    pub(crate) fn keep_units(&self, directory: &str) {
+        let mut state = self.state();
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let active = std::fs::read_to_string(entry.path()).unwrap();
+            let unit = Unit { active, ..Unit::default() };
+            state.units.insert(entry.file_name().into_string().unwrap(), unit);
+        }
+        state.kept = Some(PathBuf::from(directory));
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -152,6 +167,10 @@ impl Double {
 
     /// Ends the job that stops a unit; one that failed stays until it is reset.
     async fn forget(&self, bus: &Connection, job: Job, name: String) {
+        if self.state().kept.is_some() {
+            self.change(bus, &name, |unit| "inactive".clone_into(&mut unit.active)).await;
+            return self.clone().end(bus.clone(), job, name, "done".to_owned()).await;
+        }
         let failed = |unit: &Unit| unit.active == "failed";
         if !self.state().units.get(&name).is_some_and(failed) {
             self.state().units.remove(&name);
@@ -163,6 +182,9 @@ impl Double {
     pub(crate) async fn change(&self, bus: &Connection, name: &str, change: impl FnOnce(&mut Unit)) {
         change(self.state().units.entry(name.to_owned()).or_default());
         let state = self.state().units.get(name).map(|unit| unit.active.clone()).unwrap_or_default();
+        if let Some(kept) = &self.state().kept {
+            std::fs::write(kept.join(name), &state).unwrap();
+        }
         let changed = BTreeMap::from([("ActiveState", Value::from(state))]);
         let body = ("org.freedesktop.systemd1.Unit", changed, Vec::<String>::new());
         let properties = "org.freedesktop.DBus.Properties";

@@ -19,6 +19,9 @@ pub(super) const BUSY: &str =
     "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again.";
 pub(super) const PULL_FAILED: &str = "Check that the node reaches the registry (INSPECT); it is tried again.";
 pub(super) const UNAUTHORIZED: &str = "Check the registry credentials in /run/ostree/auth.json or /etc/ostree/auth.json, or the cluster's pull secret; it is tried again.";
+pub(super) const PUSH_FAILED: &str = "Check that this host reaches the registry, and that --authfile names credentials that may push there; run the command again.";
+pub(super) const SEED_UNFIT: &str =
+    "Leave the path out with --exclude, or remove it, and run the command again; the host is as it was.";
 pub(super) const IMAGE_NOT_FOUND: &str = "Push the image, or set another image on the pool (INSPECT).";
 pub(super) const DIGEST_MISMATCH: &str =
     "Push the image again, or set another image on the pool; nothing was staged.";

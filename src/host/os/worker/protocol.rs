@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{OsError, SYSROOT};
 use crate::host::os::{Preflight, SoftRebootState};
 use crate::model::observation::{ObservedOs, Staged};
-use crate::model::{BootId, Contents, ImageRef, Karg};
-use crate::stateroot::{Layout, Return, Stateroot, StaterootName, StaterootTrial, Version};
+use crate::model::{BootId, Contents, ImageRef, Karg, Sha256};
+use crate::stateroot::{Exclusion, Layout, Return, Stateroot, StaterootName, StaterootTrial, Version};
 
 /// The worker's verb for one piece of work.
 pub const WORKER_VERB: &str = "os-worker";
@@ -204,6 +204,44 @@ pub(in crate::host::os) enum StaterootCommand {
     Restore { deployment: String, previous: String },
     /// Tell the stateroot of a deployment why the other one was left.
     Tell { deployment: String, left: Return },
+    /// Fetch the image on which a seed is built.
+    FetchBase { image: ImageRef, credentials: Option<Secret>, directory: PathBuf },
+    /// Archive `/etc` and `/var` of this host.
+    Archive(ArchiveRequest),
+    /// Put the image of a seed together.
+    Assemble(AssembleRequest),
+}
+
+/// `/etc` and `/var`, as they go into a seed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::host::os) struct ArchiveRequest {
+    /// The directory of the seed in the making.
+    pub(in crate::host::os) directory: PathBuf,
+    /// Its layout.
+    pub(in crate::host::os) layout: Layout,
+    /// Paths that are left out beside those that always are.
+    pub(in crate::host::os) exclusions: Vec<Exclusion>,
+    /// The config that takes the place of the host's own.
+    pub(in crate::host::os) config: String,
+}
+
+/// The small members of a seed, and its labels.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::host::os) struct AssembleRequest {
+    /// The directory of the seed in the making.
+    pub(in crate::host::os) directory: PathBuf,
+    /// Its layout.
+    pub(in crate::host::os) layout: Layout,
+    /// The labels of the image.
+    pub(in crate::host::os) labels: BTreeMap<String, String>,
+    /// `rpm-ostree.json`.
+    pub(in crate::host::os) status: String,
+    /// `mco-currentconfig.json`.
+    pub(in crate::host::os) config: String,
+    /// `containers.list`.
+    pub(in crate::host::os) containers: String,
+    /// `manifest.json`.
+    pub(in crate::host::os) manifest: String,
 }
 
 /// A seed that is to be fetched.
@@ -254,8 +292,10 @@ impl StaterootCommand {
             | Self::Arm { .. }
             | Self::SetDefault { .. }
             | Self::Restore { .. }
-            | Self::Tell { .. } => None,
-            Self::Inspect { image, .. } => Some(image),
+            | Self::Tell { .. }
+            | Self::Archive(_)
+            | Self::Assemble(_) => None,
+            Self::Inspect { image, .. } | Self::FetchBase { image, .. } => Some(image),
             Self::Fetch(seed) | Self::Deploy(DeployRequest { seed, .. }) => Some(&seed.image),
         }
     }
@@ -268,7 +308,9 @@ impl StaterootCommand {
             | Self::SetDefault { deployment, .. }
             | Self::Restore { deployment, .. }
             | Self::Tell { deployment, .. } => deployment.clone(),
-            Self::List | Self::Inspect { .. } | Self::Fetch(_) | Self::Deploy(_) => {
+            Self::Archive(ArchiveRequest { directory, .. })
+            | Self::Assemble(AssembleRequest { directory, .. }) => directory.display().to_string(),
+            Self::List | Self::Inspect { .. } | Self::FetchBase { .. } | Self::Fetch(_) | Self::Deploy(_) => {
                 self.image().map_or_else(|| SYSROOT.to_owned(), ImageRef::to_string)
             }
         }
@@ -292,6 +334,8 @@ pub(in crate::host::os) enum StaterootReply {
     Fetched(FetchedSeed),
     /// Of [`StaterootCommand::Deploy`]: the deployment.
     Deployed(String),
+    /// Of [`StaterootCommand::Assemble`]: the digest of the manifest.
+    Assembled(Sha256),
     /// Of the others.
     Nothing,
 }

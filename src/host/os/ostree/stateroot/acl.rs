@@ -1,8 +1,11 @@
-//! POSIX ACLs: the text that tar writes, as the kernel's attribute.
+//! POSIX ACLs: the text that tar writes, as the kernel's attribute, and back.
 
 /// The version of the attribute, and the id of an entry that has none.
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
+
+/// Size of one entry.
+const ENTRY_BYTES: usize = 8;
 
 /// Turns names of users or groups into ids.
 pub(super) trait Ids {
@@ -44,6 +47,32 @@ pub(super) fn attribute(text: &str, ids: &impl Ids) -> Option<Vec<u8>> {
         bytes.extend(id.to_le_bytes());
     }
     Some(bytes)
+}
+
+/// Turns an attribute into the text that tar writes, with ids as numbers; `None` for what is no ACL.
+pub(super) fn text(attribute: &[u8]) -> Option<String> {
+    let (version, entries) = attribute.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != VERSION || entries.len() % ENTRY_BYTES != 0 {
+        return None;
+    }
+    let mut lines = Vec::new();
+    for entry in entries.chunks_exact(ENTRY_BYTES) {
+        let [tag, tag_high, bits, bits_high, id @ ..] = <[u8; ENTRY_BYTES]>::try_from(entry).ok()?;
+        let (tag, bits) = (u16::from_le_bytes([tag, tag_high]), u16::from_le_bytes([bits, bits_high]));
+        let id = u32::from_le_bytes(id);
+        let (kind, id) = match tag {
+            0x01 => ("user", String::new()),
+            0x02 => ("user", id.to_string()),
+            0x04 => ("group", String::new()),
+            0x08 => ("group", id.to_string()),
+            0x10 => ("mask", String::new()),
+            0x20 => ("other", String::new()),
+            _ => return None,
+        };
+        let bit = |mask: u16, c: char| if bits & mask == 0 { '-' } else { c };
+        lines.push(format!("{kind}:{id}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')));
+    }
+    Some(lines.join(","))
 }
 
 fn permissions(text: &str) -> Option<u16> {
@@ -119,6 +148,14 @@ mod tests {
             [(1, 6, NO_ID), (2, 4, 1000), (4, 4, NO_ID), (8, 5, 10), (16, 5, NO_ID), (32, 0, NO_ID)];
         assert_eq!(entries, expected);
         assert_eq!(attribute("u:77:rwx", &accounts()).unwrap()[8..], 77_u32.to_le_bytes());
+    }
+
+    #[test]
+    fn attribute_becomes_the_text_of_tar() {
+        let expected = "user::rw-,user:1000:r--,group::r--,group:10:r-x,mask::r-x,other::---";
+        let bytes = attribute(expected, &accounts()).unwrap();
+        assert_eq!(text(&bytes).as_deref(), Some(expected));
+        assert_eq!((text(b""), text(&bytes[..11]), text(&[0; 12])), (None, None, None));
     }
 
     #[test]

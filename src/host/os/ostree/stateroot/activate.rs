@@ -51,6 +51,9 @@ pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -
         StaterootCommand::List
         | StaterootCommand::Inspect { .. }
         | StaterootCommand::Fetch(_)
+        | StaterootCommand::FetchBase { .. }
+        | StaterootCommand::Archive(_)
+        | StaterootCommand::Assemble(_)
         | StaterootCommand::Deploy(_)
         | StaterootCommand::Remove { .. } => Err(failed("it is no work of an activation")),
     }

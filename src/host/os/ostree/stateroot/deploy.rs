@@ -23,6 +23,7 @@ use super::acl::Accounts;
 use super::failure::unpack_failed;
 use super::fetch;
 use super::files::{self, REPOSITORY_TREE, VAR_TREE};
+use super::identity;
 use super::unpack::{Unpacker, delete};
 use super::{owned, tree};
 use crate::model::Karg;
@@ -130,11 +131,27 @@ impl NewStateroot<'_> {
         for gone in files::deleted(directory)? {
             unpacked(delete(&etc, &gone))?;
         }
+        if identity::is_missing(directory).map_err(failed)? {
+            self.keep_identity(locked, &etc)?;
+        }
         let mut all = locked.deployments();
         all.push(deployment.clone());
         let options = SysrootWriteDeploymentsOpts { do_postclean: false };
         locked.write_deployments_with_options(&all, &options, Cancellable::NONE).map_err(failed)?;
         Ok(sysroot::id(&deployment))
+    }
+
+    /// Takes names, keys and certificates over from the running system.
+    fn keep_identity(&self, locked: &Locked, etc: &Path) -> Result<(), OsError> {
+        let object = self.request.seed.image.to_string();
+        let booted = sysroot::booted(locked)?;
+        let running = self.path.join(locked.deployment_dirpath(&booted).as_str()).join("etc");
+        let deploy = self.path.join("ostree/deploy");
+        let own_var = deploy.join(booted.osname().as_str()).join("var");
+        let var = deploy.join(self.request.seed.name.as_str()).join("var");
+        identity::keep("etc", &running, etc)
+            .and_then(|()| identity::keep("var", &own_var, &var))
+            .map_err(|error| unpack_failed(&object, &error))
     }
 
     /// Reads the sysroot again: the new deployment is the last one, and what booted next does so still.

@@ -29,6 +29,9 @@ use crate::stateroot::{
 pub(super) const VAR_TREE: &str = "var";
 pub(super) const REPOSITORY_TREE: &str = "repo";
 
+/// The document of the cluster.
+pub(super) const MANIFEST_FILE: &str = crate::stateroot::MANIFEST;
+
 /// The origin file.
 pub(super) const ORIGIN_FILE: &str = "origin";
 

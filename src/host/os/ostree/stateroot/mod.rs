@@ -10,8 +10,10 @@ mod deploy;
 mod failure;
 mod fetch;
 mod files;
+mod identity;
 mod inspect;
 mod list;
+mod make;
 mod owned;
 mod tree;
 mod unpack;
@@ -27,7 +29,11 @@ use super::sysroot::{self, Access};
 /// Returns what a piece of work does to the sysroot.
 pub(super) fn access(command: &StaterootCommand) -> Access {
     match command {
-        StaterootCommand::List | StaterootCommand::Inspect { .. } => Access::Read,
+        StaterootCommand::List
+        | StaterootCommand::Inspect { .. }
+        | StaterootCommand::FetchBase { .. }
+        | StaterootCommand::Archive(_)
+        | StaterootCommand::Assemble(_) => Access::Read,
         StaterootCommand::Fetch(_)
         | StaterootCommand::Deploy(_)
         | StaterootCommand::Remove { .. }
@@ -49,6 +55,17 @@ pub(super) async fn perform(
         StaterootCommand::List => list::list(&sysroot, path).map(StaterootReply::Listed),
         StaterootCommand::Inspect { image, credentials } => {
             inspect::labels(&image, credentials.as_ref()).await
+        }
+        StaterootCommand::FetchBase { image, credentials, directory } => {
+            make::fetch_base(&directory, &image, credentials.as_ref(), progress)
+                .await
+                .map(|()| StaterootReply::Nothing)
+        }
+        StaterootCommand::Archive(request) => {
+            make::archive(path, &request, progress).map(|()| StaterootReply::Nothing)
+        }
+        StaterootCommand::Assemble(request) => {
+            make::assemble(&sysroot, path, &request, progress).map(StaterootReply::Assembled)
         }
         StaterootCommand::Fetch(request) => {
             activate::refuse_separate_var(&sysroot, path)?;

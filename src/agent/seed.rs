@@ -1,0 +1,104 @@
+//! The making of a seed: step by step, each recorded before it is taken, and the host restored whatever happens.
+//!
+//! # Decisions
+//! 1. A seed that was cut short is not continued: what was archived is not that of a later moment. The host is restored, and
+//!    another seed begins anew.
+//! 2. The booted image is fetched before the services rest, and the image is pushed after: they rest while the host is archived.
+
+use tracing::{info, warn};
+
+use super::AgentError;
+use crate::apply::{SeedHost, SeedWork, apply_seed, restore_seed_host};
+use crate::host::failpoint::FailPoints;
+use crate::host::{HostError, OsProgress, Root, Systemd};
+use crate::journal::AdvanceError;
+use crate::journal::seed::{SeedJournal, load_record};
+use crate::model::text::chain;
+use crate::stateroot::{SeedRecord, SeedStep};
+use crate::update::Fault;
+
+/// Result of the making of a seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SeedEnd {
+    /// It is made: the digest of its manifest.
+    Made(String),
+    /// It is not made, and the host is as it was.
+    Failed(Fault),
+}
+
+/// Makes a seed; what an earlier one has left is restored before.
+pub async fn make_seed(
+    journal: &mut SeedJournal,
+    record: SeedRecord,
+    steps: &[SeedStep],
+    host: &SeedHost<'_>,
+    work: &SeedWork<'_>,
+    progress: &dyn Fn(OsProgress),
+) -> Result<SeedEnd, AgentError> {
+    restore_seed(journal, host).await?;
+    journal.begin(record)?;
+    let mut digest = String::new();
+    for step in steps {
+        let done =
+            journal.advance(*step, async |intent| apply_seed(intent, host, work, progress).await).await;
+        match done {
+            Ok(found) => digest = found.unwrap_or(digest),
+            Err(AdvanceError::Journal(error)) => return Err(error.into()),
+            Err(AdvanceError::Effect(error)) => {
+                let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
+                restore_seed(journal, host).await?;
+                return Ok(SeedEnd::Failed(fault));
+            }
+        }
+    }
+    if steps.contains(&SeedStep::PushImage) {
+        restore_seed(journal, host).await?;
+    }
+    journal.close()?;
+    Ok(SeedEnd::Made(digest))
+}
+
+/// Restores the host from the record, if there is one: services are started, files are removed. Returns true if there was one.
+pub async fn restore_seed(journal: &mut SeedJournal, host: &SeedHost<'_>) -> Result<bool, AgentError> {
+    if journal.record().is_none() {
+        return Ok(false);
+    }
+    journal
+        .advance(SeedStep::RestoreHost, async |intent| restore_seed_host(intent, host).await)
+        .await
+        .map_err(unapplied)?;
+    journal.close()?;
+    Ok(true)
+}
+
+fn unapplied(error: AdvanceError<HostError>) -> AgentError {
+    match error {
+        AdvanceError::Journal(error) => error.into(),
+        AdvanceError::Effect(error) => error.into(),
+    }
+}
+
+/// Takes up a seed that was cut short, at the start of the daemon. A failure is logged: the node has other work, too.
+pub async fn take_up_seed(root: &Root, systemd: &Systemd, fail_points: &FailPoints) {
+    let restored = async {
+        // Without a record there is no lock to take.
+        if load_record(root)?.is_none() {
+            return Ok(false);
+        }
+        let Some(mut journal) = SeedJournal::open(root.clone(), fail_points.clone())? else {
+            return Ok(false);
+        };
+        restore_seed(&mut journal, &SeedHost { root, systemd }).await
+    };
+    match restored.await {
+        Ok(false) => {}
+        Ok(true) => {
+            info!("Restored the host after a seed that was cut short: its services run, its files are gone");
+        }
+        Err(error) => warn!(
+            "Failed to restore the host after a seed that was cut short: {}. Next: {}",
+            chain(&error),
+            error.next()
+        ),
+    }
+}
