@@ -248,7 +248,12 @@ pub async fn killed_until<Settled: Future<Output = ()>>(
                 killed += 1;
                 builds.cluster.free_lease().await;
             }
-            () = settled() => return killed,
+            () = settled() => {
+                // The next one need not wait for the end of its Lease.
+                drop(controller);
+                builds.cluster.free_lease().await;
+                return killed;
+            }
         }
     }
 }
