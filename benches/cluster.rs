@@ -76,6 +76,7 @@ fn main() {
     runtime.expect("a runtime").block_on(async {
         let bench = Bench::private(Gates::Default);
         println!("\n`cargo bench --bench cluster`, against {}", server());
+        policy(&bench.client("cluster-bench").await).await;
         // `-- pinned`: that alone.
         if std::env::args().any(|argument| argument == "pinned") {
             return pinned::pinned(&bench).await;
@@ -250,7 +251,6 @@ async fn one(bench: &Bench) {
 }
 
 async fn prepare(client: &kube::Client, big: &str) {
-    policy(client).await;
     for number in 0..OTHERS {
         let name = format!("other-{number}");
         MachineConfigBuilder::new(&name).file("/etc/other", 0o644, big).create(client).await;
