@@ -47,7 +47,7 @@ impl Plan {
         let Some(rendered) = read(client, &target).await? else { return Ok(None) };
         let inputs = Inputs { os_config: &group.name, spec, configuration, rendered: &rendered };
         let (Ok(name), Ok(image)) = (build_name(&inputs), image_inputs(&inputs)) else { return Ok(None) };
-        let ready = match context(&rendered, &config.pool, spec, apply_by) {
+        let ready = match context(rendered, &config.pool, spec, apply_by).await {
             Ok(_) => Ready::Yes,
             Err(not_ready) => not_ready,
         };
@@ -115,8 +115,21 @@ async fn read(client: &Client, name: &str) -> Result<Option<MachineConfig>, Requ
     }
 }
 
-/// Returns what the build is made of, or why there is none.
-fn context(
+/// Returns what the build is made of, or why there is none. A large config is compressed for longer than a Lease may wait, so this
+/// is not done on the thread of all others.
+async fn context(
+    rendered: MachineConfig,
+    pool: &str,
+    spec: &MachineOSConfigSpec,
+    apply_by: ApplyBy,
+) -> Result<Context, Ready> {
+    let (pool, spec) = (pool.to_owned(), spec.clone());
+    let made = tokio::task::spawn_blocking(move || composed(&rendered, &pool, &spec, apply_by)).await;
+    // A panic ends the process, and nobody cancels it.
+    made.unwrap_or_else(|error| Err(Ready::Invalid(error.to_string())))
+}
+
+fn composed(
     rendered: &MachineConfig,
     pool: &str,
     spec: &MachineOSConfigSpec,
@@ -146,7 +159,7 @@ pub(super) async fn order(
     let (Some(config), Some((target, _))) = (&group.os_config, group.target()) else { return Ok(None) };
     let (Ok(spec), Some(build)) = (&config.spec, group.builds.get(&wanted.name)) else { return Ok(None) };
     let Some(rendered) = read(client, &target).await? else { return Ok(None) };
-    let Ok(context) = context(&rendered, &config.pool, spec, apply_by) else { return Ok(None) };
+    let Ok(context) = context(rendered, &config.pool, spec, apply_by).await else { return Ok(None) };
     Ok(Some(Order {
         build: wanted.name.clone(),
         build_uid: build.build.uid.clone(),
