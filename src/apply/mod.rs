@@ -9,6 +9,7 @@ mod files;
 mod os;
 mod seed;
 mod services;
+mod single_step;
 mod stateroot;
 #[cfg(test)]
 mod tests;

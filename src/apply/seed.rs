@@ -1,16 +1,14 @@
 //! One step of the making of a seed becomes an effect.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tracing::{error, info};
-
-use super::micros;
+use super::single_step::SingleStep;
 use crate::host::os::push;
 use crate::host::os::stateroots::{SeedToMake, Stateroots};
 use crate::host::{AuthFile, Credentials, HostError, OsProgress, Proxies, Root, Systemd, containers};
 use crate::journal::seed::SeedIntent;
-use crate::model::{FileMode, ImageRef, UnitName, message};
+use crate::model::{FileMode, ImageRef, UnitName};
 use crate::stateroot::SeedStep;
 
 /// Only root reads what is made there.
@@ -53,7 +51,7 @@ pub async fn apply_seed(
     work: &SeedWork<'_>,
     progress: &dyn Fn(OsProgress),
 ) -> Result<Option<String>, HostError> {
-    logged(intent, run(intent, host, work, progress)).await
+    logged(intent, Box::pin(run(intent, host, work, progress))).await
 }
 
 /// Starts what was stopped and removes what was made.
@@ -69,42 +67,9 @@ async fn logged<T>(
     intent: &SeedIntent<'_>,
     run: impl Future<Output = Result<T, HostError>>,
 ) -> Result<T, HostError> {
-    let (step, record) = (intent.step().as_str(), intent.record());
-    let image = record.image.as_str();
-    info!(
-        MESSAGE_ID = message::STEP_STARTED,
-        MCA_UPDATE = %record.id,
-        MCA_IMAGE = image,
-        MCA_STEP = step,
-        MCA_TARGET = image,
-        "{step} {image}"
-    );
-    let since = Instant::now();
-    let done = run.await;
-    let micros = micros(since);
-    match &done {
-        Ok(_) => info!(
-            MESSAGE_ID = message::STEP_DONE,
-            MCA_UPDATE = %record.id,
-            MCA_IMAGE = image,
-            MCA_STEP = step,
-            MCA_TARGET = image,
-            MCA_DURATION_USEC = micros,
-            "{step} {image}: done in {} ms",
-            micros / 1000
-        ),
-        Err(error) => error!(
-            MESSAGE_ID = message::STEP_FAILED,
-            MCA_UPDATE = %record.id,
-            MCA_IMAGE = image,
-            MCA_STEP = step,
-            MCA_TARGET = image,
-            MCA_DURATION_USEC = micros,
-            MCA_FAULT = error.reason(),
-            "{step} {image}: not done: {error}"
-        ),
-    }
-    done
+    let record = intent.record();
+    let (id, image, name) = (&record.id, record.image.as_str(), intent.step().as_str());
+    SingleStep { id, image: Some(&image), name, target: image }.run(run).await
 }
 
 async fn run(

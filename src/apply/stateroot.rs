@@ -1,14 +1,11 @@
 //! One step of the work on a stateroot becomes an effect.
 
-use std::time::Instant;
+use std::fmt::Display;
 
-use tracing::{error, info};
-
-use super::micros;
+use super::single_step::SingleStep;
 use crate::host::os::stateroots::{SeedToFetch, Stateroots};
 use crate::host::{AuthFile, Credentials, HostError, OsProgress, Root};
 use crate::journal::stateroot::{StaterootIntent, load_prepared};
-use crate::model::message;
 use crate::stateroot::{Findings, Job, StaterootStep, StaterootTrial, TrialRules};
 
 /// Carries out what the intent allows. Each step may be repeated and finds its own work done.
@@ -18,45 +15,12 @@ pub async fn apply_stateroot(
     stateroots: &Stateroots,
     progress: &dyn Fn(OsProgress),
 ) -> Result<Findings, HostError> {
-    let (step, on) = (intent.step().as_str(), intent.job().stateroot().as_str());
-    let image = match intent.job() {
-        Job::Prepare { image, .. } => Some(tracing::field::display(image)),
+    let image: Option<&(dyn Display + Sync)> = match intent.job() {
+        Job::Prepare { image, .. } => Some(image),
         Job::Remove { .. } | Job::Activate { .. } => None,
     };
-    info!(
-        MESSAGE_ID = message::STEP_STARTED,
-        MCA_UPDATE = %intent.id(),
-        MCA_IMAGE = image.as_ref(),
-        MCA_STEP = step,
-        MCA_TARGET = on,
-        "{step} {on}"
-    );
-    let since = Instant::now();
-    let done = run(intent, root, stateroots, progress).await;
-    let micros = micros(since);
-    match &done {
-        Ok(_) => info!(
-            MESSAGE_ID = message::STEP_DONE,
-            MCA_UPDATE = %intent.id(),
-            MCA_IMAGE = image.as_ref(),
-            MCA_STEP = step,
-            MCA_TARGET = on,
-            MCA_DURATION_USEC = micros,
-            "{step} {on}: done in {} ms",
-            micros / 1000
-        ),
-        Err(error) => error!(
-            MESSAGE_ID = message::STEP_FAILED,
-            MCA_UPDATE = %intent.id(),
-            MCA_IMAGE = image.as_ref(),
-            MCA_STEP = step,
-            MCA_TARGET = on,
-            MCA_DURATION_USEC = micros,
-            MCA_FAULT = error.reason(),
-            "{step} {on}: not done: {error}"
-        ),
-    }
-    done
+    let (name, target) = (intent.step().as_str(), intent.job().stateroot().as_str());
+    SingleStep { id: intent.id(), image, name, target }.run(run(intent, root, stateroots, progress)).await
 }
 
 async fn run(
