@@ -15,7 +15,6 @@ pub use build::{Unbuilt, generate, set_image, unbuilt};
 pub use output::{OutputError, write};
 pub use seed::{SeedError, component_configs};
 
-use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::pool::{Configuration, MachineConfigPoolStatus, Reference};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::manifests::{Manifests, WholeObject};
@@ -30,8 +29,8 @@ pub struct Output {
     pub configs: BTreeMap<String, MachineConfig>,
     /// `MachineOSConfig`s that were given an image, for the cluster.
     pub os_configs: BTreeMap<String, MachineOSConfig>,
-    /// The `ControllerConfig` by its name, where the manifests have it: the server of Ignition configs reads its certificates.
-    pub controller_config: BTreeMap<String, WholeObject>,
+    /// The `ControllerConfig`, where the manifests have it: the server of Ignition configs reads its certificates.
+    pub controller_config: Option<WholeObject>,
 }
 
 /// Errors of the manifests. Each names the object, the field and the next step.
@@ -67,14 +66,7 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
         configs.insert(component.metadata.name.clone().unwrap_or_default(), component.clone());
     }
     let configs: Vec<MachineConfig> = configs.into_values().collect();
-    let controller_config = manifests.controller_config.clone();
-    let mut output = Output {
-        controller_config: controller_config
-            .map(|config| (CONTROLLER_CONFIG.to_owned(), config))
-            .into_iter()
-            .collect(),
-        ..Output::default()
-    };
+    let mut output = Output { controller_config: manifests.controller_config.clone(), ..Output::default() };
     for (name, pool) in &manifests.pools {
         match rendered(pool, &configs, release) {
             Ok(rendered) => {

@@ -13,6 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::Serialize;
 
 use super::Output;
+use crate::api::controller_config::CONTROLLER_CONFIG;
 
 /// Pools.
 const POOLS: &str = "machine-pools";
@@ -24,7 +25,7 @@ const CONFIGS: &str = "machine-configs";
 const OS_CONFIGS: &str = "machine-os-configs";
 
 /// The `ControllerConfig`.
-const CONTROLLER_CONFIG: &str = "controller-config";
+const CONTROLLER_CONFIGS: &str = "controller-config";
 
 /// Errors of the output directory; nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +96,7 @@ fn is_own(directory: &Path) -> Result<bool, OutputError> {
     };
     for entry in entries {
         let entry = entry.map_err(io("read", directory))?;
-        if ![POOLS, CONFIGS, OS_CONFIGS, CONTROLLER_CONFIG].iter().any(|own| entry.file_name() == *own) {
+        if ![POOLS, CONFIGS, OS_CONFIGS, CONTROLLER_CONFIGS].iter().any(|own| entry.file_name() == *own) {
             return Err(OutputError::Foreign { path: entry.path() });
         }
     }
@@ -109,8 +110,8 @@ fn make(output: &Output, new: &Path) -> Result<(), OutputError> {
     if !output.os_configs.is_empty() {
         fill(&new.join(OS_CONFIGS), &output.os_configs)?;
     }
-    if !output.controller_config.is_empty() {
-        fill(&new.join(CONTROLLER_CONFIG), &output.controller_config)?;
+    if let Some(config) = &output.controller_config {
+        fill(&new.join(CONTROLLER_CONFIGS), [(&CONTROLLER_CONFIG.to_owned(), config)])?;
     }
     sync(new)
 }
