@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::host::HostError;
 use crate::model::{FaultClass, ImageRef};
+use crate::plan::Step;
 
 /// Exceeded limit of the work on the next deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +94,11 @@ impl ApplyError {
     pub(super) fn host(object: impl Into<String>) -> impl FnOnce(HostError) -> Self {
         let object = object.into();
         move |source| Self::Host { object, source }
+    }
+
+    /// Returns the error of a step that its config or its batch does not allow.
+    pub(super) fn foreign(step: &Step, config: &str) -> Self {
+        Self::NotInConfig { step: step.to_string(), config: config.to_owned() }
     }
 
     pub(super) fn originals(object: &'static str) -> impl FnOnce(HostError) -> Self {

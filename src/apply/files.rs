@@ -7,8 +7,8 @@ use crate::host::durable::{self, Change, DesiredPath};
 use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Host, HostError};
 use crate::journal::Intent;
-use crate::model::{FileSpec, HostSpec, ManagedPath, Owner, Principal};
-use crate::plan::{Op, Step};
+use crate::model::{FileSpec, ManagedPath, Owner, Principal};
+use crate::plan::{BatchOp, FileOp, Step};
 
 use super::ApplyError;
 
@@ -29,20 +29,22 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     let ids = |step: &Step, owner: &Owner| ids(&accounts, owner).map_err(ApplyError::host(step.to_string()));
     let mut outcomes = BTreeMap::new();
     for step in steps {
-        let Some(path) = step.op.path() else { return Err(not_in(step, intent.to())) };
-        let outcome = match kind(step) {
-            Some(Kind::Write) => {
-                let file = new.get(&path).ok_or_else(|| not_in(step, intent.to()))?;
+        let not_in = || ApplyError::foreign(step, intent.to().name.as_str());
+        let (BatchOp::File(op), Some(path)) = (step.op.in_batch(), step.op.path()) else {
+            return Err(not_in());
+        };
+        let outcome = match op {
+            FileOp::Write => {
+                let file = new.get(&path).ok_or_else(not_in)?;
                 let (uid, gid) = ids(step, &file.owner)?;
                 Outcome::Write { file, uid, gid }
             }
-            Some(Kind::TakeAway { restore }) => {
+            FileOp::Remove | FileOp::Restore => {
                 let old = old.get(&path).map_or(Ok((0, 0)), |file| ids(step, &file.owner));
                 // An owner that the host has forgotten can't be trusted with directories; root can.
                 let trusted = old.map_or(0, |(uid, _)| uid);
-                take_away(host, step, &path, restore, trusted)?
+                take_away(host, step, &path, op == FileOp::Restore, trusted)?
             }
-            None => return Err(not_in(step, intent.to())),
         };
         outcomes.insert(path, outcome);
     }
@@ -52,36 +54,6 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     host.fail_points.hit("originals-saved");
     let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
     done.map(|_| ()).map_err(ApplyError::host("the files"))
-}
-
-enum Kind {
-    Write,
-    TakeAway { restore: bool },
-}
-
-fn kind(step: &Step) -> Option<Kind> {
-    match step.op {
-        Op::WriteFile { .. } | Op::WriteUnit { .. } | Op::WriteDropin { .. } => Some(Kind::Write),
-        Op::RemoveFile { .. } => Some(Kind::TakeAway { restore: false }),
-        Op::RestoreFile { .. } | Op::RemoveUnit { .. } | Op::RemoveDropin { .. } => {
-            Some(Kind::TakeAway { restore: true })
-        }
-        Op::LinkPullSecret { .. }
-        | Op::StageOs { .. }
-        | Op::SetKargs { .. }
-        | Op::InstallExtensions { .. }
-        | Op::SwitchKernel { .. }
-        | Op::SetSshKeys
-        | Op::SetPassword
-        | Op::MaskUnit { .. }
-        | Op::UnmaskUnit { .. }
-        | Op::EnableUnit { .. }
-        | Op::DisableUnit { .. }
-        | Op::PresetUnit { .. }
-        | Op::DaemonReload
-        | Op::ReloadUnit { .. }
-        | Op::RestartUnit { .. } => None,
-    }
 }
 
 fn take_away<'a>(
@@ -122,9 +94,4 @@ fn ids(accounts: &Accounts, owner: &Owner) -> Result<(u32, u32), HostError> {
         Principal::Name(name) => accounts.group(name).ok_or_else(|| unknown("group", name))?,
     };
     Ok((uid, gid))
-}
-
-/// Returns the error of a step that its config or batch does not allow.
-pub(super) fn not_in(step: &Step, spec: &HostSpec) -> ApplyError {
-    ApplyError::NotInConfig { step: step.to_string(), config: spec.name.to_string() }
 }

@@ -14,7 +14,7 @@ use crate::host::{
 use crate::model::HostSpec;
 use crate::model::node_settings::SoftReboot;
 use crate::model::observation::Staged;
-use crate::plan::{Op, Step};
+use crate::plan::{BatchOp, OsOp, Step};
 
 use super::ApplyError;
 use super::error::Limit;
@@ -32,39 +32,19 @@ pub(super) async fn apply_batch(
     let soft_reboot = host.soft_reboot == SoftReboot::WhereCapable;
     let mut request = StageRequest { soft_reboot, ..StageRequest::default() };
     for step in steps {
-        match &step.op {
-            Op::LinkPullSecret { .. } => {
+        let BatchOp::Os(op) = step.op.in_batch() else { return Err(ApplyError::foreign(step, "os")) };
+        match op {
+            OsOp::PullSecret => {
                 let found = credentials(host, to).map_err(ApplyError::host(step.to_string()))?;
                 request.credentials = found.map(|found| found.json);
                 host.fail_points.hit("pull-secret");
             }
-            Op::StageOs { image } => request.image = Some(image.clone()),
-            Op::SetKargs { delete, append } => {
-                request.delete_kargs.clone_from(delete);
-                request.append_kargs.clone_from(append);
+            OsOp::Image(image) => request.image = Some(image.clone()),
+            OsOp::Kargs { delete, append } => {
+                delete.clone_into(&mut request.delete_kargs);
+                append.clone_into(&mut request.append_kargs);
             }
-            Op::InstallExtensions { .. } | Op::SwitchKernel { .. } => {
-                request.layers = Some(to.host_layers());
-            }
-            Op::WriteFile { .. }
-            | Op::RemoveFile { .. }
-            | Op::RestoreFile { .. }
-            | Op::WriteUnit { .. }
-            | Op::RemoveUnit { .. }
-            | Op::WriteDropin { .. }
-            | Op::RemoveDropin { .. }
-            | Op::SetSshKeys
-            | Op::SetPassword
-            | Op::MaskUnit { .. }
-            | Op::UnmaskUnit { .. }
-            | Op::EnableUnit { .. }
-            | Op::DisableUnit { .. }
-            | Op::PresetUnit { .. }
-            | Op::DaemonReload
-            | Op::ReloadUnit { .. }
-            | Op::RestartUnit { .. } => {
-                return Err(ApplyError::NotInConfig { step: step.to_string(), config: "os".to_owned() });
-            }
+            OsOp::Layers => request.layers = Some(to.host_layers()),
         }
     }
     if request.is_empty() {

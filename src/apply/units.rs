@@ -3,9 +3,8 @@
 use crate::host::systemd::{LinkVerb, ServiceOutcome, UnitLinks};
 use crate::host::{Host, durable};
 use crate::journal::Intent;
-use crate::model::UnitName;
 use crate::model::ids::UNIT_DIR;
-use crate::plan::{Op, Step};
+use crate::plan::{BatchOp, LinkOp, Step};
 
 use super::ApplyError;
 
@@ -17,8 +16,10 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     let mut links = UnitLinks::load(&host.root).map_err(failed())?;
     let mut desired = Vec::new();
     for step in steps {
-        let (verb, unit) = verb(step).ok_or_else(|| super::files::not_in(step, intent.to()))?;
-        desired.push((verb, unit, step));
+        let BatchOp::Link(op, unit) = step.op.in_batch() else {
+            return Err(ApplyError::foreign(step, intent.to().name.as_str()));
+        };
+        desired.push((verb(op), unit, step));
     }
     desired.sort_by_key(|(verb, unit, _)| (*verb, links.is_preset(unit)));
     for (verb, unit, step) in desired {
@@ -47,29 +48,12 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     Ok(())
 }
 
-fn verb(step: &Step) -> Option<(LinkVerb, &UnitName)> {
-    match &step.op {
-        Op::MaskUnit { unit } => Some((LinkVerb::Mask, unit)),
-        Op::UnmaskUnit { unit } => Some((LinkVerb::Unmask, unit)),
-        Op::EnableUnit { unit } => Some((LinkVerb::Enable, unit)),
-        Op::DisableUnit { unit } => Some((LinkVerb::Disable, unit)),
-        Op::PresetUnit { unit } => Some((LinkVerb::Preset, unit)),
-        Op::LinkPullSecret { .. }
-        | Op::StageOs { .. }
-        | Op::SetKargs { .. }
-        | Op::InstallExtensions { .. }
-        | Op::SwitchKernel { .. }
-        | Op::WriteFile { .. }
-        | Op::RemoveFile { .. }
-        | Op::RestoreFile { .. }
-        | Op::WriteUnit { .. }
-        | Op::RemoveUnit { .. }
-        | Op::WriteDropin { .. }
-        | Op::RemoveDropin { .. }
-        | Op::SetSshKeys
-        | Op::SetPassword
-        | Op::DaemonReload
-        | Op::ReloadUnit { .. }
-        | Op::RestartUnit { .. } => None,
+fn verb(op: LinkOp) -> LinkVerb {
+    match op {
+        LinkOp::Mask => LinkVerb::Mask,
+        LinkOp::Unmask => LinkVerb::Unmask,
+        LinkOp::Enable => LinkVerb::Enable,
+        LinkOp::Disable => LinkVerb::Disable,
+        LinkOp::Preset => LinkVerb::Preset,
     }
 }

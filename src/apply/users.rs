@@ -6,7 +6,7 @@ use crate::host::{Host, HostError, keys};
 use crate::journal::Intent;
 use crate::model::FileMode;
 use crate::model::users::{CORE, KEYS_FILE, PasswordHash};
-use crate::plan::{Op, Step};
+use crate::plan::{BatchOp, Step, UserOp};
 
 use super::ApplyError;
 
@@ -20,32 +20,15 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     let mut changes = Vec::new();
     let mut password = None;
     for step in steps {
-        match step.op {
-            Op::SetSshKeys => changes.push(keys_change(user, text.as_deref())),
+        let BatchOp::User(op) = step.op.in_batch() else {
+            return Err(ApplyError::foreign(step, intent.to().name.as_str()));
+        };
+        match op {
+            UserOp::SshKeys => changes.push(keys_change(user, text.as_deref())),
             // A user that is no longer listed is locked; an empty password would let everyone in (W-36).
-            Op::SetPassword => {
+            UserOp::Password => {
                 password = Some(core.map_or_else(PasswordHash::locked, |core| core.password.clone()));
             }
-            Op::LinkPullSecret { .. }
-            | Op::StageOs { .. }
-            | Op::SetKargs { .. }
-            | Op::InstallExtensions { .. }
-            | Op::SwitchKernel { .. }
-            | Op::WriteFile { .. }
-            | Op::RemoveFile { .. }
-            | Op::RestoreFile { .. }
-            | Op::WriteUnit { .. }
-            | Op::RemoveUnit { .. }
-            | Op::WriteDropin { .. }
-            | Op::RemoveDropin { .. }
-            | Op::MaskUnit { .. }
-            | Op::UnmaskUnit { .. }
-            | Op::EnableUnit { .. }
-            | Op::DisableUnit { .. }
-            | Op::PresetUnit { .. }
-            | Op::DaemonReload
-            | Op::ReloadUnit { .. }
-            | Op::RestartUnit { .. } => return Err(super::files::not_in(step, intent.to())),
         }
     }
     if !changes.is_empty() {

@@ -31,6 +31,7 @@ pub mod reconcilable;
 pub mod repair;
 pub mod step;
 
+mod batch;
 mod check;
 mod companions;
 mod decide;
@@ -50,11 +51,12 @@ use serde::{Deserialize, Serialize};
 use crate::model::soft_reboot::Verdict;
 use crate::model::{Target, UnitName};
 
+pub use batch::{Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
 pub use decide::plan;
 pub use differences::{Difference, already_applied, differences};
 pub use origin::seen_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
-pub use step::{Batch, Lifetime, Op, Step, StepReason};
+pub use step::{Op, Step, StepReason};
 
 /// Mode of the update, by the pair of images and configs (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use super::input::PlanInput;
 use super::{Op, Step, StepReason};
 use crate::model::node_settings::SoftReboot;
 use crate::model::soft_reboot::{Requirement, SoftRebootFacts, Verdict, judge};
-use crate::plan::step::Batch;
+use crate::plan::batch::Batch;
 
 /// Judges the reboot of a plan with these steps.
 pub(super) fn verdict(input: &PlanInput<'_>, steps: &[Step]) -> Verdict {

@@ -154,65 +154,7 @@ pub struct Step {
     pub because: StepReason,
 }
 
-/// Lifetime of an effect: the resume table needs it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifetime {
-    /// It is on disk.
-    Persistent,
-    /// It is gone with the boot: a staged deployment lives in `/run`, a restarted service in memory.
-    Runtime,
-}
-
-/// Steps of the same kind that follow each other are carried out together, recorded once:
-/// contents staged side by side and synced in parallel, one deployment instead of two, one reload instead of five.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Batch {
-    /// Everything that goes into the next deployment.
-    Os,
-    /// Everything that is a file.
-    Files,
-    /// Accounts.
-    Users,
-    /// Links of units.
-    Links,
-    /// Requests to the running systemd.
-    Services,
-}
-
 impl Op {
-    /// Returns the lifetime of the effect.
-    pub fn lasts(&self) -> Lifetime {
-        match self.batch() {
-            Batch::Os | Batch::Services => Lifetime::Runtime,
-            Batch::Files | Batch::Users | Batch::Links => Lifetime::Persistent,
-        }
-    }
-
-    /// Returns the batch it is carried out in; plans are ordered by it.
-    pub fn batch(&self) -> Batch {
-        match self {
-            Self::LinkPullSecret { .. }
-            | Self::StageOs { .. }
-            | Self::SetKargs { .. }
-            | Self::InstallExtensions { .. }
-            | Self::SwitchKernel { .. } => Batch::Os,
-            Self::WriteFile { .. }
-            | Self::RemoveFile { .. }
-            | Self::RestoreFile { .. }
-            | Self::WriteUnit { .. }
-            | Self::RemoveUnit { .. }
-            | Self::WriteDropin { .. }
-            | Self::RemoveDropin { .. } => Batch::Files,
-            Self::SetSshKeys | Self::SetPassword => Batch::Users,
-            Self::MaskUnit { .. }
-            | Self::UnmaskUnit { .. }
-            | Self::EnableUnit { .. }
-            | Self::DisableUnit { .. }
-            | Self::PresetUnit { .. } => Batch::Links,
-            Self::DaemonReload | Self::ReloadUnit { .. } | Self::RestartUnit { .. } => Batch::Services,
-        }
-    }
-
     /// Returns the name of the step, as in the JSON of `plan`.
     pub fn as_str(&self) -> &'static str {
         match self {
