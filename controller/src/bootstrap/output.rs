@@ -50,7 +50,7 @@ pub enum OutputError {
     },
     /// It has no name.
     #[error("{path} has no directory above it; name another one by --output")]
-    Place {
+    NoParent {
         /// The path.
         path: PathBuf,
     },
@@ -71,8 +71,9 @@ pub fn write(output: &Output, directory: &Path) -> Result<(), OutputError> {
         Ok(found) => found,
         Err(_) => std::path::absolute(directory).map_err(io("find", directory))?,
     };
-    let place = || OutputError::Place { path: directory.clone() };
-    let (parent, name) = (directory.parent().ok_or_else(place)?, directory.file_name().ok_or_else(place)?);
+    let no_parent = || OutputError::NoParent { path: directory.clone() };
+    let (parent, name) =
+        (directory.parent().ok_or_else(no_parent)?, directory.file_name().ok_or_else(no_parent)?);
     let is_there = is_own(&directory)?;
     let new = parent.join([OsStr::new("."), name, OsStr::new(".new")].join(OsStr::new("")));
     remove(&new)?;

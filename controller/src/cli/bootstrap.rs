@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::build::{BuilderFlags, carry_out};
+use super::build::{BuilderFlags, run_build};
 use super::build_log::BuildLog;
 use super::{CliError, Input, VerbOutput};
 use crate::bootstrap::{BootstrapError, Output, bootstrap, generate, set_image, unbuilt, write};
@@ -103,7 +103,7 @@ fn build(
             mounts: &[],
             timestamp: 0,
         };
-        let (image, _) = carry_out(flags, &order, &mut log)?;
+        let (image, _) = run_build(flags, &order, &mut log)?;
         log.line(&format!("MachineOSConfig {}: built {image}", one.os_config));
         set_image(manifests, &one.os_config, &image);
         built.push(one.os_config);

@@ -142,7 +142,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     };
     let mut log = BuildLog::open(&arguments.builder.work_dir)?;
     log.line(&format!("{}: builds {push}", rendered.metadata.name.as_deref().unwrap_or_default()));
-    let (image, digest) = carry_out(&arguments.builder, &order, &mut log)?;
+    let (image, digest) = run_build(&arguments.builder, &order, &mut log)?;
     Ok(VerbOutput::done(match arguments.output {
         Output::Text => format!("{image}\n"),
         Output::Json => {
@@ -154,7 +154,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
 }
 
 /// Builds and pushes an image; returns it by digest, and the digest. Each line is on standard error, and in the log.
-pub(super) fn carry_out(
+pub(super) fn run_build(
     flags: &BuilderFlags,
     order: &Order<'_>,
     log: &mut BuildLog,

@@ -172,14 +172,14 @@ impl Cache {
     }
 
     /// Locks the cache. Never held across a wait.
-    pub(super) fn look(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a change; wakes the receivers if it returns true.
     pub(super) fn change(&self, change: impl FnOnce(&mut Seen) -> bool) {
         let (changed, inputs) = {
-            let mut seen = self.look();
+            let mut seen = self.lock();
             (change(&mut seen), seen.inputs)
         };
         self.inputs.send_if_modified(|known| std::mem::replace(known, inputs) != inputs);
@@ -203,7 +203,7 @@ impl Cache {
         let mut changes = self.changes();
         loop {
             changes.mark_unchanged();
-            if holds(&self.look()) {
+            if holds(&self.lock()) {
                 return;
             }
             // The cache itself keeps the sender.

@@ -53,7 +53,7 @@ struct SharedBudgets {
 }
 
 impl SharedBudgets {
-    fn look(&self) -> MutexGuard<'_, Budgets> {
+    fn lock(&self) -> MutexGuard<'_, Budgets> {
         self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,15 +62,15 @@ impl SharedBudgets {
         let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => self.look().clear(),
+                Ok(Event::Init) => self.lock().clear(),
                 Ok(Event::InitApply(budget)) => {
-                    self.look().put(budget);
+                    self.lock().put(budget);
                     continue;
                 }
-                Ok(Event::Apply(budget)) => self.look().put(budget),
+                Ok(Event::Apply(budget)) => self.lock().put(budget),
                 Ok(Event::Delete(budget)) => {
                     let metadata = budget.metadata;
-                    self.look()
+                    self.lock()
                         .remove(&metadata.namespace.unwrap_or_default(), &metadata.name.unwrap_or_default());
                 }
                 Ok(Event::InitDone) => {}
@@ -132,7 +132,7 @@ impl Controller {
     /// Starts a task for each node that asks for something and has none.
     async fn start_tasks(&mut self) {
         let open: Vec<(Node, Request)> = {
-            let seen = self.context.cache.look();
+            let seen = self.context.cache.lock();
             let asks = |node: &Node| request(&NodeView::new(&node.annotations, node.unschedulable));
             seen.nodes.values().filter_map(|node| Some((node.clone(), asks(node)?))).collect()
         };
@@ -235,11 +235,11 @@ impl NodeTask {
         loop {
             changes.mark_unchanged();
             budgets.mark_unchanged();
-            let node = self.context.cache.look().nodes.get(&self.name).cloned();
+            let node = self.context.cache.lock().nodes.get(&self.name).cloned();
             let Some(node) = node else { break };
             let (view, now) = (NodeView::new(&node.annotations, node.unschedulable), jiff::Timestamp::now());
             if let Some(pods) = &mut self.pods {
-                pods.budgets_changed(&self.context.budgets.look());
+                pods.budgets_changed(&self.context.budgets.lock());
             }
             let step = next(&view, self.pods.as_ref(), now, uptime());
             let wait = match step {
@@ -337,7 +337,7 @@ impl NodeTask {
 
     /// Reports the drain's blocker: on the Node, as Events, as metrics. False if the Node was written to or is to be.
     async fn report(&mut self, node: &Node, view: &NodeView<'_>, lasts: Duration) -> bool {
-        let found = self.pods.as_ref().and_then(|pods| pods.blocked(&self.context.budgets.look()));
+        let found = self.pods.as_ref().and_then(|pods| pods.blocked(&self.context.budgets.lock()));
         self.measure(found.as_ref());
         let why = found.map(|found| found.text);
         if let Some(patch) = blocked(view, why.as_deref()) {

@@ -26,7 +26,7 @@ use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
     if let Some(definition) = K::KIND.definition() {
         let defined = |seen: &Seen| seen.definitions.contains(definition);
-        if !defined(&cache.look()) {
+        if !defined(&cache.lock()) {
             cache.until(defined).await;
         }
     }

@@ -231,7 +231,7 @@ async fn once_leading(
 /// A process is ready once it has read the objects that it decides on, as leader or not.
 fn ready(cache: Cache) -> http::Ready {
     Arc::new(move || {
-        let seen = cache.look();
+        let seen = cache.lock();
         let missing = [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes].into_iter();
         let missing: Vec<String> =
             missing.filter(|kind| !seen.synced.contains(kind)).map(|kind| format!("{kind:?}")).collect();

@@ -89,11 +89,11 @@ enum Step {
 impl Controller {
     /// Brings all pools to where they should be; true if nothing was refused.
     async fn reconcile(&self) -> bool {
-        let pools: Vec<String> = concerned(&self.cache.look());
+        let pools: Vec<String> = concerned(&self.cache.lock());
         let mut is_done = true;
         for pool in pools {
             for _ in 0..MAX_WRITES {
-                let step = step(&self.cache.look(), &pool, &self.namespace);
+                let step = step(&self.cache.lock(), &pool, &self.namespace);
                 let written = match step {
                     Step::Nothing => break,
                     Step::Write(action) => self.write(action).await,

@@ -112,9 +112,9 @@ impl Controller {
     /// Renders all pools; returns the delay before the next try, if something was refused or failed.
     async fn reconcile(&self) -> Option<Duration> {
         let mut again = None;
-        let names: Vec<String> = self.cache.look().pools.keys().cloned().collect();
+        let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
         for name in names {
-            let outcome = outcome(&self.cache.look(), &name);
+            let outcome = outcome(&self.cache.lock(), &name);
             let Some(outcome) = outcome else { continue };
             let written = self.bring(outcome).await;
             // One rendering keeps the thread for milliseconds. Leases and watches have their turn before the next.
@@ -177,7 +177,7 @@ impl Controller {
         let Some(target) = target.filter(|name| !name.is_empty() && name != rendered.name()) else {
             return Ok(Ok(rendered));
         };
-        let policy = match &self.cache.look().policy {
+        let policy = match &self.cache.lock().policy {
             Some(Ok(policy)) => policy.clone(),
             // The policy decides the disruption of a change, not whether it is possible.
             None | Some(Err(_)) => DisruptionPolicy::defaults(),
@@ -205,7 +205,7 @@ impl Controller {
 
     /// Creates the rendered config where it is missing, and restores an edited one.
     async fn create(&self, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), RequestError> {
-        let known = self.cache.look().rendered.get(rendered.name()).cloned();
+        let known = self.cache.lock().rendered.get(rendered.name()).cloned();
         if known.as_ref().is_some_and(|known| known.generation == 1) {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Controller {
 
     /// Deletes unused rendered configs.
     async fn collect(&self) -> Result<(), RequestError> {
-        let surplus = unused(&self.cache.look());
+        let surplus = unused(&self.cache.lock());
         if surplus.is_empty() {
             return Ok(());
         }

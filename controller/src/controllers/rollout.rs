@@ -114,7 +114,7 @@ impl Controller {
         if self.has_plan.is_none() {
             self.has_plan = has_plan(&self.client).await;
         }
-        let names: Vec<String> = self.cache.look().pools.keys().cloned().collect();
+        let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
         self.forget(&names);
         for name in names {
             let costs = self.costs(&name).await;
@@ -122,7 +122,7 @@ impl Controller {
             let Some(decision) = decision else { continue };
             self.measure(&name, &decision.rollout.status);
             let wake = decision.rollout.wake;
-            match self.carry_out(decision).await {
+            match self.execute(decision).await {
                 Ok(true) => wait = Duration::ZERO,
                 Ok(false) => {}
                 Err(error) => {
@@ -141,7 +141,7 @@ impl Controller {
 
     fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
         let cache = self.cache.clone();
-        let seen = cache.look();
+        let seen = cache.lock();
         if self.members.0 != Some(seen.membership) {
             let nodes = seen.nodes.values().map(|node| &node.rollout);
             self.members = (Some(seen.membership), Members::new(seen.readable_pools(), nodes));
@@ -171,7 +171,7 @@ impl Controller {
     }
 
     /// Writes a decision; returns true if something was written or refused, so that a new decision is due.
-    async fn carry_out(&self, decision: Decision) -> Result<bool, RequestError> {
+    async fn execute(&self, decision: Decision) -> Result<bool, RequestError> {
         let Decision { pool, policy, rollout } = decision;
         let mut any = false;
         if let (Some(policy), Some(status)) = (policy, &rollout.policy_status) {
@@ -267,7 +267,7 @@ impl Controller {
     /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.
     async fn costs(&mut self, pool: &str) -> BTreeMap<String, NodeCost> {
         let (target, used, policy) = {
-            let seen = self.cache.look();
+            let seen = self.cache.lock();
             let own_target = seen.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
             let nodes = seen.nodes.values().filter_map(|node| node.rollout.current.config.as_ref());
             // Most nodes have one of a few configs.

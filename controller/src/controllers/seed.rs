@@ -35,7 +35,7 @@ pub(super) async fn components(
     metrics: &Metrics,
 ) -> Result<(), RequestError> {
     let actions = {
-        let seen = cache.look();
+        let seen = cache.lock();
         // Errors of a source are reported where its pool is rendered.
         actions(&sources(&seen), &seen.configs).0
     };
@@ -46,7 +46,7 @@ pub(super) async fn components(
             Action::Update(_) => "updated",
             Action::Delete(_) => "deleted",
         };
-        match carry_out(&api, cache, action).await {
+        match execute(&api, cache, action).await {
             Ok(done) => {
                 info!("{done}");
                 metrics.wrote("render", outcome);
@@ -60,7 +60,7 @@ pub(super) async fn components(
 }
 
 /// Makes one write; returns its log line.
-async fn carry_out(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Result<String, RequestError> {
+async fn execute(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Result<String, RequestError> {
     let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
     match action {
         Action::Create(config) => {

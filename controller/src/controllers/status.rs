@@ -87,22 +87,22 @@ async fn follow_and_show(
     let watches = tokio::spawn(follow_shown(client, cache.clone()));
     let ready = |seen: &Seen| !seen.failing.is_empty() || NEEDED.iter().all(|kind| seen.knows(*kind));
     if timeout(READ_TIMEOUT, cache.until(ready)).await.is_err() {
-        return Err(late(&cache.look()));
+        return Err(late(&cache.lock()));
     }
-    if let Some((kind, failure)) = cache.look().failing.first_key_value() {
+    if let Some((kind, failure)) = cache.lock().failing.first_key_value() {
         return Err(unread(*kind, failure.code, &failure.cause));
     }
     let mut last: Option<View> = None;
     let mut lines = LastLines::new(reader, cache.clone());
     loop {
         changes.mark_unchanged();
-        let running = running(&cache.look());
+        let running = running(&cache.lock());
         if options.watch {
             lines.follow(running);
         } else {
             lines.read(running).await;
         }
-        let now = look(&cache.look(), &lines.known(), options.limit);
+        let now = view_of(&cache.lock(), &lines.known(), options.limit);
         // Only changes are drawn, and not that time has passed.
         let is_same = last.as_ref().is_some_and(|last| View { at: last.at.clone(), ..now.clone() } == *last);
         let wants_more = is_same || show(&now);
@@ -139,7 +139,7 @@ fn running(seen: &Seen) -> BTreeMap<String, (String, String)> {
 }
 
 /// Makes the screen from the cached objects.
-fn look(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View {
+fn view_of(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View {
     let pools = seen.pools.iter().map(|(name, pool)| {
         let pool = pool.as_ref().map_err(Clone::clone).map(|object| {
             let target = object.spec.configuration.as_ref().and_then(|target| target.name.as_deref());

@@ -33,11 +33,11 @@ pub fn check(text: &str) -> Result<Checked, ImageError> {
         return Ok(Checked::default());
     }
     let parsed = parse_dockerfile::parse(text).map_err(|error| syntax(&error))?;
-    let place = Place { text };
-    place.check_top(&parsed)?;
-    place.check_end()?;
-    place.check_stages(&parsed)?;
-    place.final_stage(&parsed)
+    let source = Source { text };
+    source.check_top(&parsed)?;
+    source.check_end()?;
+    source.check_stages(&parsed)?;
+    source.final_stage(&parsed)
 }
 
 /// Returns true if there is no instruction.
@@ -60,11 +60,11 @@ fn syntax(error: &parse_dockerfile::Error) -> ImageError {
     at(error.line().max(1), format!("{cause}{next}"))
 }
 
-struct Place<'a> {
+struct Source<'a> {
     text: &'a str,
 }
 
-impl Place<'_> {
+impl Source<'_> {
     fn error(&self, span: &Span, cause: impl Into<String>) -> ImageError {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         at(before.matches('\n').count() + 1, cause)

@@ -26,7 +26,7 @@ fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> 
             };
             let mut later = configs.clone();
             for action in &actions {
-                carry_out(action, &mut later);
+                execute(action, &mut later);
             }
             assert_eq!(images(rendered), images(&later));
         }
@@ -34,12 +34,12 @@ fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> 
         if actions.is_empty() {
             return done;
         }
-        done.extend(actions.iter().map(|action| carry_out(action, configs)));
+        done.extend(actions.iter().map(|action| execute(action, configs)));
         assert!(done.len() < 10, "no end: {done:?}");
     }
 }
 
-fn carry_out(action: &Action, configs: &mut BTreeMap<String, MachineConfig>) -> &'static str {
+fn execute(action: &Action, configs: &mut BTreeMap<String, MachineConfig>) -> &'static str {
     let name = |config: &MachineConfig| config.metadata.name.clone().unwrap();
     match action {
         Action::Create(config) => {

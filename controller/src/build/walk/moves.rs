@@ -39,7 +39,7 @@ pub(super) fn follow(world: &World, action: &Action) -> Vec<World> {
 
 fn written(world: &World, bad: Option<World>, action: &Action) -> Vec<World> {
     let mut good = world.clone();
-    good.carry_out(action.clone());
+    good.execute(action.clone());
     let mut all = vec![good];
     // It dies between two inputs.
     if let (Action::StartJob { uid }, Some(mut bad)) = (action, bad) {

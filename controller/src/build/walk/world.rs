@@ -122,7 +122,7 @@ impl World {
 
     /// Carries an action out. What comes of a question is chosen by the caller.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is left is about Jobs")]
-    pub(super) fn carry_out(&mut self, action: Action) {
+    pub(super) fn execute(&mut self, action: Action) {
         match action {
             Action::CreateBuild { pre_built, no_reuse } => {
                 let wanted = self.wanted();
@@ -173,14 +173,14 @@ impl World {
                 self.os_config.as_mut().unwrap().current = Some(name);
             }
             Action::SetCondition(condition) => self.pool.condition = Some(condition),
-            action => self.carry_out_job(action),
+            action => self.execute_job(action),
         }
         // They hold until the next write.
         self.answers = Answers::default();
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is left writes nothing")]
-    fn carry_out_job(&mut self, action: Action) {
+    fn execute_job(&mut self, action: Action) {
         match action {
             Action::CreateJob => {
                 let (name, uid) = (job_name(&self.wanted().name), self.uid("job"));

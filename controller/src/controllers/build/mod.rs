@@ -167,7 +167,7 @@ enum Step {
 impl Controller {
     /// Brings all `MachineOSConfig`s as far as they go; returns when one is to be looked at again without a change.
     async fn reconcile(&mut self) -> Option<Instant> {
-        let names = groups(&self.cache.look());
+        let names = groups(&self.cache.lock());
         self.courses.retain(|name, course| names.contains(name) || course.is_asking);
         for name in &names {
             let mut course = self.courses.remove(name).unwrap_or_default();
@@ -208,18 +208,18 @@ impl Controller {
 
     /// Decides, and carries one action out.
     async fn step(&mut self, name: &str, course: &mut Course) -> Result<Step, RequestError> {
-        let group = Group::new(name, &self.cache.look());
+        let group = Group::new(name, &self.cache.lock());
         if !course.plan.as_ref().is_some_and(|plan| plan.holds(&group)) {
             course.plan = None;
             course.plan = Plan::new(&self.client, &group, self.apply_by).await?;
         }
         let name = course.plan.as_ref().map(Plan::name).unwrap_or_default();
-        if group.builder(name) == BuilderType::OpenShiftBuild && is_unread(&self.cache.look()) {
+        if group.builder(name) == BuilderType::OpenShiftBuild && is_unread(&self.cache.lock()) {
             return Ok(Step::Rest);
         }
         let builder = self.builder(&group, name);
         let wanted =
-            course.plan.as_ref().map(|plan| plan.wanted(&group, &self.cache.look(), builder.as_deref()));
+            course.plan.as_ref().map(|plan| plan.wanted(&group, &self.cache.lock(), builder.as_deref()));
         let action = group.decide(wanted.as_ref(), &course.answers);
         if let Some(asked) = Asked::of(&action) {
             self.ask(&group, wanted.as_ref(), course, asked);
@@ -249,7 +249,7 @@ impl Controller {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
         let apply_by = self.apply_by;
         let writer = Writer { client, cache, namespace, apply_by, builder, group, wanted };
-        let written = writer.carry_out(action).await;
+        let written = writer.execute(action).await;
         // What a registry or a pod said does not change with what the pool says.
         if !matches!(action, Action::SetCondition(_)) {
             course.answers = Answers::default();
@@ -260,7 +260,7 @@ impl Controller {
                 course.conflicts = 0;
                 self.metrics.wrote("build", "written");
                 let known = wanted.and_then(|wanted| {
-                    let uid = cache.look().os_builds.get(&wanted.name)?.build.uid.clone();
+                    let uid = cache.lock().os_builds.get(&wanted.name)?.build.uid.clone();
                     Some((wanted.name.clone(), uid))
                 });
                 Teller { client, group, build: known }.tell(action).await;
@@ -287,7 +287,7 @@ impl Controller {
         course.again = Some(Instant::now() + RETRY);
         let text = error.to_string();
         if course.error.as_ref() != Some(&text) {
-            let group = Group::new(name, &self.cache.look());
+            let group = Group::new(name, &self.cache.lock());
             tell::failed(&self.client, &group, &text).await;
             course.error = Some(text);
         }

@@ -37,7 +37,7 @@ fn gone() -> RequestError {
 }
 
 impl Writer<'_> {
-    pub(super) async fn carry_out(&self, action: &Action) -> Result<(), RequestError> {
+    pub(super) async fn execute(&self, action: &Action) -> Result<(), RequestError> {
         match action {
             Action::CreateBuild { pre_built, no_reuse } => self.create_build(*pre_built, *no_reuse).await,
             Action::DeleteBuild { name, uid, .. } => self.delete_build(name, uid).await,

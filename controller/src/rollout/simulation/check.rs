@@ -42,7 +42,7 @@ impl Checks {
     ///
     /// `known` is the controller's cache meanwhile; `slips` counts jumps of the clock and writes that were lost, each of
     /// which may count two steps of a soak too much.
-    pub(super) fn look(
+    pub(super) fn observe(
         &mut self,
         world: &World,
         known: &BTreeMap<String, Node>,

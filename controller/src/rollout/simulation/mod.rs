@@ -199,7 +199,7 @@ impl Simulation {
             self.world.happen();
         }
         let slips = self.world.jumps + self.counts.kills + self.counts.conflicts;
-        self.checks.look(&self.world, &self.controller.nodes, &self.rules, seconds, slips);
+        self.checks.observe(&self.world, &self.controller.nodes, &self.rules, seconds, slips);
         self.watch();
         // A decision may request the next one at once.
         for _ in 0..self.world.dice.from(1, 3) {
