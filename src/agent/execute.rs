@@ -68,11 +68,11 @@ impl<C: ControlPlane> Agent<C> {
     /// Carries out the batch that stages.
     pub(super) async fn stage(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         self.begin_staging(&pass.seen)?;
-        self.carry_out(pass).await
+        self.execute(pass).await
     }
 
     /// Carries out the batch or the undo step of the record's phase. Its fault is an answer.
-    pub(super) async fn carry_out(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
+    pub(super) async fn execute(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
         match self.advance(&record).await {
             Ok(Carried::Out) if record.phase == Phase::Staging => {

@@ -250,7 +250,7 @@ impl<C: ControlPlane> Agent<C> {
             Action::Move(event) => self.move_along(&event).await?,
             Action::Supersede => self.supersede()?,
             Action::TakeBack => self.undo_after_fallback()?,
-            Action::CarryOut => return Ok(self.carry_out(pass).await?.into()),
+            Action::Execute => return Ok(self.execute(pass).await?.into()),
             Action::Restage => self.restage(pass).await?,
             Action::Fail(fault, way) => self.fail(fault, way.as_ref(), &pass.seen).await?,
             Action::Replan(fault) => self.replan(fault)?,

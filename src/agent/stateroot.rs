@@ -46,7 +46,7 @@ pub struct StaterootWorker<'a> {
 
 impl StaterootWorker<'_> {
     /// Carries out what is asked for; other work that was left open is undone or ended first.
-    pub async fn carry_out(
+    pub async fn execute(
         &self,
         journal: &mut StaterootJournal,
         asked: &Job,

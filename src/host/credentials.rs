@@ -157,12 +157,12 @@ mod tests {
     const MERGED: &str = "/etc/mco/internal-registry-pull-secret.json";
     const KUBELET: &str = "/var/lib/kubelet/config.json";
 
-    struct Place {
+    struct TestHost {
         dir: tempfile::TempDir,
         root: Root,
     }
 
-    impl Place {
+    impl TestHost {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = Root::open(dir.path()).unwrap();
@@ -202,7 +202,7 @@ mod tests {
         for (merged, kubelet, expected) in rows {
             let expected = expected.map(str::to_owned);
             for (place, at) in [(AuthFile::Run, 0), (AuthFile::Etc, 1)] {
-                let host = Place::new();
+                let host = TestHost::new();
                 host.put(MERGED, merged);
                 if let Some(kubelet) = kubelet {
                     host.put(KUBELET, kubelet);
@@ -217,7 +217,7 @@ mod tests {
     /// The link moves with the files, in one step: there is always one.
     #[test]
     fn link_follows_files() {
-        let host = Place::new();
+        let host = TestHost::new();
         host.put(KUBELET, "{}");
         let run = |links: [Option<String>; 2]| links.into_iter().next().flatten();
         assert_eq!(run(host.links(AuthFile::Run)).as_deref(), Some(KUBELET));
@@ -233,14 +233,14 @@ mod tests {
         for (place, own) in
             [(AuthFile::Run, AuthFile::Run), (AuthFile::Etc, AuthFile::Etc), (AuthFile::Etc, AuthFile::Run)]
         {
-            let host = Place::new();
+            let host = TestHost::new();
             host.put(KUBELET, "{}");
             host.put(own.path(), "{\"own\":1}");
             assert_eq!(host.links(place), [None, None]);
             assert_eq!(std::fs::read_to_string(host.path(own.path())).unwrap(), "{\"own\":1}");
         }
         // One at bootc's place means nothing to rpm-ostree, which looks at its own first.
-        let host = Place::new();
+        let host = TestHost::new();
         host.put(KUBELET, "{}");
         host.put(AuthFile::Etc.path(), "{\"own\":1}");
         assert_eq!(host.links(AuthFile::Run), [Some(KUBELET.to_owned()), None]);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn credentials_readable_by_others_are_found() {
-        let host = Place::new();
+        let host = TestHost::new();
         host.put(KUBELET, "{}");
         let found = Credentials::there(&host.root, AuthFile::Run).unwrap().unwrap();
         assert_eq!(found.loose(&host.root).unwrap(), None);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn config_may_bring_secret() {
-        let host = Place::new();
+        let host = TestHost::new();
         std::fs::create_dir_all(host.path("/run/ostree")).unwrap();
         symlink("/nowhere", host.path(AuthFile::Run.path())).unwrap();
         assert_eq!(Credentials::there(&host.root, AuthFile::Run).unwrap(), None);

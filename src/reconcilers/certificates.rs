@@ -215,12 +215,12 @@ mod tests {
         );
     }
 
-    struct Place {
+    struct TestHost {
         dir: tempfile::TempDir,
         root: Root,
     }
 
-    impl Place {
+    impl TestHost {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             std::fs::create_dir_all(dir.path().join("etc/docker/certs.d")).unwrap();
@@ -245,24 +245,24 @@ mod tests {
     /// W-15, MCD-137: only the cluster's own file goes, and never a path of a config.
     #[test]
     fn foreign_files_stay() {
-        let place = Place::new();
+        let host = TestHost::new();
         for file in ["old.test/ca.crt", "client.test/ca.crt", "client.test/client.key", "config.test/ca.crt"]
         {
-            place.put(&format!("{REGISTRIES}/{file}"), "x");
+            host.put(&format!("{REGISTRIES}/{file}"), "x");
         }
-        place.put(&format!("{REGISTRIES}/only.test/other.crt"), "x");
-        place.put("/etc/elsewhere/ca.crt", "x");
-        symlink("/etc/elsewhere", place.dir.path().join("etc/docker/certs.d/link.test")).unwrap();
+        host.put(&format!("{REGISTRIES}/only.test/other.crt"), "x");
+        host.put("/etc/elsewhere/ca.crt", "x");
+        symlink("/etc/elsewhere", host.dir.path().join("etc/docker/certs.d/link.test")).unwrap();
         let managed = || {
             let path = ManagedPath::new(format!("{REGISTRIES}/config.test/ca.crt").as_str()).unwrap();
             Some(BTreeSet::from([path]))
         };
         let trust = trust(Some("k"), None, &[("new.test..5000", "n")]);
-        assert_eq!(follow(&place.root, &trust, || None).unwrap(), Followed::StaleLeft);
-        assert!(place.registries().contains(&"old.test: ca.crt".to_owned()), "{:?}", place.registries());
-        assert_eq!(follow(&place.root, &trust, managed).unwrap(), Followed::Whole);
+        assert_eq!(follow(&host.root, &trust, || None).unwrap(), Followed::StaleLeft);
+        assert!(host.registries().contains(&"old.test: ca.crt".to_owned()), "{:?}", host.registries());
+        assert_eq!(follow(&host.root, &trust, managed).unwrap(), Followed::Whole);
         assert_eq!(
-            place.registries(),
+            host.registries(),
             [
                 "client.test: client.key",
                 "config.test: ca.crt",
@@ -271,39 +271,39 @@ mod tests {
                 "only.test: other.crt",
             ]
         );
-        assert_eq!(place.root.read(KUBELET_CA).unwrap().unwrap(), b"k\n");
+        assert_eq!(host.root.read(KUBELET_CA).unwrap().unwrap(), b"k\n");
     }
 
     /// MCD-235: a file that is right is not written again.
     #[test]
     fn second_apply_touches_nothing() {
         use std::os::unix::fs::MetadataExt as _;
-        let place = Place::new();
+        let host = TestHost::new();
         let trust = trust(Some("k"), Some("c"), &[("reg.test", "r")]);
         let inodes = || {
             let paths = [KUBELET_CA, CLOUD_CA, &ca_of("reg.test")]
                 .map(|path| path.trim_start_matches('/').to_owned());
-            paths.map(|path| std::fs::metadata(place.dir.path().join(path)).unwrap().ino())
+            paths.map(|path| std::fs::metadata(host.dir.path().join(path)).unwrap().ino())
         };
-        follow(&place.root, &trust, || None).unwrap();
+        follow(&host.root, &trust, || None).unwrap();
         let before = inodes();
         let managed = || panic!("nothing is to be removed");
-        assert_eq!(follow(&place.root, &trust, managed).unwrap(), Followed::Whole);
+        assert_eq!(follow(&host.root, &trust, managed).unwrap(), Followed::Whole);
         assert_eq!(inodes(), before);
     }
 
     /// An error of one file affects no other; nothing is removed then.
     #[test]
     fn failed_file_blocks_no_other() {
-        let place = Place::new();
-        place.put(&format!("{REGISTRIES}/old.test/ca.crt"), "x");
-        let open = place.dir.path().join("etc/docker/certs.d/a.test");
+        let host = TestHost::new();
+        host.put(&format!("{REGISTRIES}/old.test/ca.crt"), "x");
+        let open = host.dir.path().join("etc/docker/certs.d/a.test");
         std::fs::create_dir(&open).unwrap();
         std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
         let trust = trust(Some("k"), None, &[("a.test", "a"), ("b.test", "b")]);
-        let error = follow(&place.root, &trust, || Some(BTreeSet::new())).unwrap_err();
+        let error = follow(&host.root, &trust, || Some(BTreeSet::new())).unwrap_err();
         assert_eq!(error.reason(), "UnsafeDirectory");
-        assert_eq!(place.registries(), ["a.test: ", "b.test: ca.crt", "old.test: ca.crt"]);
-        assert_eq!(place.root.read(KUBELET_CA).unwrap().unwrap(), b"k\n");
+        assert_eq!(host.registries(), ["a.test: ", "b.test: ca.crt", "old.test: ca.crt"]);
+        assert_eq!(host.root.read(KUBELET_CA).unwrap().unwrap(), b"k\n");
     }
 }

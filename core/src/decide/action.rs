@@ -24,7 +24,7 @@ pub enum Action {
     /// Undo the update's files in the deployment that the node has fallen back to.
     TakeBack,
     /// Carry out the batch, or the undo step, that the record stands at; decide again when it fails.
-    CarryOut,
+    Execute,
     /// Stage again: the staged deployment is gone with its boot.
     Restage,
     /// Write the fault down, and move along the edge that leads out, if there is one.

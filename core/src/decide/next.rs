@@ -216,12 +216,12 @@ fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
             Some(action) => action,
             None => Action::Move(Transition::Apply { first: record.first_applied() }),
         },
-        Phase::Applying { next } if record.plan.batch(*next).is_some() => Action::CarryOut,
+        Phase::Applying { next } if record.plan.batch(*next).is_some() => Action::Execute,
         Phase::Applying { .. } => match record.plan.after() {
             PostActions::Reboot { .. } => reboot(inputs, memory, record),
             PostActions::Nothing | PostActions::Services { .. } => Action::Move(Transition::Verify),
         },
-        Phase::RollingBack { .. } => Action::CarryOut,
+        Phase::RollingBack { .. } => Action::Execute,
         // `resume` has an answer for these.
         Phase::Rebooting { .. } | Phase::Verifying | Phase::FallingBack { .. } => wait(None),
     }

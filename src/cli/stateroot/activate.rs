@@ -185,7 +185,7 @@ async fn switch(
         confirm(&job)?;
     }
     let mut journal = machine.journal()?;
-    let end = machine.carry_out(&mut journal, &job).await?;
+    let end = machine.execute(&mut journal, &job).await?;
     if let StaterootEnd::GoesDown(how) = end {
         shown(common.output, &job, "rebooting")?;
         return Ok(if how == Rebooting::Exit { REBOOT_WANTED } else { 0 });

@@ -72,7 +72,7 @@ impl Machine {
     }
 
     /// Carries out what is asked for, and tells how far it is.
-    pub(in crate::cli) async fn carry_out(
+    pub(in crate::cli) async fn execute(
         &self,
         journal: &mut StaterootJournal,
         job: &Job,
@@ -86,7 +86,7 @@ impl Machine {
             boot_id: self.boot_id.clone(),
         };
         let told = |step: OsProgress| tracing::debug!("{step}");
-        let end = Box::pin(worker.carry_out(journal, job, &told)).await?;
+        let end = Box::pin(worker.execute(journal, job, &told)).await?;
         if let Some(count) = self.fail_points.counted() {
             print(&format!("fail points: {count}"))?;
         }

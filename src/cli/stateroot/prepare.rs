@@ -94,7 +94,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         plan(arguments.output, &job)?;
         return Ok(0);
     };
-    match conclude(machine.carry_out(&mut journal, &job).await?) {
+    match conclude(machine.execute(&mut journal, &job).await?) {
         Ok(found) => shown(arguments.output, &stateroot, &found),
         Err(code) => Ok(code),
     }

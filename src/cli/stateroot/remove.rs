@@ -35,7 +35,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         confirm(&stateroot)?;
     }
     let job = Job::Remove { stateroot: stateroot.clone() };
-    match conclude(machine.carry_out(&mut journal, &job).await?) {
+    match conclude(machine.execute(&mut journal, &job).await?) {
         Ok(_) => print(&format!("{stateroot} is removed"))?,
         Err(code) => return Ok(code),
     }

@@ -48,7 +48,7 @@ pub struct Ran {
     pub log: String,
 }
 
-pub struct Place {
+pub struct SweepHost {
     kind: Kind,
     dir: PathBuf,
     booted: Option<Booted>,
@@ -56,12 +56,12 @@ pub struct Place {
     pub runs: u32,
 }
 
-impl Place {
+impl SweepHost {
     /// Takes a directory up and boots it.
     pub fn boot(kind: Kind, dir: &Path) -> Result<Self, String> {
-        let mut place = Self { kind, dir: dir.to_owned(), booted: None, boots: 0, runs: 0 };
-        place.up()?;
-        Ok(place)
+        let mut host = Self { kind, dir: dir.to_owned(), booted: None, boots: 0, runs: 0 };
+        host.up()?;
+        Ok(host)
     }
 
     fn up(&mut self) -> Result<(), String> {
@@ -128,7 +128,7 @@ impl Place {
         bounded(command)
     }
 
-    /// Asks for a config as [`Place::apply`] does, in a process that may not take more than a gigabyte of addresses.
+    /// Asks for a config as [`SweepHost::apply`] does, in a process that may not take more than a gigabyte of addresses.
     pub fn apply_bounded(&mut self, config: &str, point: Option<&str>) -> Result<Ran, String> {
         let mut command = Command::new("prlimit");
         command.arg("--as=1073741824").arg(AGENT).arg("apply").arg("--root").arg(self.dir.join("root"));

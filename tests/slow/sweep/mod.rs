@@ -2,8 +2,8 @@
 
 pub mod attacker;
 pub mod config;
+pub mod host;
 pub mod model;
-pub mod place;
 pub mod plain;
 pub mod play;
 pub mod random;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::config::{Config, policy};
-use super::place::{Down, Kind, Place};
+use super::host::{Down, Kind, SweepHost};
 use super::play::{Ask, Ends, Scenario};
 use super::tree::{Changes, file, gone, link, owned};
 
@@ -66,13 +66,13 @@ impl Made {
     /// Applies a config to the host before the scenario begins.
     fn brought(self, config: &Config) -> Self {
         self.write(config);
-        let mut place = Place::boot(Kind::Plain, &self.dir).unwrap();
+        let mut host = SweepHost::boot(Kind::Plain, &self.dir).unwrap();
         for _ in 0..3 {
-            let ran = place.apply(&config.name, None, None).unwrap();
+            let ran = host.apply(&config.name, None, None).unwrap();
             if ran.code == 0 {
                 return self;
             }
-            place.reboot(Down::Orderly).unwrap();
+            host.reboot(Down::Orderly).unwrap();
         }
         panic!("{} can't be brought to {}", self.dir.display(), config.name);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::config::Config;
-use super::place::{Down, KILLED, Kind, Place, REBOOT, Ran};
+use super::host::{Down, KILLED, Kind, REBOOT, Ran, SweepHost};
 use super::tree::{Changes, Tree, changed, exactly, one_of};
 
 /// One update settles in at most this many runs: its reboots, each asked for twice, and one to spare.
@@ -209,9 +209,9 @@ impl Scenario {
     fn straight(&self, scratch: &Path) -> Result<(Tree, usize, Vec<Begin>), String> {
         // The scenario's own directory stays as it is, for the next pass.
         let dir = scratch.join("straight");
-        Place::copy(&self.dir, &dir);
-        let mut place = Place::boot(self.kind, &dir)?;
-        let (start, before) = (place.tree(), history(&place).len());
+        SweepHost::copy(&self.dir, &dir);
+        let mut host = SweepHost::boot(self.kind, &dir)?;
+        let (start, before) = (host.tree(), history(&host).len());
         let mut begins = Vec::new();
         for (index, ask) in self.asks.iter().enumerate() {
             for run in 0.. {
@@ -221,28 +221,28 @@ impl Scenario {
                         self.name, ask.config.name
                     ));
                 }
-                place.down(Down::Orderly)?;
+                host.down(Down::Orderly)?;
                 let copy = scratch.join(format!("begin-{}", begins.len()));
-                Place::copy(&dir, &copy);
-                place.reboot(Down::Orderly)?;
-                let ran = place.apply(&ask.config.name, ask.image.as_deref(), Some("count"))?;
+                SweepHost::copy(&dir, &copy);
+                host.reboot(Down::Orderly)?;
+                let ran = host.apply(&ask.config.name, ask.image.as_deref(), Some("count"))?;
                 let count = ran.out.lines().find_map(|line| line.strip_prefix("fail points: ")?.parse().ok());
                 let points = count.ok_or_else(|| told(self.name, &ran))?;
                 begins.push(Begin { ask: index, copy, points });
                 if ran.code == REBOOT {
-                    place.reboot(Down::Orderly)?;
+                    host.reboot(Down::Orderly)?;
                     continue;
                 }
                 settled(ask, &ran)?;
                 break;
             }
-            exactly(&place.tree(), &Self::after(&start, ask))
+            exactly(&host.tree(), &Self::after(&start, ask))
                 .map_err(|wrong| format!("{}, straight:\n  {wrong}", self.name))?;
         }
         if self.instead.is_none() {
-            self.clean(&mut place, before).map_err(|wrong| format!("{}, straight: {wrong}", self.name))?;
+            self.clean(&mut host, before).map_err(|wrong| format!("{}, straight: {wrong}", self.name))?;
         }
-        place.down(Down::Orderly)?;
+        host.down(Down::Orderly)?;
         Ok((start, before, begins))
     }
 
@@ -259,65 +259,62 @@ impl Scenario {
         dir: &Path,
     ) -> Result<(u32, u32), String> {
         let mut kills = 1;
-        Place::copy(&point.begin.copy, dir);
-        let mut place = Place::boot(self.kind, dir)?;
+        SweepHost::copy(&point.begin.copy, dir);
+        let mut host = SweepHost::boot(self.kind, dir)?;
         let base =
             point.begin.ask.checked_sub(1).map_or(start.clone(), |last| Self::after(start, &self.asks[last]));
         let ask = &self.asks[point.begin.ask];
         let attempt = changed(start, &ask.changes);
         let lost = changed(&attempt, &self.lost);
-        let half = |place: &Place| {
-            one_of(&place.tree(), &[&base, &attempt, &lost]).map_err(|wrong| format!("half done: {wrong}"))
+        let half = |host: &SweepHost| {
+            one_of(&host.tree(), &[&base, &attempt, &lost]).map_err(|wrong| format!("half done: {wrong}"))
         };
         let ran =
-            place.apply(&ask.config.name, ask.image.as_deref(), Some(&format!("kill:{}", point.number)))?;
+            host.apply(&ask.config.name, ask.image.as_deref(), Some(&format!("kill:{}", point.number)))?;
         if ran.code != KILLED {
             return Err(format!("{NOT_KILLED}: {}", told(self.name, &ran)));
         }
-        half(&place)?;
+        half(&host)?;
         let mut down = [None, Some(Down::PowerCut), Some(Down::Orderly)]
             .into_iter()
             .cycle()
             .skip(usize::try_from(point.number).unwrap() % 3);
-        let mut fall = |place: &mut Place| down.next().flatten().map_or(Ok(()), |how| place.reboot(how));
-        fall(&mut place)?;
+        let mut fall = |host: &mut SweepHost| down.next().flatten().map_or(Ok(()), |how| host.reboot(how));
+        fall(&mut host)?;
         let goes_on = self.instead.as_ref().unwrap_or(ask);
         if let Some(number) = point.again {
-            let ran = place.apply(
-                &goes_on.config.name,
-                goes_on.image.as_deref(),
-                Some(&format!("kill:{number}")),
-            )?;
+            let ran =
+                host.apply(&goes_on.config.name, goes_on.image.as_deref(), Some(&format!("kill:{number}")))?;
             kills += u32::from(ran.code == KILLED);
             match ran.code {
-                KILLED if self.instead.is_none() => half(&place)?,
+                KILLED if self.instead.is_none() => half(&host)?,
                 KILLED => {}
-                REBOOT => place.reboot(Down::Orderly)?,
+                REBOOT => host.reboot(Down::Orderly)?,
                 _ => settled(goes_on, &ran)?,
             }
-            fall(&mut place)?;
+            fall(&mut host)?;
         }
         let rest = if self.instead.is_some() { &[][..] } else { &self.asks[point.begin.ask + 1..] };
         for ask in std::iter::once(goes_on).chain(rest) {
-            settle(&mut place, ask)?;
-            exactly(&place.tree(), &Self::after(start, ask))
+            settle(&mut host, ask)?;
+            exactly(&host.tree(), &Self::after(start, ask))
                 .map_err(|wrong| format!("settled wrong: {wrong}"))?;
         }
-        self.clean(&mut place, past)?;
-        place.down(Down::PowerCut)?;
-        Ok((place.runs, kills))
+        self.clean(&mut host, past)?;
+        host.down(Down::PowerCut)?;
+        Ok((host.runs, kills))
     }
 
     /// Nothing is left behind: neither of the update nor beside the files.
-    fn clean(&self, place: &mut Place, before: usize) -> Result<(), String> {
+    fn clean(&self, host: &mut SweepHost, before: usize) -> Result<(), String> {
         let last = self.instead.as_ref().or(self.asks.last()).unwrap();
-        let ran = place.verify()?;
+        let ran = host.verify()?;
         if ran.code != 0 {
             return Err(format!("verify: {}", told(self.name, &ran)));
         }
         let (mut state, mut of_mcd) = (Tree::new(), Tree::new());
-        super::tree::read(&place.state(), "", &|_| false, &mut state);
-        super::tree::read(&place.of_mcd(), "", &|_| false, &mut of_mcd);
+        super::tree::read(&host.state(), "", &|_| false, &mut state);
+        super::tree::read(&host.of_mcd(), "", &|_| false, &mut of_mcd);
         let known = |path: &str| {
             matches!(path, "/lock" | "/current.json")
                 || path.starts_with("/history/")
@@ -328,16 +325,16 @@ impl Scenario {
         if !left.is_empty() {
             return Err(format!("left behind: {left:?}"));
         }
-        if std::fs::read_dir(place.state().join("preimages")).is_ok_and(|dir| dir.count() > 1) {
+        if std::fs::read_dir(host.state().join("preimages")).is_ok_and(|dir| dir.count() > 1) {
             return Err("originals of an update are left behind".to_owned());
         }
-        for stored in [place.state().join("current.json"), place.of_mcd().join("currentconfig")] {
+        for stored in [host.state().join("current.json"), host.of_mcd().join("currentconfig")] {
             let text = std::fs::read_to_string(&stored).unwrap_or_default();
             if !text.contains(&format!("\"{}\"", last.config.name)) {
                 return Err(format!("{} is not {}: {text}", stored.display(), last.config.name));
             }
         }
-        let entries = history(place);
+        let entries = history(host);
         let committed = entries.values().last().is_none_or(|entry| {
             entry["outcome"] == "committed" && entry["to"]["config"] == last.config.name.as_str()
         });
@@ -350,13 +347,13 @@ impl Scenario {
 }
 
 /// Asks until nothing is left to do, playing the reboots.
-fn settle(place: &mut Place, ask: &Ask) -> Result<(), String> {
+fn settle(host: &mut SweepHost, ask: &Ask) -> Result<(), String> {
     for _ in 0..RUNS {
-        let ran = place.apply(&ask.config.name, ask.image.as_deref(), None)?;
+        let ran = host.apply(&ask.config.name, ask.image.as_deref(), None)?;
         if ran.code != REBOOT {
             return settled(ask, &ran);
         }
-        place.reboot(Down::Orderly)?;
+        host.reboot(Down::Orderly)?;
     }
     Err(format!("{} does not settle in {RUNS} runs", ask.config.name))
 }
@@ -376,8 +373,8 @@ fn told(what: &str, ran: &Ran) -> String {
     )
 }
 
-fn history(place: &Place) -> BTreeMap<String, Value> {
-    let Ok(dir) = std::fs::read_dir(place.state().join("history")) else { return BTreeMap::new() };
+fn history(host: &SweepHost) -> BTreeMap<String, Value> {
+    let Ok(dir) = std::fs::read_dir(host.state().join("history")) else { return BTreeMap::new() };
     let entry = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::attacker::Attacker;
+use super::host::{Down, FAILED, KILLED, Kind, REBOOT, Ran, SweepHost};
 use super::model::{HOME, KEYS, MASKED, NAMES, Unit, Wish, found, install, looks, plain, policy};
-use super::place::{Down, FAILED, KILLED, Kind, Place, REBOOT, Ran};
 use super::play::Chance;
 use super::tree::{Tree, exactly, one_of};
 
@@ -136,7 +136,7 @@ enum Kills {
 /// A host, what it has, and what it had.
 struct Player {
     dir: PathBuf,
-    place: Place,
+    host: SweepHost,
     chance: Chance,
     installed: Tree,
     has: Wish,
@@ -157,14 +157,14 @@ impl Player {
         for open in [&dir, &dir.join("outside")] {
             fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let place = Place::boot(Kind::Plain, &dir)?;
+        let host = SweepHost::boot(Kind::Plain, &dir)?;
         // Links are the model's part.
         let mut installed = found(&dir.join("root"));
         let wants = plain(installed.clone(), &[]);
         exactly(&wants, &plain(looks(&installed, &Wish::default()), &[]))?;
         installed.retain(|path, _| !path.contains(".wants/"));
         let (has, had, number, counts) = (Wish::default(), vec![Wish::default()], 0, Counts::default());
-        Ok(Self { dir, place, chance, installed, has, had, number, robbed: false, counts })
+        Ok(Self { dir, host, chance, installed, has, had, number, robbed: false, counts })
     }
 
     /// Another config: one of before, an empty one, or the last one with some changes.
@@ -199,17 +199,17 @@ impl Player {
         let mut name = self.write(&wish);
         for run in 0.. {
             let point = (kills == Kills::Some).then(|| self.fail_point()).flatten();
-            let ran = self.place.apply(&name, None, point.as_deref())?;
+            let ran = self.host.apply(&name, None, point.as_deref())?;
             match ran.code {
                 0 => break,
                 REBOOT => {
                     self.counts.reboots += 1;
-                    self.place.reboot(Down::Orderly)?;
+                    self.host.reboot(Down::Orderly)?;
                 }
                 KILLED => {
                     self.counts.kills += 1;
                     if self.chance.draw(4) == 1 {
-                        self.place.reboot(Down::PowerCut)?;
+                        self.host.reboot(Down::PowerCut)?;
                     }
                     if self.chance.draw(6) == 1 {
                         self.counts.superseded += 1;
@@ -259,7 +259,7 @@ impl Player {
         let mut last = Ran { code: 0, out: String::new(), log: String::new() };
         for _ in 0..3 {
             let point = self.fail_point();
-            match self.place.apply_bounded(&name, point.as_deref()) {
+            match self.host.apply_bounded(&name, point.as_deref()) {
                 Ok(ran) => last = ran,
                 Err(why) => wrong = Some(why),
             }
@@ -267,7 +267,7 @@ impl Player {
                 0 | FAILED => {}
                 REBOOT => {
                     self.counts.reboots += 1;
-                    self.place.reboot(Down::Orderly)?;
+                    self.host.reboot(Down::Orderly)?;
                 }
                 KILLED if point.is_some() => self.counts.kills += 1,
                 _ => {
@@ -317,12 +317,12 @@ impl Player {
         let none = Ran { code: 0, out: String::new(), log: String::new() };
         exactly(&found, &looks).map_err(|wrong| self.wrong(&wish, &none, &wrong))?;
         if kills == Kills::None || self.chance.draw(4) == 1 {
-            let ran = self.place.verify()?;
+            let ran = self.host.verify()?;
             if ran.code != 0 {
                 return Err(self.wrong(&wish, &ran, "verify finds something"));
             }
         }
-        let kept = self.place.state().join("preimages/kept");
+        let kept = self.host.state().join("preimages/kept");
         let kept: Vec<_> = fs::read_dir(kept).into_iter().flatten().flatten().map(|one| one.path()).collect();
         if wish.is_empty() && !kept.is_empty() {
             return Err(self.wrong(&wish, &none, &format!("originals of nothing: {kept:?}")));
@@ -362,7 +362,7 @@ pub fn play(home: &Path, seed: u64, configs: usize, attacked: u64) -> (Counts, O
             Ok(())
         };
         let played: Result<(), String> = played();
-        player.counts.runs = player.place.runs;
+        player.counts.runs = player.host.runs;
         counts += player.counts;
         if let Err(why) = played {
             return (counts, Some(format!("seed {seed}, host {host}: {why}")));

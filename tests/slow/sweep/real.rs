@@ -8,7 +8,7 @@ use machine_config_agent::model::ImageRef;
 use machine_config_agent::sandbox::{LayerFile, SandboxHost};
 
 use super::config::{Config, policy};
-use super::place::{AGENT, Down, Kind, Place};
+use super::host::{AGENT, Down, Kind, SweepHost};
 use super::play::{Ask, Ends, Scenario};
 use super::tree::{boot, file, gone};
 
@@ -52,21 +52,21 @@ impl Made {
         fs::write(dir.join("control/policy.json"), policy()).unwrap();
         let config = base("a");
         fs::write(dir.join("control/a.json"), config.text()).unwrap();
-        let mut place = Place::boot(Kind::Machine, &dir)?;
+        let mut host = SweepHost::boot(Kind::Machine, &dir)?;
         for _ in 0..3 {
-            let ran = place.apply("a", None, None)?;
+            let ran = host.apply("a", None, None)?;
             if ran.code == 0 {
-                place.down(Down::Orderly)?;
+                host.down(Down::Orderly)?;
                 return Ok(Self { dir, first, carrying, bare, ill });
             }
-            place.reboot(Down::Orderly)?;
+            host.reboot(Down::Orderly)?;
         }
         Err("the machine can't be brought to its first config".to_owned())
     }
 
     fn scenario(&self, name: &'static str, ask: Ask) -> Scenario {
         let dir = self.dir.with_file_name(name.replace(' ', "-"));
-        Place::copy(&self.dir, &dir);
+        SweepHost::copy(&self.dir, &dir);
         fs::write(dir.join(format!("control/{}.json", ask.config.name)), ask.config.text()).unwrap();
         let (kind, asks, instead, lost) = (Kind::Machine, vec![ask], None, Vec::new());
         Scenario { name, kind, dir, asks, instead, lost, history: 1..=1, twice: 6, stride: 1, spared: 0 }

@@ -16,7 +16,7 @@ use super::audit::{Audit, Request};
 use super::crds::{self, Gates};
 use super::identity::{Authority, Identity, replace};
 use super::process::{Child, Kept, Start, shown_on_failure};
-use super::server::{self, Place};
+use super::server::{self, Addresses};
 
 /// The part of a path that marks a position in the audit log.
 const MARK: &str = "bench-mark";
@@ -35,7 +35,7 @@ pub struct Bench {
     // First, so that nothing runs any more when its directory goes.
     running: Mutex<Running>,
     dir: TempDir,
-    place: Place,
+    addresses: Addresses,
     servers: Mutex<Authority>,
     clients: Authority,
     tokens: Mutex<BTreeMap<String, (String, Vec<String>)>>,
@@ -72,10 +72,10 @@ impl Bench {
 
     /// A server that knows none of the CRDs.
     pub fn without_crds() -> Self {
-        let place = Place::new();
+        let addresses = Addresses::new();
         let bench = Self {
             dir: own_dir(),
-            place,
+            addresses,
             servers: Mutex::new(Authority::new("bench-servers")),
             clients: Authority::new("bench-clients"),
             tokens: Mutex::default(),
@@ -109,7 +109,7 @@ impl Bench {
     }
 
     fn write_server_certificate(&self) {
-        let host = self.place.host.to_string();
+        let host = self.addresses.host.to_string();
         let pair = self.servers.lock().unwrap().server(&[&host, "localhost", "kubernetes.default.svc"]);
         self.write("server.key", &pair.key);
         self.write("server.crt", &pair.certificate);
@@ -124,7 +124,7 @@ impl Bench {
             let (stderr, kept) = shown_on_failure("etcd");
             let notify = dir.join("etcd.ready");
             drop(fs::remove_file(&notify));
-            let command = server::etcd(self.place, data.path());
+            let command = server::etcd(self.addresses, data.path());
             let child =
                 Child::start(Start { name: "etcd", command, notify: Some(&notify), stdout: None, stderr });
             running.etcd = Some((child, kept));
@@ -134,7 +134,7 @@ impl Bench {
             let notify = dir.join("api.ready");
             drop(fs::remove_file(&notify));
             let audit = self.audit.clone();
-            let command = server::api(self.place, dir);
+            let command = server::api(self.addresses, dir);
             let child = Child::start(Start {
                 name: "the API server",
                 command,
@@ -202,12 +202,12 @@ impl Bench {
 
     /// URL of the API.
     pub fn url(&self) -> String {
-        self.place.url()
+        self.addresses.url()
     }
 
     /// The fault switches' address.
     pub(super) fn admin(&self) -> (std::net::Ipv4Addr, u16) {
-        (self.place.host, self.place.admin)
+        (self.addresses.host, self.addresses.admin)
     }
 
     /// The authority of the server, as PEM.

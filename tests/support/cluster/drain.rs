@@ -100,12 +100,12 @@ impl Controller {
             };
             let mut changes = pin!(changes);
             while let Some((node, _)) = changes.next().await {
-                self.look(&node).await;
+                self.respond(&node).await;
             }
         }
     }
 
-    async fn look(&mut self, node: &Node) {
+    async fn respond(&mut self, node: &Node) {
         let Some(desired) = annotation(node, "desiredDrain") else { return };
         // A watch reports also the controller's own writes, and states between them.
         let answered = annotation(node, "lastAppliedDrain") == Some(desired);

@@ -16,7 +16,7 @@ pub fn assets() -> Option<PathBuf> {
 
 /// Addresses of a bench. A loopback address of its own keeps the ports free while its servers are down.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct Addresses {
     pub host: Ipv4Addr,
     pub api: u16,
     pub admin: u16,
@@ -24,7 +24,7 @@ pub struct Place {
     pub peer: u16,
 }
 
-impl Place {
+impl Addresses {
     pub fn new() -> Self {
         static COUNT: AtomicU8 = AtomicU8::new(1);
         let [.., high, low] = std::process::id().to_be_bytes();
@@ -41,10 +41,10 @@ impl Place {
 }
 
 /// `etcd` on a directory of its own.
-pub fn etcd(place: Place, data: &Path) -> Command {
+pub fn etcd(addresses: Addresses, data: &Path) -> Command {
     let program = assets().map_or_else(|| built("etcd"), |dir| dir.join("etcd"));
-    let client = format!("http://{}:{}", place.host, place.etcd);
-    let peer = format!("http://{}:{}", place.host, place.peer);
+    let client = format!("http://{}:{}", addresses.host, addresses.etcd);
+    let peer = format!("http://{}:{}", addresses.host, addresses.peer);
     let mut command = Command::new(program);
     command.arg("--data-dir").arg(data.join("etcd")).args(["--log-level=warn", "--unsafe-no-fsync"]).args([
         format!("--listen-client-urls={client}"),
@@ -74,17 +74,17 @@ rules:
 ";
 
 /// The API server: ours, or kube-apiserver as a cluster runs it. Its files are in `dir`, its audit log on its output.
-pub fn api(place: Place, dir: &Path) -> Command {
+pub fn api(addresses: Addresses, dir: &Path) -> Command {
     let policy = dir.join("audit-policy.yaml");
     fs::write(&policy, AUDIT_POLICY).unwrap();
     let file = |flag: &str, name: &str| format!("--{flag}={}", dir.join(name).display());
-    let etcd = format!("http://{}:{}", place.host, place.etcd);
+    let etcd = format!("http://{}:{}", addresses.host, addresses.etcd);
     let Some(assets) = assets() else {
         let mut command = Command::new(built("apiserver"));
         command.args([
             format!("--etcd={etcd}"),
-            format!("--address={}:{}", place.host, place.api),
-            format!("--admin={}:{}", place.host, place.admin),
+            format!("--address={}:{}", addresses.host, addresses.api),
+            format!("--admin={}:{}", addresses.host, addresses.admin),
             file("tls-cert", "server.crt"),
             file("tls-key", "server.key"),
             file("client-ca", "client-ca.crt"),
@@ -101,15 +101,15 @@ pub fn api(place: Place, dir: &Path) -> Command {
     let mut command = Command::new(assets.join("kube-apiserver"));
     command.args([
         format!("--etcd-servers={etcd}"),
-        format!("--bind-address={}", place.host),
-        format!("--secure-port={}", place.api),
-        format!("--advertise-address={}", place.host),
+        format!("--bind-address={}", addresses.host),
+        format!("--secure-port={}", addresses.api),
+        format!("--advertise-address={}", addresses.host),
         format!("--cert-dir={}", dir.display()),
         file("tls-cert-file", "server.crt"),
         file("tls-private-key-file", "server.key"),
         file("client-ca-file", "client-ca.crt"),
         file("token-auth-file", "tokens.csv"),
-        format!("--service-account-issuer={}/", place.url()),
+        format!("--service-account-issuer={}/", addresses.url()),
         file("service-account-key-file", "accounts.pub"),
         file("service-account-signing-key-file", "accounts.key"),
         file("audit-policy-file", "audit-policy.yaml"),

@@ -62,7 +62,7 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
     }
     let Some(record) = &world.record else { return };
     let is_desired = world.desired_content().is_none_or(|desired| record.to == spec(desired).target());
-    if let Action::CarryOut = action {
+    if let Action::Execute = action {
         let is_undo = matches!(record.phase, Phase::RollingBack { .. });
         assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
         assert!(is_undo || is_desired, "a superseded target wins");

@@ -85,7 +85,7 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             return std::iter::once((None, answered(good, question, rules))).chain(ill).collect();
         }
         Action::Begin => return either((None, begin(good, rules)), bad.map(|bad| (None, bad.bear()))),
-        Action::CarryOut => return carry_out(good, bad),
+        Action::Execute => return execute(good, bad),
         Action::Reboot => return reboot(good, bad, rules),
         Action::Wait(how) if how.ends && world.is_first_boot() => {
             let ended = (world.first_boot.file != File::Renamed).then(|| good.completed());
@@ -197,7 +197,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
     world
 }
 
-fn carry_out(mut good: World, bad: Option<World>) -> Vec<Outcome> {
+fn execute(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     let (from, to) = (good.left.unwrap_or(good.current), good.target());
     let record = good.record.as_ref().unwrap();
     let is_undo = matches!(record.phase, Phase::RollingBack { .. });

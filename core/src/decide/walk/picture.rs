@@ -36,7 +36,7 @@ pub(super) fn name(action: &Action) -> &'static str {
         Action::Move(event) => event.as_str(),
         Action::Supersede => "supersede",
         Action::TakeBack => "take back",
-        Action::CarryOut => "carry out",
+        Action::Execute => "execute",
         Action::Restage => "restage",
         Action::Fail(..) => "fail",
         Action::Replan(_) => "replan",

@@ -65,13 +65,13 @@ impl PinWatcher {
 
 /// Fields of the Node that decide on its pins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct PinFields {
     labels: BTreeMap<String, String>,
     is_control_plane: bool,
     asked: Option<String>,
 }
 
-impl Place {
+impl PinFields {
     fn new(node: &NodeView) -> Self {
         Self {
             labels: node.labels.clone(),
@@ -102,7 +102,7 @@ impl Follower {
     async fn run(mut self) {
         let mut backoff = Backoff::for_requests(&format!("{}/pins", self.node));
         loop {
-            let place = self.asked().await;
+            let fields = self.asked().await;
             match self.has_sets().await {
                 Ok(true) => self.follow().await,
                 Ok(false) => self.put(Pins::default()),
@@ -115,33 +115,33 @@ impl Follower {
                 Err(_) => {}
             }
             backoff.reset();
-            Self::another(&mut self.snapshot, place.as_ref()).await;
+            Self::another(&mut self.snapshot, fields.as_ref()).await;
         }
     }
 
     /// Waits until there is a Node, and a reason to think that its cluster knows PinnedImageSets.
-    async fn asked(&mut self) -> Option<Place> {
+    async fn asked(&mut self) -> Option<PinFields> {
         loop {
-            let place = {
-                let seen = self.snapshot.wait_for(|snapshot| Place::of(snapshot).is_some()).await;
-                seen.ok().and_then(|snapshot| Place::of(&snapshot))
+            let fields = {
+                let seen = self.snapshot.wait_for(|snapshot| PinFields::of(snapshot).is_some()).await;
+                seen.ok().and_then(|snapshot| PinFields::of(&snapshot))
             };
-            let is_asked = place.as_ref().is_some_and(|place| place.asked.is_some());
+            let is_asked = fields.as_ref().is_some_and(|fields| fields.asked.is_some());
             if is_asked || self.trust.now().is_some() {
-                return place;
+                return fields;
             }
             tokio::select! {
                 // Each only waits: what came is read again.
                 () = self.trust.changed() => {}
-                () = Self::another(&mut self.snapshot, place.as_ref()) => {}
+                () = Self::another(&mut self.snapshot, fields.as_ref()) => {}
             }
         }
     }
 
     /// Waits for the next occasion: another Node, or an API server that goes away.
-    async fn another(snapshot: &mut Receiver<NodeSnapshot>, place: Option<&Place>) {
+    async fn another(snapshot: &mut Receiver<NodeSnapshot>, fields: Option<&PinFields>) {
         // The Node's watch is gone with the process only.
-        drop(snapshot.wait_for(|snapshot| Place::of(snapshot).as_ref() != place).await);
+        drop(snapshot.wait_for(|snapshot| PinFields::of(snapshot).as_ref() != fields).await);
     }
 
     async fn has_sets(&self) -> Result<bool, KubeError> {
@@ -160,8 +160,8 @@ impl Follower {
         let sets = self.reflector::<Set>(&sender, "sets").run();
         let compare = async {
             loop {
-                let place = Place::of(&self.snapshot.borrow_and_update());
-                let pins = place.and_then(|place| place.pins(&objects.borrow_and_update()));
+                let fields = PinFields::of(&self.snapshot.borrow_and_update());
+                let pins = fields.and_then(|fields| fields.pins(&objects.borrow_and_update()));
                 let is_over = pins.as_ref().is_some_and(Pins::is_empty);
                 if let Some(pins) = pins {
                     put(&self.desired, pins);

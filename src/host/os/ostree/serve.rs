@@ -132,7 +132,7 @@ async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<Wor
             stage::unstage(&lock, path).map(|()| WorkerReply::Nothing)
         }
         WorkerCommand::SoftReboot { deployment } => {
-            soft::look(&sysroot, path, deployment.as_deref()).map(WorkerReply::SoftReboot)
+            soft::observe(&sysroot, path, deployment.as_deref()).map(WorkerReply::SoftReboot)
         }
         WorkerCommand::Finalize => stage::finalizable(&sysroot).map(|()| WorkerReply::Nothing),
         WorkerCommand::Stateroot(command) => {

@@ -28,7 +28,7 @@ const BACKING: &str = "backing-root-device-inode";
 const SELINUX: &str = "sys/fs/selinux/enforce";
 
 /// Returns what is known of a soft reboot into a deployment, or into one that is yet to be staged.
-pub(super) fn look(
+pub(super) fn observe(
     sysroot: &Sysroot,
     path: &Path,
     deployment: Option<&str>,
