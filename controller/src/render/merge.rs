@@ -6,7 +6,7 @@
 //! beside the new source, and the file can't be written then.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -61,15 +61,16 @@ fn take_over(first: &mut Map<String, Value>, second: &Map<String, Value>) {
     for lists in SHARED {
         for name in lists {
             let others = lists.iter().filter(|other| *other != name);
-            let elsewhere: BTreeSet<Cow<'_, str>> = others
-                .filter_map(|other| Some((other, second.get(*other)?.as_array()?)))
-                .flat_map(|(other, items)| items.iter().map(|item| key(other, item)))
+            let elsewhere: HashSet<Cow<'_, str>> = others
+                .filter_map(|other| Some((Key::of(other), second.get(*other)?.as_array()?)))
+                .flat_map(|(key, items)| items.iter().map(move |item| key.read(item)))
                 .collect();
             if elsewhere.is_empty() {
                 continue;
             }
             if let Some(Value::Array(items)) = first.get_mut(*name) {
-                items.retain(|item| !elsewhere.contains(&key(name, item)));
+                let key = Key::of(name);
+                items.retain(|item| !elsewhere.contains(&key.read(item)));
             }
         }
     }
@@ -88,11 +89,12 @@ fn merged_list(name: &str, mut old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
 
 /// Merges the new items that the old list has; says of each whether it is one.
 fn merge_known(name: &str, old: &mut Vec<Value>, new: &[Value]) -> Vec<bool> {
-    let by_key: BTreeMap<Cow<'_, str>, &Value> = new.iter().map(|item| (key(name, item), item)).collect();
-    let mut known: BTreeSet<&str> = BTreeSet::new();
+    let key = Key::of(name);
+    let by_key: HashMap<Cow<'_, str>, &Value> = new.iter().map(|item| (key.read(item), item)).collect();
+    let mut known: HashSet<&str> = HashSet::new();
     old.retain_mut(|item| {
-        let Some((key, new)) = by_key.get_key_value(&*key(name, item)) else { return true };
-        known.insert(key);
+        let Some((found, new)) = by_key.get_key_value(&*key.read(item)) else { return true };
+        known.insert(found);
         match (new, item) {
             // A header without a value takes the one before away.
             (new, _) if name == "httpHeaders" && new.get("value").is_none_or(Value::is_null) => return false,
@@ -101,18 +103,41 @@ fn merge_known(name: &str, old: &mut Vec<Value>, new: &[Value]) -> Vec<bool> {
         }
         true
     });
-    new.iter().map(|item| known.contains(&*key(name, item))).collect()
+    new.iter().map(|item| known.contains(&*key.read(item))).collect()
 }
 
-/// Returns the key of the item among the others of its list; empty for an item without a name.
-fn key<'a>(list: &str, item: &'a Value) -> Cow<'a, str> {
-    if list == "partitions" {
-        let number = item.get("number").and_then(Value::as_u64).filter(|number| *number != 0);
-        let label = || item.get("label").and_then(Value::as_str).map(|label| format!("label:{label}"));
-        return number.map(|number| format!("number:{number}")).or_else(label).unwrap_or_default().into();
+/// How the items of a list are told apart.
+#[derive(Clone, Copy)]
+enum Key {
+    /// By a field.
+    Field(&'static str),
+    /// Partitions: by their number, else by their label.
+    Number,
+    /// By themselves.
+    Whole,
+}
+
+impl Key {
+    fn of(list: &str) -> Self {
+        let field = KEYS.iter().find(|(name, _)| *name == list).map(|(_, field)| Self::Field(field));
+        field.unwrap_or(if list == "partitions" { Self::Number } else { Self::Whole })
     }
-    let field = KEYS.iter().find(|(name, _)| *name == list).and_then(|(_, field)| item.get(*field));
-    field.unwrap_or(item).as_str().unwrap_or_default().into()
+
+    /// Returns the key of an item; empty for one without a name.
+    fn read(self, item: &Value) -> Cow<'_, str> {
+        let whole = match self {
+            Self::Field(field) => item.get(field).unwrap_or(item),
+            Self::Whole => item,
+            Self::Number => return number_or_label(item).unwrap_or_default().into(),
+        };
+        whole.as_str().unwrap_or_default().into()
+    }
+}
+
+fn number_or_label(partition: &Value) -> Option<String> {
+    let number = partition.get("number").and_then(Value::as_u64).filter(|number| *number != 0);
+    let label = || partition.get("label").and_then(Value::as_str).map(|label| format!("label:{label}"));
+    number.map(|number| format!("number:{number}")).or_else(label)
 }
 
 /// Drops empty values: nulls, and lists and objects without content. Equal meaning becomes equal text.
