@@ -12,6 +12,7 @@ from .paths import CHECKOUT, HarnessError
 
 CONTROL = "/etc/machine-config-agent"
 UNIT = "machine-config-agent.service"
+KUBECONFIG = "/var/lib/kubelet/kubeconfig"
 LIMIT = 60
 # What the agent tells, and what it remembers of an update; each is replaced as a whole, and tail hears of that.
 REPORT, RECORD = f"{CONTROL}/report.json", "/var/lib/machine-config-agent/record.json"
@@ -92,6 +93,17 @@ class Agent:
     def trust(self, registry):
         """Lets the host reach a registry without TLS."""
         self.machine.write("/etc/containers/registries.conf.d/lab.conf", registry.trusted())
+
+    def join(self, kubeconfig):
+        """Makes it the agent of a cluster's node, once it starts."""
+        self.machine.write(KUBECONFIG, kubeconfig)
+        self.machine.run("chmod", "600", KUBECONFIG)
+        self.drop_in("10-cluster.conf", (CHECKOUT / f"systemd/{UNIT}.d/10-cluster.conf").read_text())
+
+    def drop_in(self, name, text):
+        """Writes a drop-in of the unit."""
+        self.machine.write(f"/etc/systemd/system/{UNIT}.d/{name}", text)
+        self.machine.run("systemctl", "daemon-reload")
 
     def settle(self, machine_config, policy, registry=None):
         """Has the agent of a running host take its first target, and returns the status when it is Done."""

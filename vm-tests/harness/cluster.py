@@ -155,6 +155,17 @@ class Cluster:
         """Merges a patch into an object."""
         return self.ask("PATCH", path, json.dumps(patch), "application/merge-patch+json")
 
+    def create_policies(self):
+        """Creates the object of the disruption policies, without one."""
+        self.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+                               "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
+
+    def create_node(self, name, annotations, labels=("node-role.kubernetes.io/worker",)):
+        """Creates a node with annotations of the contract."""
+        named = {key(each): value for each, value in annotations.items()}
+        self.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
+            "name": name, "labels": dict.fromkeys(labels, ""), "annotations": named}})
+
     def patch(self, **annotations):
         """Changes annotations of the contract on the node, as controllers do; `unschedulable` is the spec's."""
         spec = {"spec": {"unschedulable": annotations.pop("unschedulable")}} if "unschedulable" in annotations else {}

@@ -7,32 +7,23 @@ Minutes: 0.3; in a machine 8
 
 import json
 
-from harness.agent import UNIT, config
-from harness.cluster import CONFIGS, MCNS, NODES, POLICIES, key
-from harness.paths import CHECKOUT
+from harness.agent import config
+from harness.cluster import CONFIGS, MCNS, key
 
 PATH, BROUGHT, VERSION = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/usr/share/lab/version"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
-DROP_IN = "10-cluster.conf"
-KUBECONFIG = "/var/lib/kubelet/kubeconfig"
 
 
 def joined(test):
     """Makes the objects of the node, and gives the guest what a node of a cluster has."""
     machine, cluster = test.machine, test.cluster()
     cluster.timeout_factor = machine.TIMEOUT_FACTOR
-    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
-                              "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
+    cluster.create_policies()
     cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
     cluster.create(CONFIGS, config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}))
-    cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
-        "name": cluster.node, "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": {key("desiredConfig"): FIRST}}})
-    machine.write(KUBECONFIG, cluster.kubeconfig(machine.HOST_ADDRESS))
-    machine.run("chmod", "600", KUBECONFIG)
-    drop_in = (CHECKOUT / f"systemd/{UNIT}.d/{DROP_IN}").read_text()
-    machine.write(f"/etc/systemd/system/{UNIT}.d/{DROP_IN}", drop_in)
+    cluster.create_node(cluster.node, {"desiredConfig": FIRST})
     test.agent.trust(test.registry())
-    machine.run("systemctl", "daemon-reload")
+    test.agent.join(cluster.kubeconfig(machine.HOST_ADDRESS))
 
 
 def annotation(node, name):

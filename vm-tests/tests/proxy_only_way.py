@@ -7,14 +7,12 @@ Minutes: 0.3; in a machine 4
 
 import json
 
-from harness.agent import UNIT, config
-from harness.cluster import API, CONFIGS, HOST, NODES, POLICIES, key
-from harness.paths import CHECKOUT
+from harness.agent import config
+from harness.cluster import API, CONFIGS, HOST
 from harness.proxy import PASSWORD, Proxy
 
 PATH, BROUGHT, PROXIES = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/etc/mco/proxy.env"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
-DROP_IN, KUBECONFIG = "10-cluster.conf", "/var/lib/kubelet/kubeconfig"
 # Names that no resolver knows: the proxy alone leads there.
 SERVER, REGISTRY = "api.lab.test", "registry.lab.test"
 
@@ -23,24 +21,17 @@ def joined(test):
     """Makes the objects of the node, and gives the guest what a node of a cluster has."""
     machine, cluster = test.machine, test.cluster()
     cluster.timeout_factor = machine.TIMEOUT_FACTOR
-    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
-                              "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
+    cluster.create_policies()
     cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
     cluster.create(CONFIGS, config(SECOND, {PATH: "version = 1\n", BROUGHT: "from = image\n"}))
     # A single node is not drained.
-    annotations = {key("desiredConfig"): FIRST, key("controlPlaneTopology"): "SingleReplica"}
-    cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
-        "name": cluster.node, "labels": {"node-role.kubernetes.io/worker": ""}, "annotations": annotations}})
+    cluster.create_node(cluster.node, {"desiredConfig": FIRST, "controlPlaneTopology": "SingleReplica"})
     kubeconfig = json.loads(cluster.kubeconfig(SERVER))
     # The certificate of the server names its address.
     kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = HOST
-    machine.write(KUBECONFIG, json.dumps(kubeconfig))
-    machine.run("chmod", "600", KUBECONFIG)
-    drop_in = (CHECKOUT / f"systemd/{UNIT}.d/{DROP_IN}").read_text()
-    machine.write(f"/etc/systemd/system/{UNIT}.d/{DROP_IN}", drop_in)
     machine.write("/etc/containers/registries.conf.d/lab.conf",
                   test.registry().trusted().replace(test.registry().host, named(test)))
-    machine.run("systemctl", "daemon-reload")
+    test.agent.join(json.dumps(kubeconfig))
 
 
 def named(test):

@@ -7,14 +7,12 @@ Minutes: 0.4
 
 import json
 
-from harness.agent import UNIT, config
-from harness.cluster import CONFIGS, NODES, PODS, POLICIES, POOLS, key
+from harness.agent import KUBECONFIG, Agent, config
+from harness.cluster import CONFIGS, NODES, PODS, POOLS, key
 from harness.controller import Controller
-from harness.paths import CHECKOUT
 
 NOT_IN = {"machine": "two machines at once are too much for most processors"}
 PATH, ADDED = "/etc/lab/settings.conf", "/etc/lab/added.conf"
-KUBECONFIG, DROP_IN = "/var/lib/kubelet/kubeconfig", f"/etc/systemd/system/{UNIT}.d"
 WORKER = {"node-role.kubernetes.io/worker": ""}
 
 
@@ -27,8 +25,7 @@ def pool_config(name, files):
 
 def render(cluster):
     """Makes a pool with one MachineConfig."""
-    cluster.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
-                              "metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}})
+    cluster.create_policies()
     cluster.create(POOLS, {"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
                            "metadata": {"name": "worker"},
                            "spec": {"machineConfigSelector": {"matchLabels": {key("role"): "worker"}},
@@ -56,18 +53,15 @@ def join(machine, cluster, name, desired):
     """Makes the node of a host, with a pod on it, and starts the host's agent."""
     # What the config asks for is there: nothing has to follow.
     machine.write(PATH, "version = 1\n")
-    cluster.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {
-        "name": name, "labels": WORKER, "annotations": {key("desiredConfig"): desired}}})
+    cluster.create_node(name, {"desiredConfig": desired})
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     cluster.ask("PATCH", f"{NODES}/{name}/status", json.dumps(ready), "application/merge-patch+json")
     cluster.create(PODS, app_pod(name))
-    machine.write(KUBECONFIG, cluster.kubeconfig(machine.HOST_ADDRESS, name))
-    machine.run("chmod", "600", KUBECONFIG)
-    machine.write(f"{DROP_IN}/10-cluster.conf", (CHECKOUT / f"systemd/{UNIT}.d/10-cluster.conf").read_text())
+    agent = Agent(machine)
+    agent.join(cluster.kubeconfig(machine.HOST_ADDRESS, name))
     # Both hosts are in one network.
     start = f"machine-config-agent daemon --kubeconfig {KUBECONFIG} --node-name {name} --metrics-listen off"
-    machine.write(f"{DROP_IN}/20-lab.conf", f"[Service]\nExecStart=\nExecStart=/usr/bin/{start}\n")
-    machine.run("systemctl", "daemon-reload")
+    agent.drop_in("20-lab.conf", f"[Service]\nExecStart=\nExecStart=/usr/bin/{start}\n")
 
 
 def end_pod(cluster, name):
