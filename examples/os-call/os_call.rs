@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use machine_config_agent::host::os::bootc::BootcBackend;
-use machine_config_agent::host::os::choice::{Asked, Choice};
+use machine_config_agent::host::os::choice::{Choice, RequestedBackend};
 use machine_config_agent::host::os::ostree::OstreeBackend;
 use machine_config_agent::host::os::rpmostree::RpmOstreeBackend;
 use machine_config_agent::host::os::worker::Worker;
@@ -43,7 +43,8 @@ async fn call(args: &[&str]) -> Value {
             Err(error) => return failed(&error),
         },
         ["choose"] => {
-            let choice = Root::open(Path::new("/")).and_then(|root| Choice::detect(&root, Asked::Auto));
+            let choice =
+                Root::open(Path::new("/")).and_then(|root| Choice::detect(&root, RequestedBackend::Auto));
             return match choice {
                 Ok(choice) => json!({"ok": [format!("{:?}", choice.kind), choice.because]}),
                 Err(error) => failed(&error),

@@ -286,7 +286,7 @@ impl<C: ControlPlane> Agent<C> {
         if fault.class == FaultClass::Fatal {
             return Err(error);
         }
-        let goes_down = self.memory.down.is_asked();
+        let goes_down = self.memory.down.is_requested();
         let mut shutdown = None;
         let action = loop {
             let fault = (!error.is_away()).then_some(&fault);

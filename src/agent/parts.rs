@@ -95,7 +95,7 @@ impl<C: ControlPlane> Agent<C> {
             monitor: Monitor::default(),
             signals,
             mode: RunMode::Daemon,
-            reboots: Reboots::Asked,
+            reboots: Reboots::Requested,
             health,
             node_settings: NodeSettings::default(),
             settings: SettingsLoader::default(),

@@ -151,8 +151,8 @@ impl<C: ControlPlane> Agent<C> {
         }
         match asked? {
             Rebooting::Exit => Ok(Some(ExitReason::Reboot)),
-            Rebooting::Asked => {
-                self.memory.down = Down::asked(self.host.clock.monotonic());
+            Rebooting::Requested => {
+                self.memory.down = Down::requested(self.host.clock.monotonic());
                 // logind's signals meanwhile are read in the next pass.
                 Ok(None)
             }

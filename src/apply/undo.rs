@@ -59,7 +59,7 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
         let change = original.saved.put_back(&original.path, original.trusted, attributes);
         match durable::obstacle(&host.root, &change).map_err(failed())? {
             None => changes.push(change),
-            Some(_) if durable::looks_right(&host.root, &change).unwrap_or(false) => {}
+            Some(_) if durable::is_in_sync(&host.root, &change).unwrap_or(false) => {}
             Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
             Some(obstacle) => super::left_as_it_is(intent, change.path(), &obstacle),
         }

@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     })?;
     let target = Target { config: machine_config.name().clone(), image: image.clone() };
     let control = OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref())?);
-    let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Asked };
+    let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Requested };
     runtime()?.block_on(async {
         let fail_points = environment.fail_points.clone();
         let (node_settings, host) = arguments.agent.open(environment)?;

@@ -118,7 +118,7 @@ async fn complete(
     let stop =
         ProcessSignals::register().map_err(|source| CliError::Setup { what: "register signals", source })?;
     let mut agent = Agent::new(host, journal, control, telemetry, stop, &machine_name())
-        .with(RunMode::FirstBoot, Reboots::Asked)
+        .with(RunMode::FirstBoot, Reboots::Requested)
         .with_settings(loader);
     let end = Box::pin(agent.run()).await?;
     if let Some(count) = environment.fail_points.counted() {

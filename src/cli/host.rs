@@ -8,7 +8,7 @@ use super::CliError;
 use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
 use crate::host::os::bootc::BootcBackend;
-use crate::host::os::choice::{Asked, Choice, Kind};
+use crate::host::os::choice::{Choice, Kind, RequestedBackend};
 use crate::host::os::ostree::OstreeBackend;
 use crate::host::os::rpmostree::RpmOstreeBackend;
 use crate::host::os::worker::Worker;
@@ -43,13 +43,13 @@ enum Backend {
 }
 
 impl Backend {
-    fn asked(self) -> Asked {
+    fn requested(self) -> RequestedBackend {
         match self {
-            Self::Auto => Asked::Auto,
-            Self::Ostree => Asked::For(Kind::Ostree),
-            Self::RpmOstree => Asked::For(Kind::RpmOstree),
-            Self::Bootc => Asked::For(Kind::Bootc),
-            Self::None => Asked::For(Kind::None),
+            Self::Auto => RequestedBackend::Auto,
+            Self::Ostree => RequestedBackend::For(Kind::Ostree),
+            Self::RpmOstree => RequestedBackend::For(Kind::RpmOstree),
+            Self::Bootc => RequestedBackend::For(Kind::Bootc),
+            Self::None => RequestedBackend::For(Kind::None),
         }
     }
 }
@@ -107,7 +107,7 @@ impl HostFlags {
             RebootBy::Logind => Box::new(Logind::new(&root)),
             RebootBy::Supervisor => Box::new(Supervised::new(&root)),
         };
-        let choice = Choice::detect(&root, self.os_backend.asked())?;
+        let choice = Choice::detect(&root, self.os_backend.requested())?;
         let systemd = Systemd::detect(&root)?;
         let proxies = Proxies::new(root.clone(), proxy);
         let worker = Worker::new(&self.root, entered).through(proxies.clone());

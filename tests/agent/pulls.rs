@@ -129,7 +129,7 @@ impl Power for GoesDown {
 
     fn reboot<'a>(&'a self, _kind: RebootKind, _why: &'a str) -> BoxFuture<'a, Result<Rebooting, HostError>> {
         self.gone.set(true);
-        Box::pin(async { Ok(Rebooting::Asked) })
+        Box::pin(async { Ok(Rebooting::Requested) })
     }
 }
 

@@ -79,7 +79,7 @@ impl Story {
         let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
         let node_settings = NodeSettings { health: self.rules.clone(), ..NodeSettings::default() };
         let settings_loader = SettingsLoader::new(move || Ok(node_settings.clone()));
-        self.desk.agent(host).with(RunMode::OneShot, Reboots::Asked).with_settings(settings_loader)
+        self.desk.agent(host).with(RunMode::OneShot, Reboots::Requested).with_settings(settings_loader)
     }
 
     /// Runs a process of the agent to its end.

@@ -178,7 +178,7 @@ async fn clock_jump_does_not_break_retry() {
 /// A fault that is not retried ends with a start, with another target, and with a person's request.
 #[tokio::test(start_paused = true)]
 async fn event_asked_and_target_faults_are_not_retried() {
-    for (word, ending) in endings(&[Ending::Event, Ending::Asked, Ending::Target]) {
+    for (word, ending) in endings(&[Ending::Event, Ending::Rechecked, Ending::Target]) {
         let class = if word.contains("econcil") { FaultClass::Unreconcilable } else { FaultClass::Degraded };
         let broken = Broken::new();
         let mut agent = broken.agent(class, word);
@@ -633,7 +633,7 @@ async fn reboot_deferred_to_person_is_not_requested() {
         assert!(report.waiting.unwrap().contains("apply --no-reboot"));
     }
     // Another apply without the flag requests the reboot.
-    let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Asked);
+    let mut apply = broken.agent(FaultClass::Retry, "Io").with(RunMode::OneShot, Reboots::Requested);
     assert_eq!(Broken::live(&mut apply, LONG).await.unwrap().unwrap(), ExitReason::Reboot);
     drop(apply);
     // An administrator rebooted: the daemon goes on.

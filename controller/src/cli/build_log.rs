@@ -37,14 +37,14 @@ impl BuildLog {
         let text = format!("{line}\n");
         let added = u64::try_from(text.len()).unwrap_or(u64::MAX);
         if self.len > 0 && self.len.saturating_add(added) > MAX_LOG {
-            drop(self.begin_anew());
+            drop(self.restart());
         }
         if self.file.write_all(text.as_bytes()).is_ok() {
             self.len = self.len.saturating_add(added);
         }
     }
 
-    fn begin_anew(&mut self) -> std::io::Result<()> {
+    fn restart(&mut self) -> std::io::Result<()> {
         std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
         self.file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&self.path)?;
         self.len = 0;

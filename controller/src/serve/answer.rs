@@ -57,7 +57,7 @@ struct Refusals {
 
 /// A request, as far as it is looked at.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestView<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
@@ -104,7 +104,7 @@ impl Answers {
         self.guard.tokens.is_none() && !self.guard.certificates
     }
 
-    pub(super) async fn answer(&self, asked: Asked<'_>) -> Response<Full<Bytes>> {
+    pub(super) async fn answer(&self, asked: RequestView<'_>) -> Response<Full<Bytes>> {
         match self.found(&asked).await {
             Ok((body, kind)) => response(StatusCode::OK, body, (CONTENT_TYPE, kind)),
             Err(refusal) => {
@@ -116,7 +116,7 @@ impl Answers {
         }
     }
 
-    async fn found(&self, asked: &Asked<'_>) -> Result<(Bytes, &'static str), Refusal> {
+    async fn found(&self, asked: &RequestView<'_>) -> Result<(Bytes, &'static str), Refusal> {
         if asked.method != Method::GET && asked.method != Method::HEAD {
             let header = Some((ALLOW, "GET, HEAD"));
             return Err(Refusal {
@@ -137,7 +137,7 @@ impl Answers {
         }
     }
 
-    async fn config(&self, asked: &Asked<'_>, pool: &str) -> Result<Bytes, Refusal> {
+    async fn config(&self, asked: &RequestView<'_>, pool: &str) -> Result<Bytes, Refusal> {
         self.admit(asked, pool)?;
         let accept = text(asked.headers, &ACCEPT);
         let version = accept::version(accept)
@@ -176,7 +176,7 @@ impl Answers {
         document
     }
 
-    fn admit(&self, asked: &Asked<'_>, pool: &str) -> Result<(), Refusal> {
+    fn admit(&self, asked: &RequestView<'_>, pool: &str) -> Result<(), Refusal> {
         if self.is_open() || asked.is_certified {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl Answers {
         })
     }
 
-    fn log(&self, asked: &Asked<'_>, refusal: &Refusal) {
+    fn log(&self, asked: &RequestView<'_>, refusal: &Refusal) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if refusals.last.is_some_and(|last| last.elapsed() < REFUSAL_INTERVAL) {
             refusals.silent += 1;

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
-use super::answer::{Answers, Asked};
+use super::answer::{Answers, RequestView};
 use super::connections::{Connections, Limits};
 use super::tls::{Tls, TlsFiles};
 
@@ -158,7 +158,8 @@ impl Shared {
             async move {
                 asked.store(true, Ordering::Relaxed);
                 let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
-                let answer = shared.answers.answer(Asked { method, path, headers, peer, is_certified }).await;
+                let answer =
+                    shared.answers.answer(RequestView { method, path, headers, peer, is_certified }).await;
                 Ok::<_, Infallible>(answer)
             }
         });

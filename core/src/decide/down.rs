@@ -17,7 +17,7 @@ pub enum Down {
     #[default]
     Up,
     /// It was requested; when it has not begun, or not ended, until then, it is requested again.
-    Asked {
+    Requested {
         /// Set once it has begun.
         begun: bool,
         /// The end of the timeout.
@@ -52,21 +52,21 @@ pub enum ShutdownProgress {
 
 impl Down {
     /// Creates the state of a reboot that was requested at `now`.
-    pub fn asked(now: Duration) -> Self {
-        Self::Asked { begun: false, until: now + BEGIN_TIMEOUT }
+    pub fn requested(now: Duration) -> Self {
+        Self::Requested { begun: false, until: now + BEGIN_TIMEOUT }
     }
 
     /// Takes a shutdown of another program for the one that is needed: requests to a machine that goes down
     /// fail.
     pub fn join(&mut self, shutdown: Shutdown, now: Duration) {
         if *self == Self::Up && shutdown.preparing && shutdown.was_begun {
-            *self = Self::Asked { begun: true, until: now + REBOOT_TIMEOUT };
+            *self = Self::Requested { begun: true, until: now + REBOOT_TIMEOUT };
         }
     }
 
     /// Returns true if a requested reboot is not answered yet: only then logind's state is needed.
-    pub fn is_asked(&self) -> bool {
-        matches!(self, Self::Asked { .. })
+    pub fn is_requested(&self) -> bool {
+        matches!(self, Self::Requested { .. })
     }
 
     /// Returns the progress of the shutdown that was requested.
@@ -78,7 +78,7 @@ impl Down {
                 *self = Self::Up;
                 return ShutdownProgress::Free;
             }
-            Self::Asked { begun, until } => (begun, until),
+            Self::Requested { begun, until } => (begun, until),
         };
         if shutdown.preparing && !*begun {
             *until = now + REBOOT_TIMEOUT;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn shutdown_has_half_minute_to_begin_and_ten_minutes_to_end() {
-        let mut down = Down::asked(seconds(100));
+        let mut down = Down::requested(seconds(100));
         assert_eq!(down.progress(NOTHING, seconds(100)), ShutdownProgress::Wait(BEGIN_TIMEOUT));
         assert_eq!(down.progress(NOTHING, seconds(129)), ShutdownProgress::Wait(seconds(1)));
         let mut never = down;
@@ -123,9 +123,9 @@ mod tests {
     /// Also when it came and went between two looks.
     #[test]
     fn canceled_shutdown_is_noticed() {
-        let mut down = Down::asked(Duration::ZERO);
+        let mut down = Down::requested(Duration::ZERO);
         assert_eq!(down.progress(TAKEN_BACK, seconds(1)), ShutdownProgress::InVain("was taken back"));
-        let mut down = Down::asked(Duration::ZERO);
+        let mut down = Down::requested(Duration::ZERO);
         assert_eq!(down.progress(BEGUN, seconds(1)), ShutdownProgress::Wait(REBOOT_TIMEOUT));
         assert_eq!(down.progress(NOTHING, seconds(2)), ShutdownProgress::InVain("was taken back"));
     }

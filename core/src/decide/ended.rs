@@ -55,7 +55,7 @@ pub fn ended<'a>(run: &Attempt<'a>) -> RunResult<'a> {
             return RunResult::GoesBack;
         }
         (ExitReason::Reboot, Reboots::Left) => return RunResult::RebootLeft,
-        (ExitReason::Reboot, Reboots::Asked) => return RunResult::RebootPlayed,
+        (ExitReason::Reboot, Reboots::Requested) => return RunResult::RebootPlayed,
         (ExitReason::Stopped | ExitReason::Settled, _) => {}
     }
     if let Some(fault) = run.record.and_then(|record| record.fault.as_ref()).or(run.fault) {
@@ -86,7 +86,7 @@ mod tests {
             Fault { class: FaultClass::Degraded, reason: text("Io"), message: text("m"), next: text("n") };
         let run = Attempt {
             end: ExitReason::Settled,
-            reboots: Reboots::Asked,
+            reboots: Reboots::Requested,
             target: &desired,
             record: None,
             current: Some(&desired),

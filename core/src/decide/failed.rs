@@ -28,7 +28,7 @@ pub struct Failed<'a> {
 /// Returns the action after an error of a pass. During a shutdown other services stop before the agent does: the
 /// end of this boot is waited for then.
 pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
-    let leaving = memory.down.is_asked().then(|| on_its_way(error.shutdown, memory, error.now)).flatten();
+    let leaving = memory.down.is_requested().then(|| on_its_way(error.shutdown, memory, error.now)).flatten();
     let mut action = leaving.unwrap_or_else(|| {
         let left = match error.fault {
             None => Some(memory.backoff.next_wait()),
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn error_while_machine_goes_down_is_waited_out_with_it() {
         let mut memory = Memory::new(RunMode::Daemon, "worker-0");
-        memory.down = Down::asked(Duration::from_secs(99));
+        memory.down = Down::requested(Duration::from_secs(99));
         assert_eq!(failed(&at(None), &mut memory), Action::Ask(Question::Shutdown));
         let signaled =
             |preparing| Failed { shutdown: Some(Shutdown { preparing, was_begun: true }), ..at(None) };

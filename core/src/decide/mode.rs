@@ -23,7 +23,7 @@ impl RunMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reboots {
     /// The agent requests it.
-    Asked,
+    Requested,
     /// The caller reboots; the record waits for the next boot.
     Left,
 }

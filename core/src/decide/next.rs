@@ -255,7 +255,7 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
 pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Duration) -> Option<Action> {
     let shutdown = match answer {
         Some(shutdown) => shutdown,
-        None if memory.down.is_asked() => return Some(Action::Ask(Question::Shutdown)),
+        None if memory.down.is_requested() => return Some(Action::Ask(Question::Shutdown)),
         None => Shutdown { preparing: false, was_begun: false },
     };
     match memory.down.progress(shutdown, now) {
@@ -280,10 +280,10 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     let is_left = record.reboot_left.as_ref() == Some(&inputs.seen.boot_id);
     match inputs.reboots {
         // A person has left it to no process but `apply`.
-        Reboots::Asked if is_left && inputs.mode == RunMode::Daemon => {
+        Reboots::Requested if is_left && inputs.mode == RunMode::Daemon => {
             Action::Wait(Wait { left: None, meanwhile: Meanwhile::LeftToPerson, ends: false })
         }
-        Reboots::Asked => match inputs.answers.is_blocked {
+        Reboots::Requested => match inputs.answers.is_blocked {
             None => Action::Ask(Question::Blocks),
             Some(true) => wait(None),
             Some(false) => Action::Reboot,

@@ -67,7 +67,7 @@ impl InOrder {
 
 /// Reasons by action, each in order.
 #[derive(Debug, Default)]
-struct Asked {
+struct RequiredActions {
     reboot: Vec<String>,
     uncovered: Vec<String>,
     drain: bool,
@@ -79,7 +79,7 @@ struct Asked {
 
 /// Judges the steps.
 pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPolicy) -> Cost {
-    let mut asked = Asked { reboot: os_reasons(steps), ..Asked::default() };
+    let mut required = RequiredActions { reboot: os_reasons(steps), ..RequiredActions::default() };
     for touched in
         touched(steps).into_iter().flat_map(|touched| owners(input, touched)).collect::<BTreeSet<_>>()
     {
@@ -90,20 +90,20 @@ pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPo
             Touched::Passwd => false,
         };
         if is_unit {
-            asked.units_changed.insert(word.clone());
+            required.units_changed.insert(word.clone());
         }
         match actions(policy, &touched) {
             None => {
                 // The administrator requests a reboot by this file; no policy is missing.
                 if word != FORCE_FILE {
-                    asked.uncovered.push(word.clone());
+                    required.uncovered.push(word.clone());
                 }
-                asked.reboot.push(word);
+                required.reboot.push(word);
             }
-            Some(actions) => actions.iter().for_each(|action| asked.add(action, &word, input)),
+            Some(actions) => actions.iter().for_each(|action| required.add(action, &word, input)),
         }
     }
-    asked.cost(soft::verdict(input, steps))
+    required.cost(soft::verdict(input, steps))
 }
 
 fn os_reasons(steps: &[Step]) -> Vec<String> {
@@ -186,12 +186,12 @@ fn actions<'a>(policy: &'a DisruptionPolicy, touched: &Touched) -> Option<&'a [A
 }
 
 /// Returns the policy's actions for one step.
-pub(super) fn asked<'a>(policy: &'a DisruptionPolicy, step: &Step) -> &'a [Action] {
+pub(super) fn policy_actions<'a>(policy: &'a DisruptionPolicy, step: &Step) -> &'a [Action] {
     let touched = touched(std::slice::from_ref(step));
     touched.first().and_then(|touched| actions(policy, touched)).unwrap_or_default()
 }
 
-impl Asked {
+impl RequiredActions {
     fn add(&mut self, action: &Action, word: &str, input: &PlanInput<'_>) {
         let word = word.to_owned();
         match action {

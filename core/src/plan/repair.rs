@@ -82,7 +82,7 @@ fn facts(seen: &Observation) -> Facts {
 /// Returns the disruption of a step beyond a service.
 fn disrupts(input: &PlanInput<'_>, step: &Step, policy: &DisruptionPolicy) -> Option<&'static str> {
     // The need of a drain for the registries is judged by two configs; here one side is unknown.
-    if disruption::asked(policy, step).contains(&Action::Special) {
+    if disruption::policy_actions(policy, step).contains(&Action::Special) {
         return Some("its change may need a drain");
     }
     let cost = disruption::judge(input, std::slice::from_ref(step), policy);

@@ -34,6 +34,6 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
     }
     Ok(match end {
         BootEnd::GoesDown(Rebooting::Exit) => REBOOT_WANTED,
-        BootEnd::Stays | BootEnd::GoesDown(Rebooting::Asked) => 0,
+        BootEnd::Stays | BootEnd::GoesDown(Rebooting::Requested) => 0,
     })
 }

@@ -4,8 +4,8 @@
 //! directory that it followed are read here, and the missing agent is reported first.
 
 mod agent;
-mod by_hand;
 mod shown;
+mod staged_manually;
 mod text;
 
 use std::path::Path;
@@ -32,8 +32,8 @@ use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
 use crate::update::Record;
 
 use agent::{AgentSeen, Unfinished};
-use by_hand::StagedByHand;
 use shown::{BootedOs, NextBoot, Status};
+use staged_manually::StagedManually;
 
 /// Flags of `status`.
 #[derive(Debug, clap::Args)]
@@ -175,7 +175,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let idle = disk.record.is_none();
     // Without an update the agent has staged nothing.
     let staged = seen.as_ref().filter(|_| idle);
-    let staged = staged.and_then(|seen| Some(StagedByHand::new(seen.os.staged()?, &seen.kargs)));
+    let staged = staged.and_then(|seen| Some(StagedManually::new(seen.os.staged()?, &seen.kargs)));
     let os = seen.map_or(ObservedOs::NotImageBased, |seen| seen.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::agent::AgentSeen;
-use super::by_hand::StagedByHand;
+use super::staged_manually::StagedManually;
 use crate::cli::last_report::Follows;
 use crate::model::observation::LocalPackages;
 use crate::model::{ImageRef, Target};
@@ -24,7 +24,7 @@ pub(super) struct Status {
     pub(super) staged: Option<ImageRef>,
     /// Deployment staged by another program than this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) staged_by_hand: Option<StagedByHand>,
+    pub(super) staged_by_hand: Option<StagedManually>,
     /// The deployment that boots next when it is neither: after a manual rollback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_boot: Option<NextBoot>,

@@ -29,7 +29,7 @@ fn head(status: &Status) -> String {
 }
 
 /// Returns lines of packages layered, removed or replaced on top of the image.
-fn by_hand(local: &LocalPackages) -> impl Iterator<Item = String> {
+fn manual_changes(local: &LocalPackages) -> impl Iterator<Item = String> {
     local.listed().map(|(word, names)| format!("  manual   packages {word}: {names}"))
 }
 
@@ -57,7 +57,7 @@ pub(super) fn text(status: &Status) -> String {
         let image = booted.image.as_deref().unwrap_or("not from an image");
         lines.push(format!("  booted   {image} ({}, {})", booted.backend, booted.deployment));
         lines.push(format!("  backend  {}: {}", booted.backend, booted.backend_because));
-        lines.extend(by_hand(&booted.changed_by_hand));
+        lines.extend(manual_changes(&booted.changed_by_hand));
     }
     if let Some(layers) = &status.layers {
         lines.push(format!("  layers   none here; the image has them: {layers}"));

@@ -173,11 +173,11 @@ where
 /// A busy API server's answer.
 struct Busy {
     connector: Arc<Connector>,
-    asked: Mutex<Asked>,
+    state: Mutex<BusyState>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct BusyState {
     /// It was logged.
     logged: bool,
     /// No request before this.
@@ -186,12 +186,12 @@ struct Asked {
 
 impl Busy {
     fn new(connector: Arc<Connector>) -> Self {
-        Self { connector, asked: Mutex::default() }
+        Self { connector, state: Mutex::default() }
     }
 
     /// Waits for as long as a busy API server requested; an error where that is too long to wait for.
     async fn not_too_soon(&self, object: String) -> Result<(), KubeError> {
-        let until = self.asked().until;
+        let until = self.lock().until;
         let Some(until) = until.filter(|until| *until > Instant::now()) else { return Ok(()) };
         let wait = until.duration_since(Instant::now());
         if wait <= MAX_RETRY_WAIT {
@@ -204,9 +204,9 @@ impl Busy {
 
     /// Notes that the API server is busy, and logs it once.
     fn note(&self, object: &str, status: StatusCode, after: Duration) {
-        let mut asked = self.asked();
-        asked.until = Some(Instant::now() + after);
-        if !std::mem::replace(&mut asked.logged, true) {
+        let mut state = self.lock();
+        state.until = Some(Instant::now() + after);
+        if !std::mem::replace(&mut state.logged, true) {
             warn!(
                 MESSAGE_ID = message::WAITING,
                 "The API server is busy ({}); requesting {object} again in {} ms",
@@ -216,8 +216,8 @@ impl Busy {
         }
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BusyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -239,7 +239,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for RetryPolicy {
         let response = result.as_ref().ok()?;
         let purpose = RequestInfo::from_request(request);
         if purpose.once || !is_busy(response.status(), response.headers()) {
-            *self.busy.asked() = Asked::default();
+            *self.busy.lock() = BusyState::default();
             return None;
         }
         let after = retry_after(response.headers()).unwrap_or(SHORT_WAIT * (1 << self.tries));

@@ -53,7 +53,7 @@ pub(super) struct Evictor {
     pods: Pods,
     watch: Option<Events>,
     version: String,
-    look_again: Option<Instant>,
+    recheck: Option<Instant>,
     released: bool,
 }
 
@@ -72,7 +72,7 @@ impl Evictor {
             pods: Pods::default(),
             watch: None,
             version: String::new(),
-            look_again: None,
+            recheck: None,
             released: false,
         }
     }
@@ -102,7 +102,7 @@ impl Evictor {
         if self.released {
             return Ok(UncordonStatus::Yes);
         }
-        (self.watch, self.look_again) = (None, None);
+        (self.watch, self.recheck) = (None, None);
         self.pods = Pods::default();
         let ours =
             self.get_node().await?.metadata.annotations.is_some_and(|all| all.contains_key(CORDONED_BY));
@@ -121,7 +121,7 @@ impl Evictor {
     /// drain lasts. Cancel-safe: a line that was read in part stays read, and times are points in time.
     pub(super) async fn changed(&mut self) {
         loop {
-            let due = self.look_again.or(self.pods.due());
+            let due = self.recheck.or(self.pods.due());
             let again = async {
                 match due {
                     Some(at) => sleep_until(at).await,
@@ -138,7 +138,7 @@ impl Evictor {
                 // Cancel-safe: the stream keeps its read bytes.
                 event = event => event,
                 // Cancel-safe: it only waits.
-                () = again => { self.look_again = None; return; }
+                () = again => { self.recheck = None; return; }
             };
             match event.and_then(Result::ok).and_then(|event| self.pods.see(event)) {
                 Some(Change::None) => {}
@@ -146,7 +146,7 @@ impl Evictor {
                 None => {
                     // The watch ended: the pods are listed again, and not at once where each watch ends at once.
                     self.watch = None;
-                    self.look_again = Some(Instant::now() + RETRY);
+                    self.recheck = Some(Instant::now() + RETRY);
                 }
             }
         }
@@ -199,7 +199,7 @@ impl Evictor {
         let watch = watch.map_err(KubeError::about(&format!("Node {}'s pods", self.node)))?;
         self.api.traffic().watching();
         self.watch = Some(watch.boxed());
-        self.look_again = None;
+        self.recheck = None;
         Ok(())
     }
 

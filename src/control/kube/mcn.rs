@@ -94,7 +94,7 @@ impl Mcn {
     }
 
     /// Forgets what is stored: after the API server was away, or the Node was another one, all may be different.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn check_again(&mut self) {
         self.stored = None;
         self.absent = None;
         self.refused = None;

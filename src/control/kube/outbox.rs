@@ -189,7 +189,7 @@ impl Writer {
                 None
             }
             Write::Reread => {
-                self.mcn.look_again();
+                self.mcn.check_again();
                 None
             }
         }

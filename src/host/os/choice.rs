@@ -7,7 +7,7 @@ use crate::host::{HostError, Root};
 
 /// The administrator's choice of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestedBackend {
     /// The backend that fits the host.
     Auto,
     /// This one.
@@ -47,30 +47,30 @@ const RPM_OSTREE: &str = "/usr/share/dbus-1/system-services/org.projectatomic.rp
 
 impl Choice {
     /// Chooses for a host.
-    pub fn detect(root: &Root, asked: Asked) -> Result<Self, HostError> {
+    pub fn detect(root: &Root, asked: RequestedBackend) -> Result<Self, HostError> {
         let chosen = |kind, because: &str| Ok(Self { kind, because: because.to_owned() });
         match asked {
-            Asked::For(kind) => chosen(kind, "set by --os-backend"),
-            Asked::Auto if !root.is_machine() => {
+            RequestedBackend::For(kind) => chosen(kind, "set by --os-backend"),
+            RequestedBackend::Auto if !root.is_machine() => {
                 chosen(Kind::None, "the root is a directory, not the running machine")
             }
-            Asked::Auto if !root.exists(BOOTED)? && root.exists(BOOTC)? => chosen(
+            RequestedBackend::Auto if !root.exists(BOOTED)? && root.exists(BOOTC)? => chosen(
                 Kind::None,
                 "bootc is installed, but libostree has not booted the machine (there is no /run/ostree-booted): \
                  a host with bootc's composefs backend is not supported",
             ),
-            Asked::Auto if !root.exists(BOOTED)? => {
+            RequestedBackend::Auto if !root.exists(BOOTED)? => {
                 chosen(Kind::None, "the machine was not booted by ostree (there is no /run/ostree-booted)")
             }
             // Before bootc: it knows layered packages, which bootc refuses to work on.
-            Asked::Auto if root.exists(RPM_OSTREE)? => chosen(
+            RequestedBackend::Auto if root.exists(RPM_OSTREE)? => chosen(
                 Kind::RpmOstree,
                 "rpm-ostree is installed; it keeps packages that are layered on the image",
             ),
-            Asked::Auto if root.exists(BOOTC)? => {
+            RequestedBackend::Auto if root.exists(BOOTC)? => {
                 chosen(Kind::Bootc, "bootc is installed (/usr/bin/bootc), rpm-ostree is not")
             }
-            Asked::Auto => chosen(Kind::Ostree, "neither rpm-ostree nor bootc is installed"),
+            RequestedBackend::Auto => chosen(Kind::Ostree, "neither rpm-ostree nor bootc is installed"),
         }
     }
 }

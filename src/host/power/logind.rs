@@ -78,8 +78,8 @@ impl Power for Logind {
             let bus = bus::system(&self.root).await?;
             match reboot(&bus, kind).await {
                 // The bus goes down with the machine, at times before the answer: the result shows in a moment.
-                Err(error) if is_cut(&error) => Ok(Rebooting::Asked),
-                answer => answer.map(|()| Rebooting::Asked),
+                Err(error) if is_cut(&error) => Ok(Rebooting::Requested),
+                answer => answer.map(|()| Rebooting::Requested),
             }
         })
     }

@@ -31,7 +31,7 @@ pub enum RebootKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rebooting {
     /// The machine goes down: wait for the end.
-    Asked,
+    Requested,
     /// A supervisor plays the reboot: end the process.
     Exit,
 }

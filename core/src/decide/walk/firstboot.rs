@@ -65,7 +65,7 @@ impl World {
     /// Adds the changes that a person may make to the file.
     pub(super) fn file_changes(&self, all: &mut Vec<World>) {
         let mut push = |file, misfortunes| {
-            let mut world = World { misfortunes, ..self.clone() }.asked_nothing();
+            let mut world = World { misfortunes, ..self.clone() }.without_question();
             world.first_boot.file = file;
             all.push(world);
         };
@@ -83,7 +83,7 @@ impl World {
     /// The process ends: its unit is done, and the file with it.
     pub(super) fn completed(mut self) -> Self {
         self.first_boot.file = File::Renamed;
-        self.asked_nothing()
+        self.without_question()
     }
 }
 

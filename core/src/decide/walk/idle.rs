@@ -45,7 +45,7 @@ impl World {
     /// Something changes a file of the idle node.
     pub(super) fn drifts(mut self) -> Self {
         self.there.files = 'x';
-        self.asked_nothing()
+        self.without_question()
     }
 
     /// A repair failed and is undone: its path stays as it is.
@@ -67,5 +67,5 @@ pub(super) fn drop_rollback(mut good: World, bad: Option<World>) -> Vec<Outcome>
         bad.memory.kept = Kept::Unknown;
         (None, bad)
     });
-    std::iter::once((None, good)).chain(bad).map(|(why, world)| (why, world.asked_nothing())).collect()
+    std::iter::once((None, good)).chain(bad).map(|(why, world)| (why, world.without_question())).collect()
 }

@@ -226,14 +226,14 @@ impl Node {
 #[expect(clippy::print_stdout, reason = "the number of states is for who runs the test")]
 fn walk_all(node: Node, curse: Option<Curse>, misfortunes: u32, changes: u32) -> Walk {
     let modes = [
-        (RunMode::Daemon, Reboots::Asked),
-        (RunMode::OneShot, Reboots::Asked),
+        (RunMode::Daemon, Reboots::Requested),
+        (RunMode::OneShot, Reboots::Requested),
         (RunMode::OneShot, Reboots::Left),
     ];
     let defaults = DisruptionPolicy::defaults();
     let no_reboot = DisruptionPolicy::parse(NO_REBOOT.as_bytes(), "the policy").unwrap();
     let runs = modes.iter().flat_map(|mode| [&defaults, &no_reboot].map(|policy| (*mode, policy.clone())));
-    let first = ((RunMode::FirstBoot, Reboots::Asked), DisruptionPolicy::none());
+    let first = ((RunMode::FirstBoot, Reboots::Requested), DisruptionPolicy::none());
     let walks = runs.chain([first]).map(|((mode, reboots), policy)| {
         let counts = node == Node::Rich;
         let (node_settings, prefetch) = (node.settings(), None);
@@ -323,7 +323,7 @@ fn picture_of_states_is_walks() {
 fn prefetch_gives_way_to_every_update() {
     let rules = Rules {
         mode: RunMode::Daemon,
-        reboots: Reboots::Asked,
+        reboots: Reboots::Requested,
         policy: DisruptionPolicy::defaults(),
         node_settings: NodeSettings::default(),
         counts: false,

@@ -143,7 +143,7 @@ fn commit(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     good.first_boot.provisioned = good.is_first_boot().then_some(good.current);
     good.record = None;
     good.memory.backoff.reset();
-    let good = good.asked_nothing();
+    let good = good.without_question();
     if is_repair { idle::repair_done(good, bad) } else { vec![(None, good)] }
 }
 
@@ -239,7 +239,7 @@ fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
         }
         world.record.as_mut().unwrap().reboot_left = None;
         world.moved(&Transition::Reboot { boot_id });
-        world.memory.down = Down::asked(world.now);
+        world.memory.down = Down::requested(world.now);
         world.answers = Answers::default();
     };
     asked(&mut good);

@@ -261,7 +261,7 @@ impl World {
     }
 
     /// The next pass begins.
-    pub(super) fn asked_nothing(mut self) -> Self {
+    pub(super) fn without_question(mut self) -> Self {
         self.answers = Answers::default();
         self
     }
@@ -323,7 +323,7 @@ impl World {
         let until = |at: &Duration| at.saturating_sub(self.now).as_secs();
         let down = match down {
             Down::Up => (0, 0),
-            Down::Asked { begun, until: at } => (1 + u64::from(*begun), until(at)),
+            Down::Requested { begun, until: at } => (1 + u64::from(*begun), until(at)),
             Down::Later { at } => (3, until(at)),
         };
         let prefetch = match prefetch {

@@ -102,7 +102,7 @@ impl Follower {
     async fn run(mut self) {
         let mut backoff = Backoff::for_requests(&format!("{}/pins", self.node));
         loop {
-            let fields = self.asked().await;
+            let fields = self.pin_fields().await;
             match self.has_sets().await {
                 Ok(true) => self.follow().await,
                 Ok(false) => self.put(Pins::default()),
@@ -120,7 +120,7 @@ impl Follower {
     }
 
     /// Waits until there is a Node, and a reason to think that its cluster knows PinnedImageSets.
-    async fn asked(&mut self) -> Option<PinFields> {
+    async fn pin_fields(&mut self) -> Option<PinFields> {
         loop {
             let fields = {
                 let seen = self.snapshot.wait_for(|snapshot| PinFields::of(snapshot).is_some()).await;

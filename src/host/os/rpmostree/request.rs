@@ -51,7 +51,7 @@ pub(super) fn next(request: &StageRequest, state: &State) -> Result<Next, ModelE
         return Ok(Next::Nothing);
     };
     let line = Karg::changed(state.booted_kargs.clone(), &request.delete_kargs, &request.append_kargs);
-    let kept = first.is_booted || (first.is_staged && is_wanted(request, booted, first)?);
+    let kept = first.is_booted || (first.is_staged && is_desired(request, booted, first)?);
     if !kept {
         return Ok(Next::DropPending);
     }
@@ -68,7 +68,7 @@ pub(super) fn next(request: &StageRequest, state: &State) -> Result<Next, ModelE
 }
 
 /// Returns true if a deployment has the image and the packages; kernel arguments are another matter.
-fn is_wanted(request: &StageRequest, booted: &Deployment, staged: &Deployment) -> Result<bool, ModelError> {
+fn is_desired(request: &StageRequest, booted: &Deployment, staged: &Deployment) -> Result<bool, ModelError> {
     let image = match &request.image {
         Some(desired) => staged.is_of(desired),
         None => staged.base == booted.base,

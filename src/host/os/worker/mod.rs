@@ -100,7 +100,7 @@ impl Worker {
             | WorkerReply::Prefetched(_)
             | WorkerReply::Stateroot(_)
             | WorkerReply::SoftReboot(_)
-            | WorkerReply::Nothing => Err(unasked(&WorkerCommand::Observe)),
+            | WorkerReply::Nothing => Err(wrong_reply(&WorkerCommand::Observe)),
         }
     }
 
@@ -120,7 +120,7 @@ impl Worker {
             | WorkerReply::Prefetched(_)
             | WorkerReply::Stateroot(_)
             | WorkerReply::SoftReboot(_)
-            | WorkerReply::Nothing => Err(unasked(&work)),
+            | WorkerReply::Nothing => Err(wrong_reply(&work)),
         }
     }
 
@@ -161,7 +161,7 @@ impl Worker {
                 | WorkerReply::Staged(_)
                 | WorkerReply::Stateroot(_)
                 | WorkerReply::SoftReboot(_)
-                | WorkerReply::Nothing => Err(unasked(&work)),
+                | WorkerReply::Nothing => Err(wrong_reply(&work)),
             }
         })
     }
@@ -183,7 +183,7 @@ impl Worker {
             | WorkerReply::Prefetched(_)
             | WorkerReply::Stateroot(_)
             | WorkerReply::SoftReboot(_)
-            | WorkerReply::Nothing => Err(unasked(&work)),
+            | WorkerReply::Nothing => Err(wrong_reply(&work)),
         }
     }
 
@@ -202,7 +202,7 @@ impl Worker {
             | WorkerReply::Staged(_)
             | WorkerReply::Prefetched(_)
             | WorkerReply::Stateroot(_)
-            | WorkerReply::Nothing => Err(unasked(&work)),
+            | WorkerReply::Nothing => Err(wrong_reply(&work)),
         }
     }
 
@@ -247,7 +247,7 @@ impl Worker {
             | WorkerReply::Staged(_)
             | WorkerReply::Prefetched(_)
             | WorkerReply::SoftReboot(_)
-            | WorkerReply::Nothing => Err(unasked(&work)),
+            | WorkerReply::Nothing => Err(wrong_reply(&work)),
         }
     }
 
@@ -356,7 +356,7 @@ async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8])
     with_words(&format!("the worker process ended without an answer ({status}){sent}"), &words)
 }
 
-fn unasked(work: &WorkerCommand) -> HostError {
+fn wrong_reply(work: &WorkerCommand) -> HostError {
     OsError::new(OsErrorKind::Worker, work.object(), "the worker process answered another question")
         .into_error()
 }

@@ -8,7 +8,7 @@ use crate::model::{ImageRef, Karg};
 /// The next boot beside the image's own name.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StagedByHand {
+pub(super) struct StagedManually {
     image: Option<ImageRef>,
     deployment: String,
     /// Kernel arguments that the next boot has and this one has not.
@@ -17,7 +17,7 @@ pub(super) struct StagedByHand {
     removed_kernel_arguments: Vec<Karg>,
 }
 
-impl StagedByHand {
+impl StagedManually {
     pub(super) fn new(staged: &Staged, kargs: &[Karg]) -> Self {
         let own = |karg: &&Karg| !karg.is_of_ostree() && !karg.is_of_boot_loader();
         let running: Vec<Karg> = kargs.iter().filter(own).cloned().collect();
@@ -59,12 +59,12 @@ mod tests {
             Staged { image: None, deployment: "os-abc.1".to_owned(), kargs: Karg::split("rw quiet nosmt") };
         let running =
             Karg::split("BOOT_IMAGE=(hd0,gpt3)/vmlinuz rw quiet debug ostree=/ostree/boot.0/os/x/0");
-        let by_hand = StagedByHand::new(&staged, &running);
+        let by_hand = StagedManually::new(&staged, &running);
         let line = "  manual   staged for the next boot: os-abc.1 (no image), kernel arguments -debug +nosmt";
         assert_eq!(by_hand.line(), line);
         let json = serde_json::to_value(&by_hand).unwrap();
         assert_eq!(json["addedKernelArguments"], serde_json::json!(["nosmt"]));
-        let same = StagedByHand::new(&Staged { kargs: Karg::split("rw quiet debug"), ..staged }, &running);
+        let same = StagedManually::new(&Staged { kargs: Karg::split("rw quiet debug"), ..staged }, &running);
         assert!(same.line().ends_with("kernel arguments the same"), "{}", same.line());
     }
 }
