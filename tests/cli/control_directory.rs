@@ -325,7 +325,9 @@ async fn drift_is_reported_and_its_end_too() {
     daemon.put("machineconfigs/rendered-worker-a.json", &motd("rendered-worker-a", "a"));
     daemon.put("target.yaml", "config: rendered-worker-a\n");
     daemon.until_done("rendered-worker-a").await;
-    daemon.node.put("root/etc/motd", "by hand");
+    // In one go: a file that is seen while it is empty has another diff.
+    daemon.node.put("new-motd", "by hand");
+    std::fs::rename(daemon.node.path("new-motd"), daemon.node.path("root/etc/motd")).unwrap();
     daemon.until_fault("ConfigDrift", &["content mismatch for file \"/etc/motd\"", "Next: See"]).await;
     daemon.node.put("root/etc/motd", "a");
     daemon.until_done("rendered-worker-a").await;
