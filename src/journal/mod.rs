@@ -24,6 +24,7 @@ pub mod stored;
 mod decoding;
 mod error;
 mod installation;
+mod record_file;
 #[cfg(test)]
 mod tests;
 

@@ -6,13 +6,12 @@
 //! sysroot one after the other, by libostree's own lock.
 //!
 //! What was prepared is kept in `stateroots/<name>.json`, for people and for `stateroot list`.
-//!
-//! Invariant: the memory is what the disk says; after a write that failed the next one writes the whole record again.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::record_file::{RecordFile, RecordKind, unreadable};
 use super::{AdvanceError, JournalError, STATE_DIR_MODE, STATE_MODE, state};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
@@ -25,7 +24,10 @@ use crate::stateroot::{
 };
 use crate::update::Fault;
 
-const RECORD: &str = "stateroot.json";
+/// The name of these files in messages.
+const WHAT: &str = "the work on a stateroot";
+
+const RECORD: RecordKind = RecordKind { file: "stateroot.json", what: WHAT, schema: STATEROOT_SCHEMA };
 const LOCK: &str = "stateroot.lock";
 const PREPARED: &str = "stateroots";
 const TRIAL_LOCK: &str = "stateroot-trial.lock";
@@ -82,8 +84,7 @@ impl StaterootIntent<'_> {
 pub struct StaterootJournal {
     root: Root,
     fail_points: FailPoints,
-    record: Option<StaterootRecord>,
-    in_doubt: bool,
+    file: RecordFile<StaterootRecord>,
     _lock: LockFile,
 }
 
@@ -93,13 +94,13 @@ impl StaterootJournal {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
         let lock = root.lock(&state(LOCK))?.ok_or(JournalError::StaterootLocked { path: state(LOCK) })?;
         durable::sync_directory(&root, STATE_DIR)?;
-        let record = load_record(&root)?;
-        Ok(Self { root, fail_points, record, in_doubt: false, _lock: lock })
+        let file = RecordFile::open(root.clone(), RECORD)?;
+        Ok(Self { root, fail_points, file, _lock: lock })
     }
 
     /// Returns the work in progress.
     pub fn record(&self) -> Option<&StaterootRecord> {
-        self.record.as_ref()
+        self.file.get()
     }
 
     /// Opens a record.
@@ -131,8 +132,8 @@ impl StaterootJournal {
         &mut self,
         run: impl AsyncFnOnce(&StaterootIntent<'_>) -> Result<Findings, E>,
     ) -> Result<(), AdvanceError<E>> {
-        self.settle()?;
-        let record = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "advance" })?;
+        self.file.settle()?;
+        let record = self.file.get().ok_or(JournalError::NoUpdate { what: "advance" })?;
         let step = record.step().ok_or(JournalError::NoUpdate { what: "advance" })?;
         let found = run(&StaterootIntent { record, step }).await.map_err(AdvanceError::Effect)?;
         self.fail_points.hit("stateroot-ran");
@@ -144,8 +145,8 @@ impl StaterootJournal {
         &mut self,
         run: impl AsyncFnOnce(&StaterootIntent<'_>) -> Result<T, E>,
     ) -> Result<T, AdvanceError<E>> {
-        self.settle()?;
-        let record = self.record.as_ref().ok_or(JournalError::NoUpdate { what: "attempt" })?;
+        self.file.settle()?;
+        let record = self.file.get().ok_or(JournalError::NoUpdate { what: "attempt" })?;
         let step = record.step().ok_or(JournalError::NoUpdate { what: "attempt" })?;
         let done = run(&StaterootIntent { record, step }).await.map_err(AdvanceError::Effect)?;
         self.fail_points.hit("stateroot-attempted");
@@ -154,8 +155,8 @@ impl StaterootJournal {
 
     /// Closes the record; what is prepared is kept, what is gone is forgotten.
     pub fn close(&mut self, now: Timestamp) -> Result<(), JournalError> {
-        self.settle()?;
-        let Some(record) = &self.record else { return Ok(()) };
+        self.file.settle()?;
+        let Some(record) = self.file.get() else { return Ok(()) };
         let path = prepared(record.job.stateroot());
         match (&record.job, record.phase) {
             (Job::Prepare { image, version, .. }, StaterootPhase::Applying { .. }) => {
@@ -174,68 +175,35 @@ impl StaterootJournal {
             (Job::Activate { .. }, _) => {}
         }
         self.fail_points.hit("stateroot-closing");
-        self.in_doubt = true;
-        self.root.remove(&state(RECORD))?;
-        self.record = None;
-        self.in_doubt = false;
-        Ok(())
+        self.file.remove()
     }
 
     fn change(
         &mut self,
         change: impl FnOnce(StaterootRecord) -> StaterootRecord,
     ) -> Result<(), JournalError> {
-        let record = self.record.clone().ok_or(JournalError::NoUpdate { what: "a change" })?;
+        let record = self.file.get().cloned().ok_or(JournalError::NoUpdate { what: "a change" })?;
         self.write(change(record))
     }
 
     fn write(&mut self, record: StaterootRecord) -> Result<(), JournalError> {
-        self.settle()?;
-        self.in_doubt = true;
-        let path = state(RECORD);
-        self.root.replace(&path, &json(&path, &record)?, STATE_MODE)?;
-        self.record = Some(record);
-        self.in_doubt = false;
+        self.file.write(record)?;
         self.fail_points.hit("stateroot-recorded");
-        Ok(())
-    }
-
-    /// After a change that failed, has the disk say what the memory says.
-    fn settle(&mut self) -> Result<(), JournalError> {
-        if !self.in_doubt {
-            return Ok(());
-        }
-        let path = state(RECORD);
-        match &self.record {
-            Some(record) => self.root.rewrite(&path, &json(&path, record)?, STATE_MODE)?,
-            None => self.root.remove_again(&path)?,
-        }
-        self.in_doubt = false;
         Ok(())
     }
 }
 
 /// Reads the record without its lock.
 pub fn load_record(root: &Root) -> Result<Option<StaterootRecord>, JournalError> {
-    #[derive(Deserialize)]
-    struct Schema {
-        schema: u64,
-    }
-    let path = state(RECORD);
-    let Some(bytes) = root.read(&path)? else { return Ok(None) };
-    let unreadable = |error: serde_json::Error| unreadable(&path, &error);
-    let Schema { schema } = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    if schema > u64::from(STATEROOT_SCHEMA) {
-        return Err(JournalError::Newer { path, found: schema, known: STATEROOT_SCHEMA });
-    }
-    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+    RECORD.load(root)
 }
 
 /// Reads the trial of the stateroot that runs. One that is newer than this agent is an error, and nothing is touched.
 pub fn load_trial(root: &Root) -> Result<Option<StaterootTrial>, JournalError> {
     let path = state(TRIAL_FILE);
     let Some(bytes) = root.read(&path)? else { return Ok(None) };
-    let trial: StaterootTrial = serde_json::from_slice(&bytes).map_err(|error| unreadable(&path, &error))?;
+    let trial: StaterootTrial =
+        serde_json::from_slice(&bytes).map_err(|error| unreadable(&path, WHAT, &error))?;
     if trial.schema > TRIAL_SCHEMA {
         return Err(JournalError::Newer { path, found: trial.schema.into(), known: TRIAL_SCHEMA });
     }
@@ -308,13 +276,5 @@ fn prepared(stateroot: &StaterootName) -> String {
 }
 
 fn json(path: &str, value: &impl Serialize) -> Result<Vec<u8>, JournalError> {
-    serde_json::to_vec(value).map_err(|error| unreadable(path, &error))
-}
-
-fn unreadable(path: &str, error: &serde_json::Error) -> JournalError {
-    JournalError::Unreadable {
-        path: path.to_owned(),
-        what: "the work on a stateroot",
-        cause: error.to_string(),
-    }
+    serde_json::to_vec(value).map_err(|error| unreadable(path, WHAT, &error))
 }
