@@ -123,9 +123,9 @@ impl BootWorker<'_> {
             );
         }
         let left = Duration::from_secs(limit).saturating_sub(spent);
-        let told = |what: String| info!("Waiting for {what}");
+        let log_waiting = |what: String| info!("Waiting for {what}");
         let deadline = Instant::now() + left;
-        let tried = attempts(self.host, Some(&units), deadline, Attempts::new(self.node), &told).await;
+        let tried = attempts(self.host, Some(&units), deadline, Attempts::new(self.node), &log_waiting).await;
         let Err(ill) = tried else {
             with_counter(&self.host.root, |counter| counter.end());
             let passed = trial.current().clone().passed();

@@ -134,7 +134,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         return make(arguments, environment, &machine, &host, facts, names, journal).await;
     }
     let services = facts::active_services(&systemd).await?;
-    plan(arguments, &image, &version, &services)?;
+    print_plan(arguments, &image, &version, &services)?;
     Ok(0)
 }
 
@@ -176,15 +176,15 @@ async fn make(
         auth_file: arguments.authfile.clone(),
     };
     let steps = SeedStep::all(layout, arguments.push);
-    let told = |step: OsProgress| tracing::debug!("{step}");
+    let log_progress = |step: OsProgress| tracing::debug!("{step}");
     let stopped = stop_signal().map_err(|source| CliError::Setup { what: "register signals", source })?;
     let end = tokio::select! {
-        end = Box::pin(make_seed(&mut journal, record, &steps, host, &work, &told)) => Some(end?),
+        end = Box::pin(make_seed(&mut journal, record, &steps, host, &work, &log_progress)) => Some(end?),
         () = stopped => None,
     };
     let Some(end) = end else {
         restore_seed(&mut journal, host).await?;
-        return Ok(failed(
+        return Ok(print_failure(
             "stopped by a signal; the host is as it was",
             "Run the command again.",
             FaultClass::Retry,
@@ -196,21 +196,21 @@ async fn make(
     match end {
         SeedEnd::Made(digest) => {
             let layout = (!arguments.push).then(|| Path::new(&directory).join("image").display().to_string());
-            shown(arguments, &image, &version, &digest, layout)?;
+            print_made(arguments, &image, &version, &digest, layout)?;
             Ok(0)
         }
-        SeedEnd::Failed(fault) => Ok(failed(&fault.message, &fault.next, fault.class)),
+        SeedEnd::Failed(fault) => Ok(print_failure(&fault.message, &fault.next, fault.class)),
     }
 }
 
-/// Tells what failed; returns the exit code.
-fn failed(message: &str, next: &str, class: FaultClass) -> u8 {
+/// Prints what failed; returns the exit code.
+fn print_failure(message: &str, next: &str, class: FaultClass) -> u8 {
     // A standard error that is gone has no reader.
     drop(writeln!(std::io::stderr(), "error: {message}\nNext: {next}"));
     class.exit_code()
 }
 
-fn plan(
+fn print_plan(
     arguments: &Arguments,
     image: &SeedTarget,
     version: &Version,
@@ -230,7 +230,7 @@ fn plan(
     print(&format!("{}\n{rest}", steps.join("\n")))
 }
 
-fn shown(
+fn print_made(
     arguments: &Arguments,
     image: &SeedTarget,
     version: &Version,

@@ -71,7 +71,7 @@ impl Machine {
         Ok(StaterootJournal::open(self.root.clone(), self.fail_points.clone())?)
     }
 
-    /// Carries out what is asked for, and tells how far it is.
+    /// Executes the job, and logs its progress.
     pub(in crate::cli) async fn execute(
         &self,
         journal: &mut StaterootJournal,
@@ -85,8 +85,8 @@ impl Machine {
             power: &*self.power,
             boot_id: self.boot_id.clone(),
         };
-        let told = |step: OsProgress| tracing::debug!("{step}");
-        let end = Box::pin(worker.execute(journal, job, &told)).await?;
+        let log_progress = |step: OsProgress| tracing::debug!("{step}");
+        let end = Box::pin(worker.execute(journal, job, &log_progress)).await?;
         if let Some(count) = self.fail_points.counted() {
             print(&format!("fail points: {count}"))?;
         }
@@ -94,7 +94,7 @@ impl Machine {
     }
 }
 
-/// Returns what was found out, or the exit code of what failed, which is told.
+/// Returns the findings; prints a failure and returns its exit code.
 pub(in crate::cli) fn conclude(end: StaterootEnd) -> Result<Findings, u8> {
     let (fault, open) = match end {
         StaterootEnd::Done(found) => return Ok(found),
