@@ -34,7 +34,7 @@ fn containerfile_is_printed_for_a_good_directory() {
         let checked = std::process::Command::new("sh").args(["-n", "-c", script]).output().unwrap();
         assert!(checked.status.success(), "{script}\n{}", String::from_utf8_lossy(&checked.stderr));
     }
-    assert_eq!(run.len(), 2, "{out}");
+    assert_eq!(run.len(), 3, "{out}");
 }
 
 #[test]

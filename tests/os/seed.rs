@@ -20,7 +20,7 @@ const SERVICES: [&str; 2] = ["kubelet.service", "crio.service"];
 /// What no seed may hold.
 const SECRET: &str = "SECRET-OF-";
 
-const OWN: &str = "var/lib/machine-config-agent/machine-config-agent-seed";
+pub const OWN: &str = "var/lib/machine-config-agent/machine-config-agent-seed";
 
 /// The deployment of the running system.
 fn deployment(lab: &Lab) -> PathBuf {
@@ -30,12 +30,12 @@ fn deployment(lab: &Lab) -> PathBuf {
 }
 
 /// A path below `/etc` or `/var` of the running system, from outside.
-fn host(lab: &Lab, path: &str) -> PathBuf {
+pub fn host(lab: &Lab, path: &str) -> PathBuf {
     let stateroot = lab.world.dir().join("sysroot/ostree/deploy/sandbox");
     if path.starts_with("var/") { stateroot.join(path) } else { deployment(lab).join(path) }
 }
 
-fn put(lab: &Lab, path: &str, text: &str) {
+pub fn put(lab: &Lab, path: &str, text: &str) {
     let path = host(lab, path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
@@ -52,7 +52,7 @@ const IDENTITY: [&str; 6] = [
 ];
 
 /// A host with an identity, secrets of its cluster, and a committed config.
-fn host_of(name: &str) -> Lab {
+pub fn host_of(name: &str) -> Lab {
     let lab = lab();
     for path in IDENTITY {
         put(&lab, path, &format!("{SECRET}{name} {path}\n"));
@@ -72,7 +72,7 @@ fn host_of(name: &str) -> Lab {
 }
 
 /// A boot with the services running.
-fn boot(lab: &Lab) -> Machine {
+pub fn boot(lab: &Lab) -> Machine {
     let boot = lab.boot();
     fs::create_dir_all(boot.run_dir().join("systemd/system")).unwrap();
     fs::create_dir_all(boot.run_dir().join("units")).unwrap();
@@ -83,28 +83,28 @@ fn boot(lab: &Lab) -> Machine {
     boot
 }
 
-fn states(boot: &Machine) -> [String; 2] {
+pub fn states(boot: &Machine) -> [String; 2] {
     SERVICES.map(|unit| fs::read_to_string(boot.run_dir().join("units").join(unit)).unwrap())
 }
 
-fn command(boot: &Machine, args: &[&str]) -> std::process::Command {
+pub fn command(boot: &Machine, args: &[&str]) -> std::process::Command {
     let words = ["bash", "/run/doubles/with", "machine-config-agent", "seed"];
     boot.command(words.iter().chain(args))
 }
 
-fn ran(mut command: std::process::Command) -> Ran {
+pub fn ran(mut command: std::process::Command) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-fn create(boot: &Machine, more: &[&str]) -> Ran {
+pub fn create(boot: &Machine, more: &[&str]) -> Ran {
     let args = ["create", "--image", "registry.test/seeds/sno:4.17.2", "--version", "4.17.2", "--yes"];
     ran(command(boot, &[&args[..], more].concat()))
 }
 
 /// Services run, and of a seed in the making nothing is left.
-fn as_it_was(lab: &Lab, boot: &Machine, when: &str) {
+pub fn as_it_was(lab: &Lab, boot: &Machine, when: &str) {
     assert_eq!(states(boot), ["active", "active"], "{when}");
     assert!(!host(lab, OWN).exists(), "{when}");
     assert!(!host(lab, "var/lib/machine-config-agent/seed.json").exists(), "{when}");

@@ -187,6 +187,9 @@ fn field(pointer: &str) -> String {
 }
 
 /// Returns the Containerfile; its build context is the directory of the configuration.
+///
+/// Builders mount files of their own over `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` while a `RUN` lasts: what it writes
+/// there is lost, and what it removes there is busy. So these three come from another stage.
 pub fn containerfile(seed: &ImageRef, config: &ClusterConfig) -> String {
     let ClusterConfig { name, hostname, has_manifests } = config;
     let manifests = if *has_manifests {
@@ -198,17 +201,33 @@ pub fn containerfile(seed: &ImageRef, config: &ClusterConfig) -> String {
         "# The seed with the configuration of the cluster {name} and its host {hostname}.\n\
          # Build: podman build --file CONTAINERFILE DIR, where DIR is the directory of the configuration.\n\
          # The image holds the pull secret of the cluster: push it to a registry that only its hosts can read.\n\
+         FROM {seed} AS names\n\
+         \n\
+         # The files over which a build mounts its own.\n\
+         RUN set -eu; \\\n    \
+             mkdir -p /names/etc; \\\n    \
+             for name in hosts resolv.conf; do \\\n        \
+                 tar --extract --gzip --preserve-permissions --numeric-owner --file=/{SEED_DIRECTORY}/etc.tgz \\\n            \
+                     --directory=/names \"etc/$name\" 2>/dev/null || true; \\\n    \
+             done; \\\n    \
+             printf '%s\\n' {hostname} > /names/etc/hostname\n\
+         \n\
          FROM {seed}\n\
          \n\
          # /etc and /var of the seed become those of the image.\n\
          RUN set -eu; \\\n    \
              seed=/{SEED_DIRECTORY}; \\\n    \
              for archive in etc var; do \\\n        \
-                 tar --extract --gzip --preserve-permissions --numeric-owner --acls --xattrs --xattrs-include='user.*' \\\n            \
+                 tar --extract --gzip --preserve-permissions --numeric-owner --acls --xattrs --xattrs-include='user.*' --anchored \\\n            \
+                     --exclude=etc/hosts --exclude=etc/hostname --exclude=etc/resolv.conf \\\n            \
                      --file=\"$seed/$archive.tgz\" --directory=/; \\\n    \
              done; \\\n    \
-             while IFS= read -r path; do rm -rf -- \"/${{path#/}}\"; done < \"$seed/etc.deletions\"; \\\n    \
-             printf '%s\\n' {hostname} > /etc/hostname\n\
+             while IFS= read -r path; do \\\n        \
+                 case \"/${{path#/}}\" in /etc/hosts | /etc/hostname | /etc/resolv.conf) continue ;; esac; \\\n        \
+                 rm -rf -- \"/${{path#/}}\"; \\\n    \
+             done < \"$seed/etc.deletions\"\n\
+         \n\
+         COPY --from=names /names/etc/ /etc/\n\
          \n\
          # The configuration of the cluster, for the first boot.\n\
          COPY [\"{INSTALL_CONFIG}\", \"{IMAGE_BASED_CONFIG}\", \"/{CLUSTER_CONFIGURATION}/\"]\n\
@@ -243,11 +262,13 @@ mod tests {
     fn containerfile_adds_the_configuration_to_the_seed() {
         let text = containerfile(&seed(), &good().check().unwrap());
         for line in [
+            &format!("FROM {} AS names", seed()),
             &format!("FROM {}", seed()),
             "COPY [\"install-config.yaml\", \"image-based-config.yaml\", \"/usr/lib/openshift/cluster-configuration/\"]",
             "COPY [\"extra-manifests/\", \"/usr/lib/openshift/cluster-configuration/extra-manifests/\"]",
             "    seed=/usr/lib/openshift/seed; \\",
-            "    printf '%s\\n' host-b > /etc/hostname",
+            "    printf '%s\\n' host-b > /names/etc/hostname",
+            "COPY --from=names /names/etc/ /etc/",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
         }
