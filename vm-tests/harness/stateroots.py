@@ -52,6 +52,13 @@ def enable(machine):
     machine.run("systemctl", "enable", UNIT)
 
 
+def mirror_disk(test):
+    """Puts the image of the disk into the registry, and tells a host that it is there: a bootc seed is made of it."""
+    test.registry().push(test.images.layout.path, "v1", test.images.first)
+    text = f'[[registry]]\nprefix = "registry.invalid"\nlocation = "{test.registry().host}"\ninsecure = true\n'
+    test.machine.write("/etc/containers/registries.conf.d/disk.conf", text)
+
+
 def stateroot(machine, *words):
     """Runs a verb."""
     return machine.run(*VERBS, *words)
