@@ -196,9 +196,11 @@ impl Checks {
     }
 
     fn wave(&mut self, world: &World, seen: &Seen<'_>, patch: &NodePatch, rules: &Rules) {
-        let is_first = self.given.insert(patch.node.clone());
-        while is_first
-            && self.passed < rules.waves.len()
+        if !self.given.insert(patch.node.clone()) {
+            return;
+        }
+        let passed = self.passed;
+        while self.passed < rules.waves.len()
             && self.given.len() > self.until(rules, seen.nodes.len().max(world.machines.len()))
         {
             let soak = rules.waves[self.passed].2;
@@ -212,6 +214,9 @@ impl Checks {
                 self.watched
             );
             self.passed += 1;
+        }
+        // A wave that was full already, because the pool shrank, was watched with the one before.
+        if self.passed > passed {
             (self.watched, self.since) = (0, self.slips);
         }
     }
