@@ -177,8 +177,8 @@ async fn clock_jump_does_not_break_retry() {
 
 /// A fault that is not retried ends with a start, with another target, and with a person's request.
 #[tokio::test(start_paused = true)]
-async fn event_asked_and_target_faults_are_not_retried() {
-    for (word, ending) in endings(&[Ending::Event, Ending::Rechecked, Ending::Target]) {
+async fn event_request_and_target_faults_are_not_retried() {
+    for (word, ending) in endings(&[Ending::Event, Ending::Request, Ending::Target]) {
         let class = if word.contains("econcil") { FaultClass::Unreconcilable } else { FaultClass::Degraded };
         let broken = Broken::new();
         let mut agent = broken.agent(class, word);

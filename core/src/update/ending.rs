@@ -41,7 +41,7 @@ pub enum Ending {
     /// The awaited event.
     Event,
     /// A request for the next try: an automatic one would disrupt.
-    Rechecked,
+    Request,
     /// Another target, or its correction. A person who knows better may request a try.
     Target,
     /// A start of the program: it ended, and touched nothing.
@@ -50,7 +50,7 @@ pub enum Ending {
 
 /// Each fault's reason, and its ending.
 pub const ENDINGS: &[(&str, Ending)] = {
-    use Ending::{Event, Later, Rechecked, Soon, Start, Target};
+    use Ending::{Event, Later, Request, Soon, Start, Target};
     &[
         ("AgentDefect", Start),
         ("AgentNotRunning", Start),
@@ -99,7 +99,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("InvalidObject", Later),
         ("InvalidPath", Target),
         ("Io", Later),
-        ("JobFailed", Rechecked),
+        ("JobFailed", Request),
         ("LibostreeFailed", Later),
         ("LocalPackages", Later),
         ("MalformedFile", Later),
@@ -110,7 +110,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("NotBooted", Later),
         ("NotEmpty", Start),
         ("NotFound", Soon),
-        ("NotImageBased", Rechecked),
+        ("NotImageBased", Request),
         ("OsStalled", Soon),
         ("OsTooSlow", Soon),
         ("OsWorkerFailed", Soon),
@@ -131,7 +131,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("SeedNotMade", Start),
         ("SeedRefused", Start),
         ("ServerCaNotRotated", Soon),
-        ("SettingsInvalid", Rechecked),
+        ("SettingsInvalid", Request),
         ("SetupFailed", Start),
         ("StateInvalid", Start),
         ("StateLocked", Start),
@@ -196,7 +196,7 @@ impl Ending {
             // Of the errors of one word, those that pass by themselves have their own class.
             (FaultClass::Retry, _) => Self::Soon,
             (FaultClass::Degraded | FaultClass::Unreconcilable | FaultClass::Fatal, Some(ending)) => ending,
-            (FaultClass::Degraded, None) => Self::Rechecked,
+            (FaultClass::Degraded, None) => Self::Request,
             (FaultClass::Unreconcilable, None) => Self::Target,
             (FaultClass::Fatal, None) => Self::Start,
         }
@@ -210,7 +210,7 @@ impl Ending {
                 "a retry by itself, within 10 min of the repair, or at once with `systemctl reload machine-config-agent`"
             }
             Self::Event => "what is waited for; the agent notices it by itself",
-            Self::Rechecked => {
+            Self::Request => {
                 "another target or `systemctl reload machine-config-agent`; no retry by itself, it would disrupt the node"
             }
             Self::Target => "another target, or a corrected one",
@@ -223,7 +223,7 @@ impl Ending {
         match self {
             Self::Soon => Some(SOON),
             Self::Later => Some(LATER),
-            Self::Event | Self::Rechecked | Self::Target | Self::Start => None,
+            Self::Event | Self::Request | Self::Target | Self::Start => None,
         }
     }
 }
@@ -237,11 +237,11 @@ pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'
         return "another target or `systemctl reload machine-config-agent`; no retry by itself, it would reboot again";
     }
     match ending {
-        Ending::Soon | Ending::Later | Ending::Event | Ending::Rechecked if !is_lasting => {
+        Ending::Soon | Ending::Later | Ending::Event | Ending::Request if !is_lasting => {
             "another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself"
         }
         Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.as_str(),
-        Ending::Soon | Ending::Later | Ending::Event | Ending::Rechecked | Ending::Target | Ending::Start => {
+        Ending::Soon | Ending::Later | Ending::Event | Ending::Request | Ending::Target | Ending::Start => {
             ending.as_str()
         }
     }
