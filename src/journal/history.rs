@@ -195,6 +195,11 @@ pub fn load(root: &Root) -> Result<History, JournalError> {
     Ok(history)
 }
 
+/// Returns the name of the newest entry: an update that has ended since has another one.
+pub fn newest(root: &Root) -> Result<Option<String>, JournalError> {
+    Ok(names(root)?.pop())
+}
+
 /// Reads the past updates, and last the one that failed and is held.
 pub fn load_with_held(root: &Root) -> Result<History, JournalError> {
     let mut history = load(root)?;

@@ -346,6 +346,44 @@ fn refused_push_leaves_the_host_as_it_was() {
     }
 }
 
+/// The agent of the node carries out another config while the services rest: a seed of both would be of neither.
+#[test]
+fn update_while_the_host_is_archived_ends_the_seed() {
+    let lab = host_of("A");
+    put(&lab, "etc/seed.conf", "");
+    let current: Value =
+        serde_json::from_slice(&fs::read(host(&lab, "etc/machine-config-daemon/currentconfig")).unwrap())
+            .unwrap();
+    // The pull secret needs no reboot, so its update ends at once; a file does, so its update stays open.
+    for (name, index) in [("secret", 0), ("file", 1)] {
+        let mut other = current.clone();
+        other["metadata"]["name"] = json!(format!("rendered-worker-{name}"));
+        other["spec"]["config"]["storage"]["files"][index]["contents"] = json!({"source": "data:,other"});
+        put(&lab, &format!("etc/{name}.json"), &other.to_string());
+    }
+    // It is run between the record of the services and the archives.
+    let client = deployment(&lab).join("usr/bin/crictl");
+    let script = |update: &str| {
+        let text =
+            format!("#!/bin/bash\ncase $1 in ps) {update};; images) echo '{{\"images\": []}}';; esac\n");
+        fs::write(&client, text).unwrap();
+        fs::set_permissions(&client, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    script("true");
+    let boot = boot(&lab);
+    let run = create(&boot, &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    fs::remove_dir_all(host(&lab, OWN)).unwrap();
+    for name in ["secret", "file"] {
+        let apply = format!("apply --to /etc/{name}.json --yes --no-reboot --os-backend none");
+        script(&format!("machine-config-agent {apply} >&2"));
+        let run = create(&boot, &[]);
+        assert!(run.code == 4 && run.err.contains("an update changed this host"), "{name}: {run:?}");
+        as_it_was(&lab, &boot, name);
+        assert_eq!(host(&lab, "var/lib/machine-config-agent/record.json").exists(), name == "file");
+    }
+}
+
 #[test]
 fn seed_that_can_not_be_made_changes_nothing() {
     let lab = host_of("A");

@@ -129,6 +129,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("SandboxDamaged", Start),
         ("SeedDamaged", Start),
         ("SeedNotMade", Start),
+        ("SeedOvertaken", Start),
         ("SeedRefused", Start),
         ("ServerCaNotRotated", Soon),
         ("SettingsInvalid", Request),
