@@ -46,7 +46,7 @@ async fn call(args: &[&str]) -> Value {
             let choice =
                 Root::open(Path::new("/")).and_then(|root| Choice::detect(&root, RequestedBackend::Auto));
             return match choice {
-                Ok(choice) => json!({"ok": [format!("{:?}", choice.kind), choice.because]}),
+                Ok(choice) => json!({"ok": [choice.name(), choice.reason]}),
                 Err(error) => failed(&error),
             };
         }

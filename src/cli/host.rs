@@ -3,16 +3,13 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::CliError;
 use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
-use crate::host::os::bootc::BootcBackend;
-use crate::host::os::choice::{Choice, Kind, RequestedBackend};
-use crate::host::os::ostree::OstreeBackend;
-use crate::host::os::rpmostree::RpmOstreeBackend;
+use crate::host::os::choice::{BackendParts, CANDIDATES, Choice, RequestedBackend};
 use crate::host::os::worker::Worker;
-use crate::host::os::{NotImageBased, OsBackend};
 use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
 use crate::host::systemd::Systemd;
@@ -27,31 +24,13 @@ pub(super) const REBOOT_WANTED: u8 = 133;
 /// The exit code of a first boot that was stopped before its end.
 pub(super) const STOPPED: u8 = 104;
 
-/// Backend that switches the OS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Backend {
-    /// What is installed on a booted ostree host: rpm-ostree, else bootc, else libostree; none elsewhere
-    Auto,
-    /// libostree
-    Ostree,
-    /// The daemon of rpm-ostree, over D-Bus
-    RpmOstree,
-    /// bootc, run by systemd
-    Bootc,
-    /// Nothing: OS changes are refused
-    None,
-}
-
-impl Backend {
-    fn requested(self) -> RequestedBackend {
-        match self {
-            Self::Auto => RequestedBackend::Auto,
-            Self::Ostree => RequestedBackend::For(Kind::Ostree),
-            Self::RpmOstree => RequestedBackend::For(Kind::RpmOstree),
-            Self::Bootc => RequestedBackend::For(Kind::Bootc),
-            Self::None => RequestedBackend::For(Kind::None),
-        }
-    }
+/// Parses `--os-backend`.
+fn os_backend() -> impl TypedValueParser<Value = RequestedBackend> {
+    let auto = "Detected on a booted ostree host: rpm-ostree, else bootc, else libostree; none elsewhere";
+    let auto = PossibleValue::new("auto").help(auto);
+    let named = CANDIDATES.iter().map(|candidate| PossibleValue::new(candidate.name).help(candidate.help));
+    PossibleValuesParser::new(std::iter::once(auto).chain(named))
+        .try_map(|name| RequestedBackend::from_name(&name).ok_or("unknown backend"))
 }
 
 /// Source of a reboot.
@@ -69,9 +48,9 @@ pub(super) struct HostFlags {
     /// Root of the host
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(super) root: PathBuf,
-    /// What switches the OS
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
-    os_backend: Backend,
+    /// Backend that switches the OS
+    #[arg(long, value_parser = os_backend(), default_value = "auto")]
+    os_backend: RequestedBackend,
 }
 
 impl HostFlags {
@@ -85,12 +64,12 @@ impl HostFlags {
         self.assemble(reboot_by, environment.fail_points.clone(), environment.proxy.clone(), entered)
     }
 
-    /// Opens a host that is only looked at.
+    /// Opens a host that is only read.
     pub(super) fn observe(&self) -> Result<Host, CliError> {
         self.observe_through(ProxySettings::default())
     }
 
-    /// Opens a host that is only looked at; images are looked at through these proxies.
+    /// Opens a host that is only read; images are read through these proxies.
     pub(super) fn observe_through(&self, proxy: ProxySettings) -> Result<Host, CliError> {
         self.assemble(RebootBy::Supervisor, FailPoints::off(), proxy, ContainerHandles::default())
     }
@@ -107,13 +86,14 @@ impl HostFlags {
             RebootBy::Logind => Box::new(Logind::new(&root)),
             RebootBy::Supervisor => Box::new(Supervised::new(&root)),
         };
-        let choice = Choice::detect(&root, self.os_backend.requested())?;
+        let choice = Choice::detect(&root, self.os_backend)?;
         let systemd = Systemd::detect(&root)?;
         let proxies = Proxies::new(root.clone(), proxy);
         let worker = Worker::new(&self.root, entered).through(proxies.clone());
+        let parts = BackendParts { root: &root, systemd: &systemd, worker, proxies: &proxies };
         Ok(Host {
-            os: backend(choice.kind, &root, &systemd, worker, &proxies),
-            backend_reason: choice.because,
+            os: choice.open(parts),
+            backend_reason: choice.reason.to_owned(),
             limits: OsLimits::default(),
             per_object_fsync: false,
             soft_reboot: SoftReboot::default(),
@@ -125,26 +105,6 @@ impl HostFlags {
             proxies,
             root,
         })
-    }
-}
-
-/// Makes the backend that was chosen.
-fn backend(
-    kind: Kind,
-    root: &Root,
-    systemd: &Systemd,
-    worker: Worker,
-    proxies: &Proxies,
-) -> Box<dyn OsBackend> {
-    match kind {
-        Kind::Ostree => Box::new(OstreeBackend::new(worker)),
-        Kind::RpmOstree => {
-            Box::new(RpmOstreeBackend::new(root, worker).through(proxies.clone(), systemd.clone()))
-        }
-        Kind::Bootc => {
-            Box::new(BootcBackend::new(worker, systemd.clone(), root.clone()).through(proxies.clone()))
-        }
-        Kind::None => Box::new(NotImageBased),
     }
 }
 

@@ -60,7 +60,7 @@ fn per_object_fsync_is_set_once() {
     assert_eq!(fs::read_to_string(&config).unwrap(), text);
 }
 
-/// Which backend works is found out from what the booted image has installed. MCD-207: none where no image is booted.
+/// The programs of the booted image decide the backend. MCD-207: none where no image is booted.
 #[test]
 fn backend_is_chosen_by_installed_programs() {
     let lab = lab(Backend::Ostree);
@@ -70,10 +70,10 @@ fn backend_is_chosen_by_installed_programs() {
         (answer["ok"][0].as_str().unwrap().to_owned(), answer["ok"][1].as_str().unwrap().to_owned())
     };
     let boot = lab.boot();
-    assert_eq!(chosen(&boot).0, "Ostree");
+    assert_eq!(chosen(&boot).0, "ostree");
     fs::remove_file(boot.run_dir().join("ostree-booted")).unwrap();
-    let (kind, because) = chosen(&boot);
-    assert!(kind == "None" && because.contains("/run/ostree-booted"), "{because}");
+    let (name, reason) = chosen(&boot);
+    assert!(name == "none" && reason.contains("/run/ostree-booted"), "{reason}");
     fs::write(boot.run_dir().join("ostree-booted"), "").unwrap();
 
     let service =
@@ -81,8 +81,8 @@ fn backend_is_chosen_by_installed_programs() {
     let v3 = lab.world.derive(&lab.v1, "v3", &[service], &labels("c")).unwrap();
     ok(&boot, &["stage", &v3.to_string()]);
     boot.shutdown();
-    let (kind, because) = chosen(&lab.boot());
-    assert!(kind == "RpmOstree" && because.contains("rpm-ostree is installed"), "{kind}: {because}");
+    let (name, reason) = chosen(&lab.boot());
+    assert!(name == "rpm-ostree" && reason.contains("rpm-ostree is installed"), "{name}: {reason}");
 }
 
 /// Makes an image of another one whose config was changed.
