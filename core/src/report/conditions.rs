@@ -1,4 +1,4 @@
-//! The MachineConfigNode's conditions: which ones a phase has reached. One table (`model-codebases.md` D5).
+//! The MachineConfigNode's conditions: the table of all, and those that a phase has reached.
 //!
 //! Level-triggered: each is read off the record as it is now, so an agent that comes late reports no less. With a record
 //! the list is complete; without one it holds the conditions known then, and the rest keeps its last reported value.
@@ -30,11 +30,49 @@ pub struct Condition {
     pub kind: String,
     /// Its status.
     pub status: Status,
-    /// A bounded word, never empty.
+    /// Reason, never empty.
     pub reason: String,
     /// Message for people, never empty.
     pub message: String,
 }
+
+/// Occasions on which a MachineConfigNode's condition is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionGroup {
+    /// Each update passes it, and its end resets it.
+    Update,
+    /// As `Update`, in CRDs that have files and OS in one condition.
+    Joint,
+    /// As `Update`, in CRDs that have files, OS and pull apart.
+    Split,
+    /// The cordon, which the drain controller or the agent reports.
+    Cordon,
+    /// The node, with and without an update.
+    Node,
+    /// Pinned images, beside the updates.
+    Pinned,
+}
+
+/// All conditions of a MachineConfigNode. A condition of a new group needs its rule in the control plane.
+pub const CONDITIONS: [(&str, ConditionGroup); 17] = [
+    ("UpdatePrepared", ConditionGroup::Update),
+    ("UpdateExecuted", ConditionGroup::Update),
+    ("UpdatePostActionComplete", ConditionGroup::Update),
+    ("UpdateComplete", ConditionGroup::Update),
+    ("Resumed", ConditionGroup::Update),
+    ("Drained", ConditionGroup::Update),
+    ("RebootedNode", ConditionGroup::Update),
+    ("AppliedFilesAndOS", ConditionGroup::Joint),
+    ("AppliedFiles", ConditionGroup::Split),
+    ("AppliedOSImage", ConditionGroup::Split),
+    ("ImagePulledFromRegistry", ConditionGroup::Split),
+    ("Cordoned", ConditionGroup::Cordon),
+    ("Uncordoned", ConditionGroup::Cordon),
+    ("Updated", ConditionGroup::Node),
+    ("NodeDegraded", ConditionGroup::Node),
+    ("PinnedImageSetsProgressing", ConditionGroup::Pinned),
+    ("PinnedImageSetsDegraded", ConditionGroup::Pinned),
+];
 
 /// The reason of a stage that has not been reached, as MCD's.
 pub const NOT_YET: &str = "NotYetOccurred";
@@ -122,7 +160,7 @@ fn is_content(batch: Batch) -> bool {
 }
 
 /// Returns the conditions of the node's state and phase. The first fault is the obstacle of the target, the
-/// second one the node's, which a duty may have, too.
+/// second one the node's, which a reconciler may have, too.
 pub(super) fn conditions(
     record: Option<&Record>,
     health: &LoopState,

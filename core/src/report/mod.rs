@@ -17,7 +17,7 @@ use crate::model::{ConfigName, ImageRef, Target, Timestamp};
 use crate::plan::differences::Difference;
 use crate::update::Fault;
 
-pub use conditions::{Condition, NOT_YET, Status, not_yet};
+pub use conditions::{CONDITIONS, Condition, ConditionGroup, NOT_YET, Status, not_yet};
 pub use event::{Event, Severity};
 pub use fault_times::FaultTimes;
 pub use irreconcilable::{IrreconcilableChange, irreconcilable_changes};
@@ -142,7 +142,7 @@ pub struct LoopState {
     pub prefetch: Option<PrefetchStatus>,
     /// Storage of the current config that differs from the node's installation; `None` if unknown.
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
-    /// When the state was reached, when no update is open.
+    /// Time at which the state was reached, when no update is open.
     pub since: Timestamp,
 }
 
@@ -194,7 +194,7 @@ pub struct NodeReport {
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
     /// The MachineConfigNode's conditions.
     pub conditions: Vec<Condition>,
-    /// When the phase or state began, RFC 3339.
+    /// Start of the phase or state, RFC 3339.
     pub since: String,
 }
 

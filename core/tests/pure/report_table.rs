@@ -1,12 +1,14 @@
-//! One test row per row of the report table (`model-codebases.md` D5): the state and the conditions of each phase.
+//! One test row per row of the report table (docs/reference.md): the state and the conditions of each phase.
 
 use machine_config_core::model::{BootId, FaultClass, Timestamp};
-use machine_config_core::report::{LoopState, MAX_REASON_LENGTH, NodeReport, NodeState, Status, report};
+use machine_config_core::report::{
+    CONDITIONS, LoopState, MAX_REASON_LENGTH, NodeReport, NodeState, Status, report,
+};
 use machine_config_core::update::{Fault, Record, Transition};
 
 use crate::update_fixtures::Made;
 
-fn told(record: Option<&Record>, made: &Made) -> NodeReport {
+fn reported(record: Option<&Record>, made: &Made) -> NodeReport {
     let health = LoopState {
         node: "worker-0".to_owned(),
         current: Some(made.from.target()),
@@ -48,14 +50,14 @@ fn events() -> Vec<(Transition, &'static str, &'static [&'static str], &'static 
 fn each_phase_moves_its_condition() {
     let made = Made::with_image();
     let mut record = made.record();
-    let planned = told(Some(&record), &made);
+    let planned = reported(Some(&record), &made);
     assert_eq!((planned.state, planned.phase.as_str()), (NodeState::Working, "Planned"));
     assert_eq!(status(&planned, "UpdatePrepared"), Some(Status::True));
     assert_eq!(planned.conditions.len(), 12);
     let mut passed: Vec<&str> = vec![];
     for (event, phase, under_way, done) in events() {
         record = record.moved(&event, Timestamp::default()).unwrap();
-        let report = told(Some(&record), &made);
+        let report = reported(Some(&record), &made);
         assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, phase));
         for kind in under_way {
             assert_eq!(status(&report, kind), Some(Status::Unknown), "{kind} in {phase}");
@@ -66,6 +68,9 @@ fn each_phase_moves_its_condition() {
         }
         assert_eq!(status(&report, "Updated"), Some(Status::False));
         assert_eq!(status(&report, "NodeDegraded"), Some(Status::False));
+        for condition in &report.conditions {
+            assert!(CONDITIONS.iter().any(|(kind, _)| *kind == condition.kind), "{}", condition.kind);
+        }
     }
 }
 
@@ -86,7 +91,7 @@ fn falling_back_is_reported_with_its_cause() {
     record = record
         .moved(&Transition::FallBack { boot_id: BootId::new("boot-2").unwrap() }, Timestamp::default())
         .unwrap();
-    let report = told(Some(&record), &made);
+    let report = reported(Some(&record), &made);
     assert_eq!((report.state, report.phase.as_str()), (NodeState::Degraded, "FallingBack"));
     assert_eq!(reason(&report, "NodeDegraded"), "HealthCheckFailed");
     assert_eq!(status(&report, "RebootedNode"), Some(Status::Unknown));
@@ -113,9 +118,9 @@ fn reasons_are_those_of_mcd() {
     ];
     for (event, kind, expected) in rows {
         record = record.moved(&event, Timestamp::default()).unwrap();
-        assert_eq!(reason(&told(Some(&record), &made), kind), expected);
+        assert_eq!(reason(&reported(Some(&record), &made), kind), expected);
     }
-    assert_eq!(reason(&told(Some(&record), &made), "Resumed"), "NotYetOccurred");
+    assert_eq!(reason(&reported(Some(&record), &made), "Resumed"), "NotYetOccurred");
 }
 
 /// An update without a drain reports that, and an undone one is neither done nor left alone.
@@ -123,7 +128,7 @@ fn reasons_are_those_of_mcd() {
 fn conditions_of_undrained_and_undone_updates() {
     let made = Made::with_files();
     let record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
-    let report = told(Some(&record), &made);
+    let report = reported(Some(&record), &made);
     assert_eq!(status(&report, "Drained"), Some(Status::False));
     assert_eq!(reason(&report, "Drained"), "UpdateExecutedDrained");
     let mut undone = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
@@ -133,7 +138,7 @@ fn conditions_of_undrained_and_undone_updates() {
         message: "can't write /etc/motd".to_owned(),
         next: "free space".to_owned(),
     });
-    let report = told(Some(&undone), &made);
+    let report = reported(Some(&undone), &made);
     assert_eq!(status(&report, "UpdatePrepared"), Some(Status::True));
     assert_eq!(status(&report, "AppliedFiles"), Some(Status::Unknown));
     assert_eq!(status(&report, "UpdateExecuted"), Some(Status::Unknown));
@@ -186,7 +191,7 @@ fn class_of_fault_alone_makes_state() {
         let mut record = made.record();
         let message = "x".repeat(5000);
         record.fault = Some(Fault { class, reason: "Why".to_owned(), message, next: "do this".to_owned() });
-        let report = told(Some(&record), &made);
+        let report = reported(Some(&record), &made);
         assert_eq!(report.state, state);
         assert_eq!(report.reason.chars().count(), MAX_REASON_LENGTH);
         assert_eq!(status(&report, "NodeDegraded"), Some(Status::True));
@@ -196,7 +201,7 @@ fn class_of_fault_alone_makes_state() {
 #[test]
 fn done_requires_current_equals_desired() {
     let made = Made::with_files();
-    let working = told(None, &made);
+    let working = reported(None, &made);
     assert_eq!(working.state, NodeState::Working);
     let health = LoopState {
         current: Some(made.to.target()),
@@ -223,11 +228,11 @@ fn undone_update_is_idle_and_degraded() {
     let (reason, message) = ("DiskFull".to_owned(), "can't write /etc/motd".to_owned());
     record.fault = Some(Fault { class: FaultClass::Retry, reason, message, next: "free space".to_owned() });
     record = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
-    assert_eq!(told(Some(&record), &made).phase, "RollingBack");
+    assert_eq!(reported(Some(&record), &made).phase, "RollingBack");
     while !record.is_undone() {
         record = record.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
     }
-    let report = told(Some(&record), &made);
+    let report = reported(Some(&record), &made);
     assert_eq!((report.phase.as_str(), report.state), ("Idle", NodeState::Degraded));
     assert!(report.reason.contains("can't write /etc/motd") && report.reason.contains("free space"));
     assert_eq!(report.current_config, Some(made.from.name.clone()));

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::stored::{Held, Pair, Stored};
+use super::stored::{Pair, Stored, StoredCondition};
 use crate::model::{ConfigName, ImageRef};
-use crate::report::{Condition, NOT_YET, NodeReport, Status, not_yet};
+use crate::report::{CONDITIONS, Condition, ConditionGroup, NOT_YET, NodeReport, Status, not_yet};
 
 /// Placeholder for an unknown name: an empty string is refused.
 pub(super) const NOT_SET: &str = "not-yet-set";
@@ -41,54 +41,46 @@ pub(super) struct MergeInput<'a> {
     pub(super) now: String,
 }
 
-/// The parts of an update, without what was applied.
-const PASSED: [&str; 7] = [
-    "UpdatePrepared",
-    "UpdateExecuted",
-    "UpdatePostActionComplete",
-    "UpdateComplete",
-    "Resumed",
-    "Drained",
-    "RebootedNode",
-];
-
-const JOINT: [&str; 1] = ["AppliedFilesAndOS"];
-const SPLIT: [&str; 3] = ["AppliedFiles", "AppliedOSImage", "ImagePulledFromRegistry"];
-const CORDONS: [&str; 2] = ["Cordoned", "Uncordoned"];
-
-/// The rest of the list that MCD begins with: who writes one of these replaces it, and finds it missing otherwise.
-const OTHERS: [&str; 4] =
-    ["Updated", "NodeDegraded", "PinnedImageSetsProgressing", "PinnedImageSetsDegraded"];
-
 impl ConditionLayout {
-    fn applied(self) -> &'static [&'static str] {
+    /// The group of the applied conditions.
+    fn applied(self) -> ConditionGroup {
         match self {
-            Self::Joint => &JOINT,
-            Self::Split => &SPLIT,
+            Self::Joint => ConditionGroup::Joint,
+            Self::Split => ConditionGroup::Split,
         }
     }
 
-    fn other(self) -> &'static [&'static str] {
+    /// The group that this layout does not have.
+    fn other(self) -> ConditionGroup {
         match self {
-            Self::Joint => &SPLIT,
-            Self::Split => &JOINT,
+            Self::Joint => ConditionGroup::Split,
+            Self::Split => ConditionGroup::Joint,
         }
     }
 }
 
-type List = BTreeMap<String, Held>;
+/// The conditions of these groups.
+fn kinds<const N: usize>(groups: [ConditionGroup; N]) -> impl Iterator<Item = &'static str> {
+    CONDITIONS.iter().filter(move |(_, group)| groups.contains(group)).map(|(kind, _)| *kind)
+}
+
+fn is_in(group: ConditionGroup, kind: &str) -> bool {
+    CONDITIONS.contains(&(kind, group))
+}
+
+type List = BTreeMap<String, StoredCondition>;
 
 /// Returns the lists of conditions to write, one after the other.
-pub(super) fn lists(stored: &Stored, words: &MergeInput<'_>) -> Vec<List> {
+pub(super) fn lists(stored: &Stored, input: &MergeInput<'_>) -> Vec<List> {
     let times = stored.conditions.iter().filter(|held| !held.kind.starts_with("Pinned"));
     let newest = times.map(|held| held.last_transition_time.clone()).max().unwrap_or_default();
     // A clock that was set back does not take the order of events back.
-    let at = newest.max(words.now.clone());
-    let base = base(stored, words.form, &at);
-    let reported = shaped(words);
+    let at = newest.max(input.now.clone());
+    let base = base(stored, input.form, &at);
+    let reported = shaped(input);
     if reported.iter().any(|condition| condition.kind == "Updated" && condition.status == Status::True) {
-        let ended = ended(&base, words, &at);
-        let reset = laid_over(&reset(&ended, words, &at), &reported, &at);
+        let ended = ended(&base, input, &at);
+        let reset = laid_over(&reset(&ended, input, &at), &reported, &at);
         return vec![ended, reset];
     }
     vec![laid_over(&base, &reported, &at)]
@@ -96,15 +88,16 @@ pub(super) fn lists(stored: &Stored, words: &MergeInput<'_>) -> Vec<List> {
 
 /// Returns the stored conditions, completed by missing ones.
 fn base(stored: &Stored, form: ConditionLayout, at: &str) -> List {
-    let kinds = PASSED.iter().chain(form.applied()).chain(&CORDONS).chain(&OTHERS);
+    // MCD begins with all of them: the writer of one replaces it, and fails when it is missing.
+    let kinds = CONDITIONS.iter().filter(|(_, group)| *group != form.other()).map(|(kind, _)| kind);
     let mut list: List = kinds.map(|kind| ((*kind).to_owned(), held(&not_yet(kind), at))).collect();
-    let kept = stored.conditions.iter().filter(|held| !form.other().contains(&held.kind.as_str()));
+    let kept = stored.conditions.iter().filter(|held| !is_in(form.other(), &held.kind));
     list.extend(kept.map(|held| (held.kind.clone(), held.clone())));
     list
 }
 
-fn held(condition: &Condition, at: &str) -> Held {
-    Held {
+fn held(condition: &Condition, at: &str) -> StoredCondition {
+    StoredCondition {
         kind: condition.kind.clone(),
         status: condition.status,
         reason: word(&condition.reason, &condition.kind),
@@ -143,11 +136,11 @@ fn laid_over(base: &List, reported: &[Condition], at: &str) -> List {
 }
 
 /// The report's conditions in the form of the CRD.
-fn shaped(words: &MergeInput<'_>) -> Vec<Condition> {
-    let mut reported = words.report.conditions.clone();
-    if words.form == ConditionLayout::Joint {
+fn shaped(input: &MergeInput<'_>) -> Vec<Condition> {
+    let mut reported = input.report.conditions.clone();
+    if input.form == ConditionLayout::Joint {
         let parts: Vec<Condition> =
-            reported.extract_if(.., |condition| SPLIT.contains(&condition.kind.as_str())).collect();
+            reported.extract_if(.., |condition| is_in(ConditionGroup::Split, &condition.kind)).collect();
         let applied = |status| {
             let mut parts = parts.iter().filter(|part| part.kind != "ImagePulledFromRegistry");
             parts.find(|part| part.status == status)
@@ -156,12 +149,12 @@ fn shaped(words: &MergeInput<'_>) -> Vec<Condition> {
         let part = applied(Status::Unknown).or(applied(Status::True)).or(applied(Status::False));
         reported.extend(part.map(joined));
         for condition in reported.iter_mut().filter(|condition| condition.kind == "UpdateExecuted") {
-            if SPLIT.contains(&condition.reason.as_str()) {
+            if is_in(ConditionGroup::Split, &condition.reason) {
                 "AppliedFilesAndOS".clone_into(&mut condition.reason);
             }
         }
     }
-    if words.cordons == Cordons::Own {
+    if input.cordons == Cordons::Own {
         let drained =
             |condition: &&Condition| condition.kind == "Drained" && condition.status != Status::False;
         let cordoned = reported.iter().find(drained).map(|drained| Condition {
@@ -185,25 +178,25 @@ fn joined(part: &Condition) -> Condition {
 }
 
 /// Returns the conditions that a committed update has passed, however few of them were written meanwhile.
-fn ended(base: &List, words: &MergeInput<'_>, at: &str) -> List {
+fn ended(base: &List, input: &MergeInput<'_>, at: &str) -> List {
     let status = |kind: &str| base.get(kind).map(|held| held.status);
     if status("UpdatePrepared") != Some(Status::True) {
         return base.clone();
     }
     let parents = ["UpdateExecuted", "UpdatePostActionComplete", "UpdateComplete", "Resumed"];
     let under_way = |kind: &&str| parents.contains(kind) || status(kind) == Some(Status::Unknown);
-    let kinds = PASSED.iter().chain(words.form.applied()).copied().filter(under_way);
+    let kinds = kinds([ConditionGroup::Update, input.form.applied()]).filter(under_way);
     let left = kinds.filter(|kind| status(kind) != Some(Status::True));
-    let mut reported: Vec<Condition> = left.map(|kind| passed(kind, base, words)).collect();
-    if words.cordons == Cordons::Own && status("Cordoned") == Some(Status::True) {
-        reported.push(passed("Uncordoned", base, words));
+    let mut reported: Vec<Condition> = left.map(|kind| passed(kind, base, input)).collect();
+    if input.cordons == Cordons::Own && status("Cordoned") == Some(Status::True) {
+        reported.push(passed("Uncordoned", base, input));
     }
     laid_over(base, &reported, at)
 }
 
-fn passed(kind: &str, base: &List, words: &MergeInput<'_>) -> Condition {
+fn passed(kind: &str, base: &List, input: &MergeInput<'_>) -> Condition {
     let before = base.get(kind).map(|held| held.reason.clone()).filter(|reason| reason != NOT_YET);
-    let reason = match (kind, words.form) {
+    let reason = match (kind, input.form) {
         ("UpdateComplete", _) => "Uncordoned",
         ("Uncordoned", _) => "UpdateCompleteUncordoned",
         ("UpdateExecuted", ConditionLayout::Joint) => "AppliedFilesAndOS",
@@ -214,16 +207,16 @@ fn passed(kind: &str, base: &List, words: &MergeInput<'_>) -> Condition {
         kind: kind.to_owned(),
         status: Status::True,
         reason: before.unwrap_or_else(|| reason.to_owned()),
-        message: format!("update to {}: done", target(words.report)),
+        message: format!("update to {}: done", target(input.report)),
     }
 }
 
 /// Begins again: a reached condition becomes one of the past. The cordon's conditions count on it, too.
-fn reset(ended: &List, words: &MergeInput<'_>, at: &str) -> List {
+fn reset(ended: &List, input: &MergeInput<'_>, at: &str) -> List {
     let mut list = ended.clone();
-    let prefix = format!("Action during update to {}: ", target(words.report));
-    for kind in PASSED.iter().chain(words.form.applied()).chain(&CORDONS) {
-        let Some(held) = list.get_mut(*kind) else { continue };
+    let prefix = format!("Action during update to {}: ", target(input.report));
+    for kind in kinds([ConditionGroup::Update, input.form.applied(), ConditionGroup::Cordon]) {
+        let Some(held) = list.get_mut(kind) else { continue };
         if held.status != Status::False {
             held.status = Status::False;
             held.message = text(&format!("{prefix}{}", held.message));
@@ -238,23 +231,23 @@ fn target(report: &NodeReport) -> String {
 }
 
 /// Returns the status to apply, or `None` when it is what is stored.
-pub(super) fn status(stored: &Stored, list: &List, words: &MergeInput<'_>) -> Option<Value> {
-    let configs = configs(list, words.report);
-    let images = match words.form {
+pub(super) fn status(stored: &Stored, list: &List, input: &MergeInput<'_>) -> Option<Value> {
+    let configs = configs(list, input.report);
+    let images = match input.form {
         ConditionLayout::Joint => Pair::default(),
         ConditionLayout::Split => Pair {
-            desired: image(words.report.desired_image.as_ref()),
-            current: image(words.report.current_image.as_ref()),
+            desired: image(input.report.desired_image.as_ref()),
+            current: image(input.report.current_image.as_ref()),
         },
     };
     let kept = |kind: &str| stored.conditions.iter().find(|held| held.kind == kind);
-    let foreign = |held: &Held| {
+    let foreign = |held: &StoredCondition| {
         let same = kept(&held.kind).is_some_and(|kept| is_same(kept, held));
-        same && !stored.owned.contains(&held.kind) && !written(&held.kind, words)
+        same && !stored.owned.contains(&held.kind) && !written(&held.kind, input)
     };
-    let sent: Vec<&Held> = list.values().filter(|held| !foreign(held)).collect();
+    let sent: Vec<&StoredCondition> = list.values().filter(|held| !foreign(held)).collect();
     let reported = sent.iter().all(|held| kept(&held.kind).is_some_and(|kept| is_same(kept, held)));
-    let gone = words.form.other().iter().any(|kind| stored.owned.contains(*kind));
+    let gone = kinds([input.form.other()]).any(|kind| stored.owned.contains(kind));
     let observed = stored.observed.max(stored.generation.saturating_add(1));
     if reported
         && !gone
@@ -283,12 +276,12 @@ pub(super) fn changes(stored: &Stored, report: &NodeReport) -> Option<Value> {
 }
 
 /// Returns true if a condition is the agent's alone.
-fn written(kind: &str, words: &MergeInput<'_>) -> bool {
-    let own = PASSED.contains(&kind) || words.form.applied().contains(&kind);
-    own || ["Updated", "NodeDegraded"].contains(&kind)
+fn written(kind: &str, input: &MergeInput<'_>) -> bool {
+    let groups = [ConditionGroup::Update, input.form.applied(), ConditionGroup::Node];
+    groups.into_iter().any(|group| is_in(group, kind))
 }
 
-fn is_same(one: &Held, other: &Held) -> bool {
+fn is_same(one: &StoredCondition, other: &StoredCondition) -> bool {
     (one.status, &one.reason, &one.message) == (other.status, &other.reason, &other.message)
 }
 
@@ -323,15 +316,15 @@ fn is_reached(report: &NodeReport) -> bool {
 pub(super) fn spec(
     stored: &Stored,
     labels: &BTreeMap<String, String>,
-    words: &MergeInput<'_>,
+    input: &MergeInput<'_>,
 ) -> Option<Value> {
-    let report = words.report;
+    let report = input.report;
     let prepared =
         |condition: &Condition| condition.kind == "UpdatePrepared" && condition.status == Status::True;
     let known = is_reached(report) || report.conditions.iter().any(prepared);
     let desired = report.desired_config.as_ref().filter(|_| known).map(|config| name(config.as_str()));
     let desired = desired.unwrap_or_else(|| stored.desired.clone());
-    let desired_image = match words.form {
+    let desired_image = match input.form {
         ConditionLayout::Joint => None,
         ConditionLayout::Split if known => image(report.desired_image.as_ref()),
         ConditionLayout::Split => stored.image.clone(),

@@ -1,4 +1,4 @@
-//! A MachineConfigNode as the API server has it: what of it the next write depends on.
+//! The stored MachineConfigNode: the parts that the next write depends on.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ pub(super) const MANAGER: &str = "machine-config-operator";
 /// A condition with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Held {
+pub(super) struct StoredCondition {
     /// Its type.
     #[serde(rename = "type")]
     pub(super) kind: String,
     /// Its status.
     pub(super) status: Status,
-    /// Its word.
+    /// Its reason.
     pub(super) reason: String,
-    /// Its text.
+    /// Its message.
     #[serde(default)]
     pub(super) message: String,
-    /// When its status last changed.
+    /// Time of its last change of status.
     pub(super) last_transition_time: String,
     /// As another writer left it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(super) struct Stored {
     /// `spec.configImage.desiredImage`.
     pub(super) image: Option<String>,
     /// Its conditions.
-    pub(super) conditions: Vec<Held>,
+    pub(super) conditions: Vec<StoredCondition>,
     /// `status.configVersion`.
     pub(super) configs: Pair,
     /// `status.configImage`.
@@ -90,7 +90,7 @@ impl Stored {
             conditions: conditions
                 .into_iter()
                 .flatten()
-                .filter_map(|condition| Held::deserialize(condition).ok())
+                .filter_map(|condition| StoredCondition::deserialize(condition).ok())
                 .collect(),
             configs: pair("configVersion", ""),
             images: pair("configImage", "Image"),
