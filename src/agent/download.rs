@@ -1,4 +1,4 @@
-//! The download of a prefetch, as far as it is.
+//! The download of a prefetch, and its progress.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,15 +6,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::decide::prefetch::DOWNLOAD_TIMEOUT;
 use crate::host::os::Prefetched;
 use crate::host::{BoxFuture, HostError, OsProgress};
 use crate::journal::Journal;
 use crate::model::{FaultClass, ImageRef};
 use crate::report::{LoopState, report};
 use crate::telemetry::LastReport;
-
-/// Time limit of a prefetch: a slow one has a day, and the downloaded part stays for the next try.
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The prefetch of an agent.
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ struct Download {
     image: Option<ImageRef>,
     work: BoxFuture<'static, Result<Prefetched, HostError>>,
     progress: watch::Receiver<Option<OsProgress>>,
-    /// When it showed progress last.
+    /// Time of the last progress.
     moved: Instant,
     end: Instant,
 }
@@ -52,7 +50,7 @@ impl Prefetching {
         progress: watch::Receiver<Option<OsProgress>>,
     ) {
         let moved = Instant::now();
-        self.download = Some(Download { image, work, progress, moved, end: moved + TOTAL_TIMEOUT });
+        self.download = Some(Download { image, work, progress, moved, end: moved + DOWNLOAD_TIMEOUT });
     }
 
     /// Ends the download, and drops its result.

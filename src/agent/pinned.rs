@@ -12,10 +12,12 @@ use futures_util::StreamExt as _;
 use tracing::{info, warn};
 
 use crate::control::PinLink;
-use crate::decide::pinned::{ImageSpace, PinProgress, check_space, crio_drop_in, pulls_at_once};
+use crate::decide::pinned::{
+    ImageSpace, LABEL_READ_INTERVAL, MAX_LABEL_READS, PinProgress, PinRetry, check_space, crio_drop_in,
+    pulls_at_once,
+};
 use crate::host::cri::{Cri, CriError, PullAuth, Runtime};
 use crate::host::{BoxFuture, Host, HostError, Proxies, Root, Systemd, registry};
-use crate::model::backoff::Backoff;
 use crate::model::image::PULL_SECRETS;
 use crate::model::pinned::Pins;
 use crate::model::registry_auth::registry_auth;
@@ -23,13 +25,10 @@ use crate::model::text::chain;
 use crate::model::{FileMode, ImageRef, UnitName, message};
 
 /// CRI-O's list, where MCD writes it.
-const DROP_IN: &str = "/etc/crio/crio.conf.d/50-pinned-images";
+const DROP_IN_PATH: &str = "/etc/crio/crio.conf.d/50-pinned-images";
 
-/// That something was pinned here.
-const MARK: &str = "/var/lib/machine-config-agent/pinned-images";
-
-/// Tries and interval of the look at a new label: containerd learns of it by an event of its own.
-const LOOKS: (usize, Duration) = (50, Duration::from_millis(100));
+/// File that exists while images are pinned.
+const MARK_PATH: &str = "/var/lib/machine-config-agent/pinned-images";
 
 /// The work on pinned images.
 pub(super) struct Pinning(Option<BoxFuture<'static, ()>>);
@@ -41,14 +40,14 @@ impl fmt::Debug for Pinning {
 }
 
 impl Pinning {
-    /// Takes what is desired. Nothing is done yet.
+    /// Takes the link to the control plane. Nothing is done yet.
     pub(super) fn new(link: Option<PinLink>, host: &Host, node: &str) -> Self {
         let pinner = |link| Pinner {
             link,
             root: host.root.clone(),
             systemd: host.systemd.clone(),
             proxies: host.proxies.clone(),
-            backoff: Backoff::for_work(&format!("{node}/pins")),
+            retry: PinRetry::new(node),
         };
         Self(link.map(|link| -> BoxFuture<'static, ()> { Box::pin(pinner(link).run()) }))
     }
@@ -68,7 +67,7 @@ struct Pinner {
     root: Root,
     systemd: Systemd,
     proxies: Proxies,
-    backoff: Backoff,
+    retry: PinRetry,
 }
 
 /// Cause of images that are not pinned.
@@ -88,7 +87,6 @@ impl From<HostError> for Refusal {
 
 impl Pinner {
     async fn run(mut self) {
-        let mut logged = None;
         loop {
             let desired = self.link.desired.borrow_and_update().clone();
             let mut changes = self.link.desired.clone();
@@ -99,7 +97,7 @@ impl Pinner {
                     done = Box::pin(self.reconcile(&pins)) => done,
                     _ = changes.changed() => continue,
                 };
-                wait = self.account(&pins, done, &mut logged);
+                wait = self.account(&pins, done);
             }
             let due = async {
                 match wait {
@@ -115,38 +113,32 @@ impl Pinner {
         }
     }
 
-    /// Reports what came of it; returns when it is tried again.
-    fn account(
-        &mut self,
-        pins: &Arc<Pins>,
-        done: Result<bool, Refusal>,
-        logged: &mut Option<String>,
-    ) -> Option<Duration> {
+    /// Reports the result; returns the wait for the next try.
+    fn account(&mut self, pins: &Arc<Pins>, done: Result<bool, Refusal>) -> Option<Duration> {
         match done {
             Ok(is_done) => {
-                self.backoff.reset();
-                *logged = None;
+                self.retry.succeed();
                 if is_done {
                     self.report(pins, PinProgress::Pinned);
                 }
                 None
             }
             Err(Refusal(why)) => {
-                if logged.as_ref() != Some(&why) {
+                let (wait, is_news) = self.retry.fail(&why);
+                if is_news {
                     warn!(
                         MESSAGE_ID = message::PINS_FAILED,
                         "Failed to keep pinned images: {why}. Next: correct the PinnedImageSet or the node; it is tried again by itself"
                     );
                 }
-                self.report(pins, PinProgress::Failed(why.clone()));
-                *logged = Some(why);
-                Some(self.backoff.next_wait())
+                self.report(pins, PinProgress::Failed(why));
+                Some(wait)
             }
         }
     }
 
     fn report(&self, pins: &Arc<Pins>, progress: PinProgress) {
-        // Nobody listening is nobody's loss.
+        // Without a receiver nobody reports it.
         self.link.report.send_replace(Some((Arc::clone(pins), progress)));
     }
 
@@ -158,8 +150,8 @@ impl Pinner {
         if let Some(why) = pins.refusal() {
             return Err(Refusal(why));
         }
-        if !self.root.exists(MARK)? {
-            self.root.replace(MARK, b"", FileMode::PRIVATE)?;
+        if !self.root.exists(MARK_PATH)? {
+            self.root.replace(MARK_PATH, b"", FileMode::PRIVATE)?;
         }
         let (images, cri) = (pins.images(), Cri::connect(&self.root).await?);
         let missing = missing(&cri, &images).await?;
@@ -183,18 +175,18 @@ impl Pinner {
 
     /// Ends what was pinned before (MCD-245).
     async fn unpin(&self) -> Result<bool, Refusal> {
-        let (was_pinned, has_list) = (self.root.exists(MARK)?, self.root.exists(DROP_IN)?);
+        let (was_pinned, has_list) = (self.root.exists(MARK_PATH)?, self.root.exists(DROP_IN_PATH)?);
         if !was_pinned && !has_list {
             return Ok(false);
         }
         if has_list {
-            self.root.remove(DROP_IN)?;
+            self.root.remove(DROP_IN_PATH)?;
             self.reload_crio().await?;
         } else {
             let cri = Cri::connect(&self.root).await?;
             self.pin(&cri, &BTreeSet::new()).await?;
         }
-        self.root.remove(MARK)?;
+        self.root.remove(MARK_PATH)?;
         info!(MESSAGE_ID = message::PINNED, "No images are pinned on the node any more");
         Ok(true)
     }
@@ -255,12 +247,12 @@ impl Pinner {
 
     async fn pin_in_crio(&self, images: &BTreeSet<String>) -> Result<(), Refusal> {
         let desired = crio_drop_in(images).map(String::into_bytes);
-        if self.root.read(DROP_IN)? == desired {
+        if self.root.read(DROP_IN_PATH)? == desired {
             return Ok(());
         }
         match desired {
-            Some(text) => self.root.replace(DROP_IN, &text, FileMode::DEFAULT)?,
-            None => self.root.remove(DROP_IN)?,
+            Some(text) => self.root.replace(DROP_IN_PATH, &text, FileMode::DEFAULT)?,
+            None => self.root.remove(DROP_IN_PATH)?,
         }
         self.reload_crio().await
     }
@@ -303,11 +295,11 @@ async fn pin_in_containerd(cri: &Cri, images: &BTreeSet<String>) -> Result<(), R
 }
 
 async fn await_pinned(cri: &Cri, image: &str) -> Result<(), Refusal> {
-    for _ in 0..LOOKS.0 {
+    for _ in 0..MAX_LABEL_READS {
         if cri.image(image).await?.is_some_and(|image| image.is_pinned) {
             return Ok(());
         }
-        tokio::time::sleep(LOOKS.1).await;
+        tokio::time::sleep(LABEL_READ_INTERVAL).await;
     }
     Err(Refusal(format!(
         "{image} is there, but containerd does not keep it: that needs containerd 1.7 or later"

@@ -47,7 +47,7 @@ pub enum Action {
     RebootInVain {
         /// How.
         how: &'static str,
-        /// When it is requested again.
+        /// Time of the next request.
         again: Duration,
     },
     /// Give up the previous deployment.
@@ -102,7 +102,7 @@ pub enum Meanwhile {
 /// Question that is answered before a decision. A question may have an effect, which is idempotent then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// That the boot loader counts no boots any more; it is seen to.
+    /// Ends the boot loader's count of boots.
     CountOver,
     /// logind's state of a shutdown.
     Shutdown,
@@ -124,7 +124,7 @@ pub enum Question {
     WatchSet,
     /// Health of the new deployment.
     Trial,
-    /// That the previous deployment is the next boot's; it is made so.
+    /// Makes the previous deployment the next boot's.
     FallenBack,
     /// Differences of the idle host; they are reported, and repaired where that is desired.
     Rest,

@@ -21,7 +21,7 @@ pub struct Retry {
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     since: Duration,
-    /// When the next try is made. Passes in between do not move it.
+    /// Time of the next try. Passes in between do not move it.
     due: Option<Duration>,
 }
 

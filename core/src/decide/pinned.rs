@@ -2,7 +2,9 @@
 //! MachineConfigNode.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use crate::model::backoff::Backoff;
 use crate::model::pinned::Pins;
 
 /// Bytes on disk for each byte of compressed layers, at most: as MCD counts.
@@ -13,6 +15,39 @@ const MAX_RESERVE: u64 = 16 << 30;
 
 /// This part of a file system stays free: beyond it the kubelet removes images that nobody pinned.
 const RESERVED_PERCENT: u64 = 15;
+
+/// Reads of a new label, at most, until the CRI shows it: containerd learns of it by an event of its own.
+pub const MAX_LABEL_READS: usize = 50;
+
+/// Time between two of these reads.
+pub const LABEL_READ_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Retries of the work on pinned images.
+#[derive(Debug, Clone)]
+pub struct PinRetry {
+    backoff: Backoff,
+    failed: Option<String>,
+}
+
+impl PinRetry {
+    /// Creates it; nothing has failed yet.
+    pub fn new(node: &str) -> Self {
+        Self { backoff: Backoff::for_work(&format!("{node}/pins")), failed: None }
+    }
+
+    /// Takes a success.
+    pub fn succeed(&mut self) {
+        self.backoff.reset();
+        self.failed = None;
+    }
+
+    /// Takes a failure: returns the wait for the next try, and true for a cause other than the last one's.
+    pub fn fail(&mut self, cause: &str) -> (Duration, bool) {
+        let is_news = self.failed.as_deref() != Some(cause);
+        self.failed = Some(cause.to_owned());
+        (self.backoff.next_wait(), is_news)
+    }
+}
 
 /// The file system of the container runtime's images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +195,18 @@ mod tests {
         check_space(space(20, 10), 4 * GIB).unwrap_err();
         check_space(space(20, 2), 0).unwrap_err();
         check_space(space(20, 10), u64::MAX).unwrap_err();
+    }
+
+    #[test]
+    fn waits_grow_until_success_and_cause_is_news_once() {
+        let mut retry = PinRetry::new("a");
+        let (first, is_news) = retry.fail("no space");
+        assert!(is_news && first >= Duration::from_secs(1), "{first:?}");
+        let (second, is_news) = retry.fail("no space");
+        assert!(!is_news && second > first, "{second:?}");
+        assert!(retry.fail("no runtime").1);
+        retry.succeed();
+        assert_eq!(retry.fail("no runtime"), (first, true));
     }
 
     /// MCD-246.

@@ -9,6 +9,9 @@ const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// The longest wait. Nothing depends on a prefetch: the update pulls missing layers.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
+/// Time limit of a download: a slow one has a day, and the downloaded part stays for the next try.
+pub const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
 /// Progress of the prefetch, as far as this process knows; `None` as an image means that no prefetched image is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prefetch {
