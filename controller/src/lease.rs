@@ -19,7 +19,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// When the leader renews, after its last renewal.
+    /// Interval between renewals of the leader.
     fn renew(self) -> Duration {
         self.duration / 4
     }

@@ -4,17 +4,17 @@
 //! |---|---|---|
 //! | [`api`] | the kinds, as the API server stores them | nothing |
 //! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
-//! | [`cost`] | cost of a rendered config for a pool's nodes, from the agent's own planner; pure | `api render` |
+//! | [`cost`] | cost of a rendered config for a pool's nodes, from the agent's own planner; pure | `render` |
 //! | [`rollout`] | the next nodes to get the target, and the pool's status; pure | `api cost drain` |
-//! | [`build`] | when an image is built, reused, cancelled and deleted, and its Job; pure | `api image` |
-//! | [`opt_in`] | image mode by a pool's label and `ConfigMap`s; pure | `api render rollout` |
-//! | [`manifests`] | reads the objects of a directory | `api` |
-//! | [`drain`] | the next step of a node whose agent asked for a drain; pure | nothing |
+//! | [`build`] | builds, reuses, cancels and deletes of images, and their Jobs; pure | `api image` |
+//! | [`opt_in`] | image mode by a pool's label and `ConfigMap`s; pure | `api build render rollout` |
+//! | [`manifests`] | reads the objects of a directory | `api render` |
+//! | [`drain`] | the next step of a node whose agent requested a drain; pure | nothing |
 //! | [`lease`] | leader election among replicas; pure | nothing |
 //! | [`image`] | the build context of an OS image, pure; buildah on this machine | `api` |
-//! | [`registry`] | whether a registry has an image, and that it deletes one | nothing |
+//! | [`registry`] | queries a registry for images, and deletes them | nothing |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
-//! | [`bootstrap`] | pools and rendered configs of manifests, before there is a cluster | `api render manifests seed` |
+//! | [`bootstrap`] | pools and rendered configs of manifests, before there is a cluster | `api build manifests render seed` |
 //! | [`seed`] | the MachineConfig of an image that was built before the cluster; pure | `api` |
 //! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
 //! | [`view`] | pools and rollouts on one screen; pure | `api drain rollout` |

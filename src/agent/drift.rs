@@ -85,7 +85,7 @@ impl<C: ControlPlane> Agent<C> {
         Ok(IdleObservation { seen: self.observe_for(spec, machine)?, settle: None })
     }
 
-    /// Notes in the watch that the host is looked at. A watch that fails is restarted by the next pass.
+    /// Notes in the watch that the host is observed. A watch that fails is restarted by the next pass.
     fn begin_observation(&mut self) -> Result<(), AgentError> {
         let Some(watch) = &mut self.monitor.watch else { return Ok(()) };
         watch.begin_observation().inspect_err(|_| self.monitor.watch = None)?;

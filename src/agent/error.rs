@@ -15,7 +15,7 @@ pub enum AgentError {
     /// The agent's own state.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The host could not be looked at.
+    /// The host could not be observed.
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The control plane.

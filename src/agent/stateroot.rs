@@ -16,7 +16,7 @@ use crate::model::{BootId, FaultClass, message};
 use crate::stateroot::{Findings, Job, StaterootAction, StaterootRecord, StaterootStep, next_action};
 use crate::update::Fault;
 
-/// How work on a stateroot ended.
+/// Result of work on a stateroot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StaterootEnd {
     /// It is done.
@@ -29,7 +29,7 @@ pub enum StaterootEnd {
     Open(Fault),
 }
 
-/// What the work is done with.
+/// Handles for the work.
 #[derive(Debug)]
 pub struct StaterootWorker<'a> {
     /// The host's files.

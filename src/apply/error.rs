@@ -71,7 +71,7 @@ pub enum ApplyError {
     Late {
         /// The image or change to stage.
         object: String,
-        /// Which limit.
+        /// The limit.
         limit: Limit,
         /// The limit.
         after: Duration,

@@ -13,7 +13,7 @@ pub enum ControlError {
     /// The target is not valid.
     #[error("{document} is not valid")]
     Invalid {
-        /// Which document.
+        /// The document.
         document: String,
         /// The error of the input.
         #[source]

@@ -85,7 +85,7 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
     }
 }
 
-/// Returns true if a path is as a change wants it, for readers that follow links: it is only looked at.
+/// Returns true if a path is as a change requests, for readers that follow links. Writes nothing.
 pub fn is_in_sync(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
     let found = Entry::at(root, &change.path)?;
     Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Comparison::Equal))

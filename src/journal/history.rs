@@ -61,9 +61,9 @@ pub struct Entry {
     pub from: Option<Target>,
     /// Its target.
     pub to: Target,
-    /// When it began, RFC 3339.
+    /// Its start, RFC 3339.
     pub started: String,
-    /// When it ended, RFC 3339.
+    /// Its end, RFC 3339.
     pub ended: String,
     /// Its outcome.
     pub outcome: Outcome,

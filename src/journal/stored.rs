@@ -16,7 +16,7 @@ use crate::update::record::SCHEMA;
 pub struct Stored {
     /// The pair.
     pub target: Target,
-    /// When it was written.
+    /// Time of its writing.
     pub at: Timestamp,
     machine_config: MachineConfig,
 }

@@ -13,7 +13,7 @@ use rustix::thread::UnshareFlags;
 use super::{MACHINE_VERB, SandboxError};
 use crate::host::mounts;
 
-/// Which namespaces are taken, besides one for users.
+/// The namespaces, besides one for users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Mounts.

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Which changes need no reboot, and which sections may differ from the nodes' own.
+/// Changes that need no reboot, and sections that may differ from the nodes' own.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "operator.openshift.io",

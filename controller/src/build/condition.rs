@@ -20,7 +20,7 @@ impl PoolCondition {
     }
 }
 
-/// What ends a build that failed.
+/// Ending of a build that failed.
 const NEXT: &str = "correct the cause, then change the MachineOSConfig or annotate it with \
     machineconfiguration.openshift.io/rebuild=";
 

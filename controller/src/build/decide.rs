@@ -7,14 +7,14 @@ use super::release::{is_retried, release};
 use super::seen::{Build, OsConfig, Outcome, Ready, Registry, Seen, State, Status, Wanted};
 use super::{NO_BUILD, SEEDED};
 
-/// What only somebody else than the cache can answer.
+/// Questions that the cache can't answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the registry has the image.
+    /// Presence of the image in the registry.
     Image(String),
-    /// What the pods of the Job with this UID left.
+    /// Results of the pods of the Job with this UID.
     Pods(String),
-    /// Whether the API server has the Job with this name and UID.
+    /// Presence of the Job with this name and UID in the API server.
     Job {
         /// Its name.
         name: String,
@@ -23,7 +23,7 @@ pub enum Question {
     },
 }
 
-/// Why a build is deleted.
+/// Reason to delete a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// Another one is wanted, and it has not ended.
@@ -113,7 +113,7 @@ pub enum Action {
     },
 }
 
-/// What is waited for.
+/// Awaited object or event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waiting {
     /// Nothing: it is as it should be, or only a person can go on.

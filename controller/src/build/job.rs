@@ -1,4 +1,4 @@
-//! How far a Job is: the state of its build.
+//! Progress of a Job: the state of its build.
 
 use super::seen::State;
 

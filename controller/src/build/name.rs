@@ -16,7 +16,7 @@ const MAX_TAG: usize = 128;
 /// The longest name of a Job: it becomes a label of its pods.
 const MAX_JOB: usize = 63;
 
-/// What a build's name stands for.
+/// Inputs of a build's name.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// Name of the `MachineOSConfig`.

@@ -1,4 +1,4 @@
-//! What a build in a cluster consists of: a Job, a `ConfigMap` and Secrets. Pure.
+//! Objects of a build in a cluster: a Job, a `ConfigMap` and Secrets. Pure.
 //!
 //! # Decisions
 //!
@@ -36,7 +36,7 @@ const MAX_LABEL: usize = 63;
 /// The label of a build's objects with its name.
 pub const MACHINE_OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
 
-/// What the pod runs. Its last step is the digest, alone, as the termination message.
+/// Script of the pod. Its last step is the digest, alone, as the termination message.
 const SCRIPT: &str = r#"umask 077
 cp -L /run/build/files/* /run/build/context/
 mkdir -p "$HOME"
@@ -67,7 +67,7 @@ const CERTIFICATES: &str = "/etc/ssl/certs:/etc/pki/tls/certs";
 /// Path of the certificates in the user's steps.
 const TRUST_TARGET: &str = "/run/build/trust/ca-bundle.crt";
 
-/// What buildah does as root: a container runtime gives these by default.
+/// Capabilities of buildah as root: a container runtime gives these by default.
 const CAPABILITIES: [&str; 11] = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -82,11 +82,11 @@ const CAPABILITIES: [&str; 11] = [
     "SYS_CHROOT",
 ];
 
-/// How Jobs are run, whatever they build.
+/// Settings of all Jobs.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct JobSettings {
-    /// Where the objects are.
+    /// Namespace of the objects.
     #[serde(skip)]
     pub namespace: String,
     /// An image with a shell and buildah.
@@ -155,7 +155,7 @@ impl Default for JobSettings {
     }
 }
 
-/// What is built.
+/// Image to build.
 #[derive(Debug, Clone, Copy)]
 pub struct JobRequest<'a> {
     /// Name of the build.
@@ -168,7 +168,7 @@ pub struct JobRequest<'a> {
     pub pool: &'a str,
     /// The rendered config.
     pub rendered: &'a str,
-    /// Where the image is pushed, by tag.
+    /// Reference of the pushed image, by tag.
     pub push_spec: &'a str,
     /// The Containerfile and its files.
     pub context: &'a Context,
@@ -340,7 +340,7 @@ fn env(request: &JobRequest<'_>, settings: &JobSettings) -> Vec<Value> {
     fixed.chain(proxy).map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }
 
-/// What a Job reads.
+/// Inputs of a Job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobInputs {
     /// The Containerfile.

@@ -6,7 +6,7 @@ use super::SEEDED;
 use super::decide::Action;
 use super::seen::{Build, Deletion, Seen};
 
-/// How long a registry that does not answer keeps a build.
+/// Time for which a registry that does not answer keeps a build.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
 /// Returns the next action for builds that are being deleted.

@@ -1,4 +1,4 @@
-//! What a decision about builds looks at.
+//! Inputs of a decision about builds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::condition::PoolCondition;
 use super::job::Job;
 
-/// How the image of a pool is built, reduced.
+/// A `MachineOSConfig`, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct OsConfig {
     /// Its UID.
@@ -48,7 +48,7 @@ impl OsConfig {
 pub struct Pool {
     /// Its name.
     pub name: String,
-    /// What of it is degraded, but for the image: no build starts.
+    /// Degraded part of it, except the image: no build starts.
     pub degraded: Option<String>,
     /// Its condition `ImageBuildDegraded`.
     pub condition: Option<PoolCondition>,
@@ -61,22 +61,22 @@ pub struct Wanted {
     pub name: String,
     /// A digest of what decides its image.
     pub inputs: String,
-    /// Whether it can be built.
+    /// Readiness of the build.
     pub ready: Ready,
 }
 
-/// Whether an image can be built.
+/// Readiness of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Ready {
     /// All is there.
     Yes,
-    /// What the user wrote can't be built; with line and next step.
+    /// The user's text can't be built; with line and next step.
     Invalid(String),
     /// Something is not there yet, such as a Secret; with the next step.
     Missing(String),
 }
 
-/// How far a build is.
+/// Progress of a build.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// It has no conditions yet.
@@ -128,7 +128,7 @@ pub struct Build {
     pub no_reuse: bool,
     /// The Job that speaks for it.
     pub job_uid: Option<String>,
-    /// How far it is.
+    /// Its progress.
     pub state: State,
     /// Reason of the condition that is True.
     pub reason: String,
@@ -142,7 +142,7 @@ pub struct Build {
     pub has_finalizer: bool,
 }
 
-/// What is to be written to a build's status.
+/// Status to write to a build.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Status {
     /// The condition that is True; the other four are False.
@@ -155,7 +155,7 @@ pub struct Status {
     pub image: Option<String>,
 }
 
-/// What the registry says of an image.
+/// Answer of the registry about an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Registry {
     /// It has it.
@@ -166,7 +166,7 @@ pub enum Registry {
     Unknown(String),
 }
 
-/// What came of deleting an image.
+/// Result of deleting an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Deletion {
     /// It is gone.
@@ -177,12 +177,12 @@ pub enum Deletion {
     Failed(String),
 }
 
-/// What the pods of a Job that ended have left.
+/// Results of the pods of a Job that ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Outcome {
     /// The image, by digest.
     pub image: Option<String>,
-    /// What the last pod that failed said last.
+    /// Last message of the last pod that failed.
     pub failure: Option<String>,
 }
 
@@ -204,7 +204,7 @@ pub struct Answers {
 pub struct Seen<'a> {
     /// The time.
     pub now: Timestamp,
-    /// How images are built; `None` where the pool has no `MachineOSConfig`, or none any more.
+    /// The pool's `MachineOSConfig`; `None` without one.
     pub os_config: Option<&'a OsConfig>,
     /// The pool; `None` where there is none.
     pub pool: Option<&'a Pool>,
@@ -216,6 +216,6 @@ pub struct Seen<'a> {
     pub jobs: &'a BTreeMap<String, Job>,
     /// Images that nodes have or are to have.
     pub used_images: &'a BTreeSet<String>,
-    /// What was asked.
+    /// The question.
     pub answers: &'a Answers,
 }

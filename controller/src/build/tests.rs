@@ -63,7 +63,7 @@ fn tags_and_jobs_have_names_that_fit() {
     assert!(tag.len() <= "registry.test/a:".len() + 128 && tag.ends_with("0123456789abcdef"), "{tag}");
 }
 
-/// OCL-024, and image-mode.md 1.4.5.
+/// OCL-024, and docs/builds.md, "States of a build".
 #[test]
 fn progress_follows_the_job() {
     let job = Job::default();

@@ -40,7 +40,7 @@ pub(super) struct Arguments {
     pool: Option<String>,
     #[command(flatten)]
     builder: BuilderFlags,
-    /// What brings the config into the image
+    /// Program that applies the config in the image
     #[arg(long, value_enum, default_value_t = By::Agent)]
     apply: By,
     /// Certificates that the image trusts in addition, PEM

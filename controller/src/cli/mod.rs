@@ -37,11 +37,11 @@ enum Verb {
     Render(render::Arguments),
     /// Run the controllers in a cluster
     Run(run::Arguments),
-    /// Say what a new or changed MachineConfig costs the nodes of a pool
+    /// Print the cost of a new or changed MachineConfig for the nodes of a pool
     Plan(plan::Arguments),
     /// Render the pools of a directory for the first nodes, before there is a cluster
     Bootstrap(bootstrap::Arguments),
-    /// Say whether a directory of manifests makes a cluster
+    /// Check a directory of manifests as `bootstrap` does
     Validate(bootstrap::Checked),
     /// Build and push an OS image that carries a rendered config, on this machine
     Build(Box<build::Arguments>),

@@ -34,10 +34,10 @@ pub(super) struct Arguments {
     /// Its key, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Serve those who show a token: lines TOKEN (all pools) or POOL TOKEN
+    /// Serve clients with a token of this file: lines TOKEN (all pools) or POOL TOKEN
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Serve those who show a certificate of these authorities, PEM
+    /// Serve clients with a certificate of these authorities, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     client_ca: Option<PathBuf>,
     /// Kubeconfig of a new node's first contact

@@ -40,7 +40,7 @@ const MAX_UNCORDONS: usize = 50;
 /// So many evictions of one node at once.
 const MAX_EVICTIONS: usize = 8;
 
-/// When something that failed is tried again, if nothing changes before.
+/// Wait for a retry, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
 type PodEvents = Pin<Box<dyn Stream<Item = watcher::Result<Event<PartialObjectMeta<PodObject>>>> + Send>>;

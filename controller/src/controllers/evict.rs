@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::{RequestError, ask, uptime};
 use crate::drain::{EvictionState, Pod};
 
-/// When a pod is asked again whose eviction failed for a reason that is not the pod's.
+/// Wait for the next request for a pod whose eviction failed for a reason that is not the pod's.
 const SHORT_RETRY: Duration = Duration::from_secs(5);
 
 /// Requests the eviction of a pod. Returns a word for the metrics, and how the pod stands then; `None` if it is gone. A refusal

@@ -26,7 +26,7 @@ const MAX_LINE: usize = 2000;
 /// Timeout of one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// When a log is asked for again: the pod may not have started.
+/// Wait for the next request for a log: the pod may not have started.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Lines by build.

@@ -46,7 +46,7 @@ pub(super) struct OsBuild {
     pub(super) push_secret: Option<String>,
     pub(super) build: Build,
     pub(super) builder: BuilderType,
-    /// When it began, and when it entered its state.
+    /// Its start, and its entry into the state.
     began: Option<Timestamp>,
     since: Option<Timestamp>,
     /// Namespace and name of its Job.

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use super::client::{Fence, RequestError, ask, uptime};
 use crate::lease::{Election, Lease, Next, Timing};
 
-/// Which Lease, and for whom.
+/// Name of the Lease and of its candidate.
 #[derive(Debug, Clone)]
 pub(super) struct Candidacy {
     pub(super) namespace: String,

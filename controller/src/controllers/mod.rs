@@ -81,7 +81,7 @@ pub enum Controller {
 /// Options of the process.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which controllers.
+    /// The controllers.
     pub controllers: Vec<Controller>,
     /// Kubeconfig; the pod's service account if `None`.
     pub kubeconfig: Option<PathBuf>,
@@ -123,7 +123,7 @@ pub enum RunError {
     /// Something can't be read.
     #[error("{what} can't be read: {cause}; {next}")]
     Unread {
-        /// Which kinds.
+        /// The kinds.
         what: String,
         /// Why.
         cause: String,

@@ -26,7 +26,7 @@ use super::untyped::MachineOsConfig;
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 
-/// What is read before anything is decided.
+/// Kinds that are read before the first decision.
 const NEEDED: [Kind; 9] = [
     Kind::Definitions,
     Kind::Pools,
@@ -39,7 +39,7 @@ const NEEDED: [Kind; 9] = [
     Kind::Containerfiles,
 ];
 
-/// When a write that failed is made again, if nothing changes before.
+/// Wait for a retry of a write, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The most writes for one pool in a row: more of them are a mistake of this program.
@@ -78,7 +78,7 @@ struct Controller {
     namespace: String,
 }
 
-/// What is to be written for a pool.
+/// Writes for a pool.
 enum Step {
     Write(Action),
     /// With why it is refused.

@@ -42,7 +42,7 @@ const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
 /// Unused rendered configs that are kept, by pool.
 const KEEP: usize = 10;
 
-/// When a write that failed is made again, if nothing changes before.
+/// Wait for a retry of a write, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Condition of a pool that can't be rendered.

@@ -37,7 +37,7 @@ use crate::rollout::{self, Members, NodePatch, Policy, Pool, PoolMembers, Rollou
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
 
-/// When something that failed is tried again, if nothing changes before.
+/// Wait for a retry, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Time in which changes are collected for one decision.

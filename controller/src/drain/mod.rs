@@ -45,10 +45,10 @@ const CONTROLLER: &str = "machine-config-controller";
 /// The value of [`CORDONED_BY`] for all other actors.
 const OTHER: &str = "other";
 
-/// When a drain is slow: its retries become rarer, and an Event names its blocker.
+/// Age of a slow drain: its retries become rarer, and an Event names its blocker.
 pub const SLOW_AFTER: Duration = Duration::from_secs(600);
 
-/// When a drain has failed: an alert is due. It goes on.
+/// Age of a failed drain: an alert is due. The drain continues.
 pub const FAILED_AFTER: Duration = Duration::from_secs(3600);
 
 /// Longest wait of a refused eviction for a change.
@@ -134,7 +134,7 @@ pub enum Step {
     Evict {
         /// Pods to ask now.
         pods: Vec<Pod>,
-        /// When the next one is to be asked.
+        /// Time of the next request.
         again: Option<Duration>,
     },
     /// Acknowledge the request.

@@ -1,4 +1,4 @@
-//! Which pods are to leave a node, and how each of them stands. Pure.
+//! The pods of a drain, and the state of each. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum EvictionState {
         budget: bool,
         /// The API server's message.
         message: String,
-        /// When it is asked again, if nothing changes before.
+        /// Time of the next request, if nothing changes before.
         again: Duration,
     },
 }

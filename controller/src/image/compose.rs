@@ -1,4 +1,4 @@
-//! What a build is made of: the Containerfile and the files beside it. Pure: the same request gives the same bytes.
+//! The context of a build: the Containerfile and the files beside it. Pure: the same request gives the same bytes.
 //!
 //! # Decisions
 //!
@@ -33,16 +33,16 @@ const IGNITION: &str = "ignition.json";
 /// The certificates that the image trusts in addition.
 const TRUST: &str = "additional-trust-bundle.crt";
 
-/// Where the files are mounted; it is in no image.
+/// Mount point of the files; it is in no image.
 pub(super) const MOUNT: &str = "/run/machine-config-build";
 
 /// The units that Ignition would have enabled at the first boot.
 const PRESETS: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
-/// What the agent keeps; a node begins anew.
+/// State of the agent; a node begins without it.
 const STATE: &str = "/var/lib/machine-config-agent";
 
-/// What brings the config in.
+/// Program that applies the config.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 pub enum ApplyBy {
     /// The agent: an image holds what the agent makes of the config on a node.
@@ -52,7 +52,7 @@ pub enum ApplyBy {
     Ignition,
 }
 
-/// What is built.
+/// Image to build.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The rendered config.
@@ -63,7 +63,7 @@ pub struct Request<'a> {
     pub base: &'a str,
     /// The user's part of the Containerfile; empty for none.
     pub containerfile: &'a str,
-    /// What brings the config in.
+    /// Program that applies the config.
     pub apply_by: ApplyBy,
     /// Certificates that the image trusts in addition.
     pub trust: Option<&'a [u8]>,

@@ -1,16 +1,16 @@
-//! Why a build can't be put together.
+//! Errors of a build's context.
 
 use crate::model::ModelError;
 
-/// Why a build can't be put together. Each names the object, the cause and the next step; nothing was created.
+/// Error of a build's context. Each names the object, the cause and the next step; nothing was created.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The user's Containerfile.
     #[error("the Containerfile, line {line}: {cause}")]
     Containerfile {
-        /// Which line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is wrong, and what to do.
+        /// The cause and the next step.
         cause: String,
     },
     /// A field that can't stand in a Containerfile.
@@ -18,9 +18,9 @@ pub enum ImageError {
     Field {
         /// Which.
         field: &'static str,
-        /// What it holds.
+        /// Its content.
         value: String,
-        /// What is wrong, and what to do.
+        /// The cause and the next step.
         cause: &'static str,
     },
     /// The rendered config can't be read.

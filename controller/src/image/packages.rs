@@ -9,7 +9,7 @@ use machine_config_core::model::observation::LocalPackages;
 use machine_config_core::model::os::Layers;
 use machine_config_core::model::{HostSpec, ModelError};
 
-/// Where the extensions image is mounted.
+/// Mount point of the extensions image.
 const EXTENSIONS: &str = "/tmp/mco-extensions/os-extensions-content";
 
 /// The repository file; it goes with the step.

@@ -1,4 +1,4 @@
-//! What a build is made of, and what is refused before there is one.
+//! Contexts of builds, and refusals before a build.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

@@ -14,7 +14,7 @@ pub(super) const CONFIGS: &str = "configs";
 /// The largest text; a `MachineOSConfig` takes 4,096 characters.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What our last steps have to know of the user's part.
+/// Facts of the user's part for our last steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
     /// The account that the last stage ends with, where one is named.
@@ -70,7 +70,7 @@ impl Source<'_> {
         at(before.matches('\n').count() + 1, cause)
     }
 
-    /// What counts only at the top of a file is not at the top once our stages are before it.
+    /// Refuses lines that count only at the top of a file: our stages come before them.
     fn check_top(&self, parsed: &Dockerfile<'_>) -> Result<(), ImageError> {
         let directives = &parsed.parser_directives;
         if directives.escape.is_some() || directives.syntax.is_some() || directives.check.is_some() {
@@ -86,7 +86,7 @@ impl Source<'_> {
         }
     }
 
-    /// What follows must not become a part of the last instruction.
+    /// Refuses a text whose last instruction would continue in the lines after it.
     fn check_end(&self) -> Result<(), ImageError> {
         let is_remark = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
         let last = self.text.lines().zip(1..).filter(|(line, _)| !is_remark(line)).last();

@@ -46,18 +46,18 @@ pub const NEWEST_IMAGE: &str = "machineconfiguration.openshift.io/newestImageEqu
 /// The annotation of what was made from a pool's label: the name of [`SETTINGS`].
 pub const MADE_FROM: &str = "machine-config-agent.io/made-from";
 
-/// How the name of a pool's base image begins: after the templates, before an image that was built before and what a person writes.
+/// Prefix of a pool's base image: after the templates, before an image that was built before and a person's MachineConfigs.
 pub const BASE_PREFIX: &str = "05-osimageurl-";
 
 /// Contents of a `ConfigMap`; `None` where there is none.
 pub type ConfigMap<'a> = Option<&'a BTreeMap<String, String>>;
 
-/// What is looked at for one pool.
+/// Inputs of a decision about one pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     /// The pool.
     pub pool: &'a MachineConfigPool,
-    /// Where the `ConfigMap`s are.
+    /// Namespace of the `ConfigMap`s.
     pub namespace: &'a str,
     /// [`SETTINGS`].
     pub settings: ConfigMap<'a>,

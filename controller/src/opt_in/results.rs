@@ -1,4 +1,4 @@
-//! What came of it, on the pool: one of four conditions, and the newest image.
+//! Results on the pool: one of four conditions, and the newest image.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::rollout::{BuildState, Layering};
 /// The conditions. One is True while the pool is opted in.
 const CONDITIONS: [&str; 4] = ["BuildPending", "Building", "BuildSuccess", "BuildFailed"];
 
-/// What of a pool has to be written.
+/// Writes to a pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
     /// All its conditions, where they change.
@@ -60,7 +60,7 @@ pub fn results(
     Results { conditions: (new != old).then_some(new), image }
 }
 
-/// Which condition is True, and what it says.
+/// The condition that is True, and its message.
 fn state(layering: &Layering, refused: Option<&str>, old: &[Condition]) -> (&'static str, String) {
     if let Some(refused) = refused {
         return ("BuildPending", format!("The image can't be built: {refused}"));

@@ -17,7 +17,7 @@ const MAX_CONTAINERFILE: usize = 4096;
 /// The longest image that it takes.
 const MAX_IMAGE: usize = 447;
 
-/// Why a pool that has opted in gets no image. Each names the object, the key, the cause and the next step.
+/// Cause why a pool that has opted in gets no image. Each names the object, the key, the cause and the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptInError {
     /// A `ConfigMap` is not there.
@@ -27,7 +27,7 @@ pub enum OptInError {
         namespace: String,
         /// Its name.
         name: &'static str,
-        /// What to do.
+        /// The next step.
         next: String,
     },
     /// A key of it.
@@ -39,7 +39,7 @@ pub enum OptInError {
         name: &'static str,
         /// The key.
         key: String,
-        /// What is wrong, and what to do.
+        /// The cause and the next step.
         cause: String,
     },
     /// The pool would not get the image.
@@ -169,7 +169,7 @@ pub(super) fn os_config(seen: &Seen<'_>) -> Result<MachineOSConfig, OptInError> 
     Ok(MachineOSConfig { metadata, spec, status: None })
 }
 
-/// Where the image is pushed. Its tag is replaced by the name of the build.
+/// Reference of the pushed image. Its tag is replaced by the name of the build.
 fn pushed(map: &Map<'_>) -> Result<String, OptInError> {
     let key = "finalImagePullspec";
     let image = map.required(key)?;

@@ -8,7 +8,7 @@ use crate::rollout::{BuildState, Layering};
 
 const DIGEST: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// What a cluster has.
+/// Objects of a cluster.
 struct Cluster {
     pool: MachineConfigPool,
     settings: Option<BTreeMap<String, String>>,

@@ -22,7 +22,7 @@ use super::reference::{self, Reference};
 use super::session::Session;
 use super::{Answer, Registry, RegistryError};
 
-/// How long a question may take, with all its requests.
+/// Time limit of a query, with all its requests.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest manifest that is read; the specification names this size.
@@ -31,11 +31,11 @@ pub(super) const MAX_MANIFEST: usize = 4 << 20;
 /// The longest time that a registry can ask to stay away for.
 pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// Which kinds of manifest are known: without them a registry converts, and names another digest.
+/// Known kinds of manifest: without them a registry converts, and names another digest.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// How registries are reached.
+/// Options of connections to registries.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Registries without TLS, as `HOST` or `HOST:PORT`.

@@ -19,14 +19,14 @@ pub(super) struct Credentials {
     accounts: BTreeMap<String, Account>,
 }
 
-/// How many there are is no secret.
+/// Prints their number, which is no secret.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("accounts", &self.accounts.len()).finish()
     }
 }
 
-/// Who asks.
+/// The account.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Account {
     /// With a password.

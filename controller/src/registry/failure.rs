@@ -1,18 +1,18 @@
-//! Why a registry did not answer a question, and whether to ask again.
+//! Failures of queries to a registry, and their retries.
 
 use std::time::Duration;
 
 use super::RegistryError;
 use super::client::TIMEOUT;
 
-/// When the same question may have another answer.
+/// Condition of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
     /// Not before the server is to be asked again.
     After(Duration),
     /// After a while.
     Later,
-    /// When somebody has changed something: credentials, a name, the registry's settings.
+    /// After a person has changed something: credentials, a name, the registry's settings.
     OnChange,
 }
 
@@ -26,7 +26,7 @@ pub(super) enum Failure {
     Reference {
         /// The name.
         image: String,
-        /// What is wrong.
+        /// The cause.
         rule: &'static str,
     },
     /// 401 or 403.
@@ -38,7 +38,7 @@ pub(super) enum Failure {
         repository: String,
         /// The answer.
         status: u16,
-        /// Whether the credentials have an account of this registry.
+        /// True if the credentials have an account of this registry.
         had_account: bool,
     },
     /// 429.
@@ -46,7 +46,7 @@ pub(super) enum Failure {
     TooManyRequests {
         /// Which.
         registry: String,
-        /// How long it wants to be left alone.
+        /// Wait that the registry requests.
         after: Option<Duration>,
     },
     /// 5xx.
@@ -56,7 +56,7 @@ pub(super) enum Failure {
         registry: String,
         /// The answer.
         status: u16,
-        /// How long it wants to be left alone.
+        /// Wait that the registry requests.
         after: Option<Duration>,
     },
     /// It deletes nothing.
@@ -88,7 +88,7 @@ pub(super) enum Failure {
     Answer {
         /// Which.
         registry: String,
-        /// What is wrong with it.
+        /// The cause.
         what: &'static str,
     },
     /// No connection, no TLS, or it broke.

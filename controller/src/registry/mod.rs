@@ -1,4 +1,4 @@
-//! What is asked of the registries that hold built images: whether an image is there, and that it goes.
+//! Queries to the registries of built images: presence of an image, and its deletion.
 
 mod client;
 mod credentials;
@@ -13,7 +13,7 @@ pub use client::{Client, Options};
 /// An answer that takes time.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, RegistryError>> + Send + 'a>>;
 
-/// Why a registry gave no answer. Each names the registry, the cause and the next step, and no credentials.
+/// Error of a query to a registry. Each names the registry, the cause and the next step, and no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// It says no, and would again: the credentials, the reference, a registry that deletes nothing.

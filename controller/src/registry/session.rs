@@ -15,10 +15,10 @@ use super::credentials::{Account, Credentials};
 use super::failure::Failure;
 use super::reference::Reference;
 
-/// How long a connection may take to come about.
+/// Time limit of a connection's setup.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a server may send elsewhere.
+/// Largest number of redirects.
 const MAX_REDIRECTS: usize = 3;
 
 /// The longest answer of a token server.

@@ -106,7 +106,7 @@ fn merge_known(name: &str, old: &mut Vec<Value>, new: &[Value]) -> Vec<bool> {
     new.iter().map(|item| known.contains(&*key.read(item))).collect()
 }
 
-/// How the items of a list are told apart.
+/// Key of the items of a list.
 #[derive(Clone, Copy)]
 enum Key {
     /// By a field.

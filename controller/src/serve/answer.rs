@@ -55,7 +55,7 @@ struct Refusals {
     silent: u64,
 }
 
-/// A request, as far as it is looked at.
+/// The parts of a request that are read.
 #[derive(Debug)]
 pub(super) struct RequestView<'a> {
     pub(super) method: &'a Method,

@@ -1,4 +1,4 @@
-//! Which config and which image a new node of a pool gets.
+//! Config and image of a new node of a pool.
 
 use crate::api::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
 

@@ -16,9 +16,9 @@ pub struct BuildSeen {
     pub config: String,
     /// Its condition that is True; `None` without one.
     pub state: Option<&'static str>,
-    /// When it began.
+    /// Its start.
     pub began: Option<Timestamp>,
-    /// When it entered its state.
+    /// Entry into its state.
     pub since: Option<Timestamp>,
     /// Message of the condition.
     pub message: String,

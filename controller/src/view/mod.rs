@@ -59,7 +59,7 @@ pub struct NodeSeen<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
-    /// When it was read.
+    /// Time of the reading.
     pub at: String,
     /// Kinds that can't be read now, shown as last read.
     pub stale: Vec<String>,
@@ -116,7 +116,7 @@ pub struct PoolView {
     /// Cause of the halt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub halted: Option<HaltStatus>,
-    /// When nodes may be given the target next.
+    /// Next time at which nodes may get the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_window: Option<String>,
     /// Time of the rest, where nodes were measured.

@@ -194,7 +194,7 @@ async fn machine_os_config_becomes_image_on_nodes() {
     is_told_without_secrets(&builds, &controller, &name).await;
 }
 
-/// The five conditions and the Events are those of image-mode.md 1.4.5 and 1.4.6; no line and no Event has a secret.
+/// The five conditions and the Events are those of docs/builds.md; no line and no Event has a secret.
 async fn is_told_without_secrets(builds: &Builds, controller: &Controller, name: &str) {
     let build = serde_json::to_value(builds.builds().get(name).await.unwrap()).unwrap();
     let conditions = build["status"]["conditions"].as_array().unwrap();

@@ -46,7 +46,7 @@ pub enum ModelError {
     /// A document that is no MachineConfig.
     #[error("{document} can't be read: {cause}")]
     Document {
-        /// Which document, for instance `MachineConfig rendered-worker-a`.
+        /// The document, for instance `MachineConfig rendered-worker-a`.
         document: String,
         /// The parser's message, with its position.
         cause: String,

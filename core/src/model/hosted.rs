@@ -9,7 +9,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::{ConfigName, MachineConfig, ManagedPath, ModelError, document};
 
-/// Where a node has its `MachineConfig` as it was served.
+/// Path of the `MachineConfig` that was served to a node.
 pub const SERVED: &str = "/etc/mcs-machine-config-content.json";
 
 /// Limit of the unpacked size, above that of a document.

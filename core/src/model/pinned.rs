@@ -22,7 +22,7 @@ pub struct PinnedSet {
 pub struct PinningPool {
     /// Its name.
     pub name: String,
-    /// Which nodes it has; none without it.
+    /// Selector of its nodes; none without it.
     pub selector: Option<Selector>,
     /// The PinnedImageSets that it names.
     pub sets: Vec<String>,

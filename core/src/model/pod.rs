@@ -1,4 +1,4 @@
-//! Which pods a drain leaves on their node. The agent's own drain and the drain controller's go by the same rule.
+//! Rule for pods that a drain leaves on their node, the same for the agent's own drain and the drain controller's.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ pub enum StorageOverride {
     Raid,
 }
 
-/// Which change leads to which actions.
+/// Actions of each change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DisruptionPolicy {
     /// Actions by file path, or by a directory above it; the longest match decides (MCD-099).

@@ -1,4 +1,4 @@
-//! Which entry of a pull secret is an image's.
+//! Selection of a pull secret's entry for an image.
 
 use std::collections::BTreeMap;
 

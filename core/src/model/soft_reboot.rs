@@ -102,7 +102,7 @@ impl SoftRebootFacts {
     }
 }
 
-/// Which reboot it is.
+/// Kind of the reboot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reboot", rename_all = "kebab-case")]
 pub enum Verdict {

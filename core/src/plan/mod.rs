@@ -103,7 +103,7 @@ pub enum ServiceVerb {
 pub struct ServiceAction {
     /// The action.
     pub action: ServiceVerb,
-    /// Which unit; `None` for daemon-reload.
+    /// The unit; `None` for daemon-reload.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unit: Option<UnitName>,
     /// The paths and units whose change needs it.

@@ -1,4 +1,4 @@
-//! Which reboot a plan ends in: a soft one, as far as the steps and the host say so before the deployment is there.
+//! Kind of the reboot at a plan's end: soft, as far as the steps and the host allow it before the deployment exists.
 
 use super::input::PlanInput;
 use super::{Op, Step, StepReason};

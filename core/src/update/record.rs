@@ -65,7 +65,7 @@ pub struct Record {
     /// Its fault.
     #[serde(default)]
     pub fault: Option<Fault>,
-    /// When that was.
+    /// Its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faulted: Option<Timestamp>,
     /// The deployment that ran when it began: a failed switch falls back to it.
@@ -114,9 +114,9 @@ pub struct Record {
     /// Its awaited object: the drain, and the obstacle to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// When it began.
+    /// Its start.
     pub started: Timestamp,
-    /// When the phase began.
+    /// Start of the phase.
     pub since: Timestamp,
     /// Microseconds spent by phase word.
     #[serde(default)]
@@ -263,7 +263,7 @@ impl Record {
     }
 }
 
-/// When a new deployment began to prove itself. Another boot begins again.
+/// Start of a new deployment's health trial. Another boot begins again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The boot.
@@ -272,7 +272,7 @@ pub struct Trial {
     pub since: u64,
 }
 
-/// When a piece of work began that has a limit of its own. Another boot begins again.
+/// Start of work that has a limit of its own. Another boot begins again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// The boot.

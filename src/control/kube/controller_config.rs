@@ -81,7 +81,7 @@ struct ControllerConfigHandler {
     logged: Option<&'static str>,
     /// The cluster has the kind.
     known: bool,
-    /// When a kind that it does not have is looked for again.
+    /// Waits between requests for a kind that is not defined.
     absent: Backoff,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct DrainRetries {
     config: Option<ConfigName>,
     pub(super) drains: u32,
     backoff: Backoff,
-    /// When the next drain is requested.
+    /// Time of the next request of a drain.
     pub(super) due: Option<Instant>,
 }
 

@@ -42,7 +42,7 @@ pub enum KubeError {
     /// The agent's own access can't be used.
     #[error("{file} can't be used to reach the API server: {cause}")]
     Config {
-        /// Which file.
+        /// The file.
         file: String,
         /// The cause.
         cause: String,

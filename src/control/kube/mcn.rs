@@ -285,7 +285,7 @@ impl Mcn {
     }
 }
 
-/// Which part of the object is applied.
+/// Part of the object that is applied.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Spec,

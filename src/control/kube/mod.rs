@@ -161,7 +161,7 @@ pub struct Cluster {
     instead: String,
     /// An object that is waited for, and since when.
     awaited: Option<(String, Instant)>,
-    /// When that is requested again.
+    /// Time of the next request.
     awaited_backoff: Backoff,
     /// The drain's end was requested by this process.
     uncordon_requested: bool,

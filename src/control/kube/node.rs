@@ -144,7 +144,7 @@ mod tests {
         NodeEvent::new(serde_json::from_str(&line).unwrap(), "Node a")
     }
 
-    /// ANN-001: only the agent's and the controllers' annotations are looked at.
+    /// ANN-001: only the agent's and the controllers' annotations are read.
     #[test]
     fn reads_lines_of_watch() {
         let object = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7","annotations":

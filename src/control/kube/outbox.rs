@@ -55,7 +55,7 @@ pub(super) struct Outbox {
     queued: u64,
     /// Failures that were seen here.
     failures: u64,
-    /// When a report that failed is due again.
+    /// Time of the next try of a report that failed.
     due: Option<Instant>,
     backoff: Backoff,
     task: AbortHandle,

@@ -1,4 +1,4 @@
-//! When the Node is a reason for a pass.
+//! Changes of the Node that are a reason for a pass.
 
 use super::*;
 

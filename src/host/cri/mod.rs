@@ -31,7 +31,7 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The label that containerd's CRI reads.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
 
-/// Which labels are the agent's: containerd pins its own pause image.
+/// Labels that are the agent's: containerd pins its own pause image.
 const OWN: (&str, &str) = ("machine-config-agent.io/pinned", "true");
 
 /// The field of containerd's images that says which manifest they are.
@@ -75,7 +75,7 @@ impl std::fmt::Debug for PullAuth {
 /// A connection to the node's container runtime.
 #[derive(Debug)]
 pub struct Cri {
-    /// Which one it is.
+    /// Its kind.
     pub runtime: Runtime,
     connection: Connection,
     root: Root,

@@ -25,7 +25,7 @@ pub enum DesiredPath<'a> {
     Absent,
 }
 
-/// Which extended attributes a file gets.
+/// Extended attributes of a file.
 #[derive(Debug, Clone, Copy)]
 pub enum Attributes<'a> {
     /// Those of the file that it replaces; a new file gets the label that the host's SELinux policy names.

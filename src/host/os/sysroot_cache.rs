@@ -1,7 +1,7 @@
 //! Marks of the sysroot that libostree itself changes at each write, so that an idle agent learns without a worker or a
 //! service that nothing happened.
 //!
-//! Invariant: where the marks can't be read there is no stamp, and the sysroot is looked at.
+//! Invariant: where the marks can't be read there is no stamp, and the sysroot is observed.
 
 use std::fs::{self, Metadata};
 use std::io;

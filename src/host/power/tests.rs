@@ -11,7 +11,7 @@ use crate::host::systemd::{ServiceOutcome, ShutdownHook};
 use crate::host::{HostError, Systemd};
 use crate::model::{FaultClass, UnitName};
 
-/// Which words a logind knows.
+/// Methods of a logind.
 #[derive(Clone, Copy)]
 enum Age {
     /// No flags at all.

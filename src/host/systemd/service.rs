@@ -30,7 +30,7 @@ pub struct ServiceState {
     pub exit: Option<i32>,
     /// The signal that ended its last process.
     pub signal: Option<i32>,
-    /// When it changed its state last.
+    /// Time of its last change of state.
     pub since: Option<Timestamp>,
     /// Set if its conditions were met at its last start.
     pub condition: bool,

@@ -28,7 +28,7 @@ fn key(world: &World) -> u64 {
     hasher.finish()
 }
 
-/// What holds in each state, whatever is done next.
+/// Invariants of each state.
 fn holds(world: &World, action: &Action) {
     for (name, starts) in &world.starts {
         let may = world.may_start.get(name).copied().unwrap_or(1);
@@ -129,7 +129,7 @@ fn is_rest(world: &World, actions: &[Action]) {
     }
 }
 
-/// What the pool's condition says ends each rest that is not a success.
+/// Ending of each rest that is not a success, by the pool's condition.
 fn is_mended(rest: &World) {
     if rest.os_config.is_none() {
         return;

@@ -1,9 +1,9 @@
-//! What may happen: what comes of the controller's action, what others in the cluster do, and what goes wrong.
+//! Events of the walk: results of the controller's action, acts of others in the cluster, and failures.
 
 use super::world::{PRE_BUILT_IMAGE, TARGETS, World};
 use crate::build::*;
 
-/// What may follow an action: the good answer first.
+/// Results of an action: the good answer first.
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is left is a write")]
 pub(super) fn follow(world: &World, action: &Action) -> Vec<World> {
     let bad = world.misfortunes.checked_sub(1).map(|misfortunes| World { misfortunes, ..world.clone() });
@@ -81,7 +81,7 @@ fn answered(world: &World, bad: Option<World>, question: &Question) -> Vec<World
     all
 }
 
-/// What the rest of the cluster does by itself, without anything going wrong.
+/// Acts of the rest of the cluster, without a failure.
 pub(super) fn others(world: &World) -> Vec<World> {
     let mut all = Vec::new();
     let mut push = |world: World| all.push(world);
@@ -130,7 +130,7 @@ pub(super) fn others(world: &World) -> Vec<World> {
     all
 }
 
-/// What goes wrong, and what people do.
+/// Failures, and acts of people.
 pub(super) fn misfortunes(world: &World) -> Vec<World> {
     let mut all = people(world);
     let Some(misfortunes) = world.misfortunes.checked_sub(1) else { return all };

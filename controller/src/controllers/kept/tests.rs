@@ -59,7 +59,7 @@ fn edited_or_deleted_rendered_config_is_input() {
     );
 }
 
-/// Which node is in which pool is computed anew for a label, a selector and an end, and not for what nodes report all the time.
+/// Membership in pools is computed again for a label, a selector and a deletion, and not for the reports of nodes.
 #[test]
 fn labels_and_selectors_change_membership() {
     let node = |version: &str, label: &str, state: &str| -> NodeObject {

@@ -1,8 +1,8 @@
-//! Why buildah failed, from what it printed. Pure.
+//! Causes of buildah's failures, from its output. Pure.
 
 use super::output::Output;
 
-/// What failed. Each names the object, the cause and the next step.
+/// Failed action. Each names the object, the cause and the next step.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildFailure {
     /// The base image, or one that the user's part names.
@@ -46,7 +46,7 @@ pub enum BuildFailure {
     Apply {
         /// As buildah says it.
         cause: String,
-        /// What the agent said.
+        /// Output of the agent.
         lines: Vec<String>,
     },
     /// The image is not as its config says.
@@ -64,7 +64,7 @@ pub enum BuildFailure {
         "the push to {image} is refused: {cause}; name a file with --push-authfile, of an account that may write there"
     )]
     PushUnauthorized {
-        /// Where to.
+        /// The destination.
         image: String,
         /// As buildah says it.
         cause: String,
@@ -72,7 +72,7 @@ pub enum BuildFailure {
     /// It was not pushed.
     #[error("{image} can't be pushed: {cause}; try again when the registry answers")]
     Push {
-        /// Where to.
+        /// The destination.
         image: String,
         /// As buildah says it.
         cause: String,

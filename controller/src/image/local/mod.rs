@@ -29,10 +29,10 @@ use work::Work;
 
 use super::Context;
 
-/// How the image is called until it is pushed.
+/// Name of the image until it is pushed.
 const TAG: &str = "localhost/machine-config-build";
 
-/// How long buildah may take for what it does not fetch.
+/// Time limit of buildah's commands that fetch nothing.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A builder on this machine.
@@ -48,16 +48,16 @@ pub struct Local {
     pub storage_driver: Option<String>,
     /// False for registries without TLS.
     pub tls_verify: bool,
-    /// How long build and push may take together.
+    /// Time limit of build and push together.
     pub timeout: Duration,
 }
 
-/// What is built, and where it goes.
+/// Image to build, and its destination.
 #[derive(Debug, Clone)]
 pub struct Order<'a> {
-    /// What it is made of.
+    /// Its inputs.
     pub context: &'a Context,
-    /// Where it is pushed, by tag.
+    /// Reference of the pushed image, by tag.
     pub push: &'a str,
     /// Credentials for pulls.
     pub authfile: Option<&'a Path>,
@@ -71,7 +71,7 @@ pub struct Order<'a> {
     pub timestamp: u32,
 }
 
-/// Why there is no image. Each names the object, the cause and the next step.
+/// Cause of a missing image. Each names the object, the cause and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// It is not installed.
@@ -115,7 +115,7 @@ pub enum LocalError {
     /// It took too long.
     #[error("the build did not end in time, in {step}; give it longer with --timeout")]
     Timeout {
-        /// Where it was.
+        /// Its path.
         step: String,
     },
     /// Somebody ended it.

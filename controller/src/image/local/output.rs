@@ -1,4 +1,4 @@
-//! What buildah prints while it builds: which step it is at, and the last lines of that step. Pure.
+//! Output of buildah while it builds: the current step, and the last lines of that step. Pure.
 
 use std::collections::VecDeque;
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::LocalError;
 use super::output::Output;
 
-/// How long a killed program may take to be gone.
+/// Time limit for the end of a killed program.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a program to its end; each line is given to `progress`.

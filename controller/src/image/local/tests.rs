@@ -1,4 +1,4 @@
-//! What is made of buildah's lines. That it builds is shown by `tests/image/build`.
+//! Parsing of buildah's lines. `tests/image/build` shows that it builds.
 
 use super::failure::{of_build, of_push};
 use super::*;

@@ -14,7 +14,7 @@ const PASSWORD: &str = "sandbox-password";
 const HTPASSWD: &str = "sandbox:$2y$05$abcdefghijklmnopqrstuuTPHCjDv7wlHzVGkCj1wvmvMc9m6iDlK\n";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What a registry is started with.
+/// Settings of a started registry.
 #[derive(Default, Clone, Copy)]
 struct Settings<'a> {
     account: bool,

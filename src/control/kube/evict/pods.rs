@@ -1,4 +1,4 @@
-//! Which pods are to leave a node, and how each of them stands. Pure.
+//! The pods of a drain, and the state of each. Pure.
 
 use std::collections::BTreeMap;
 

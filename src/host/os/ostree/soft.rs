@@ -1,4 +1,4 @@
-//! What libostree says of a soft reboot into one of its deployments, and whether one is prepared.
+//! Facts of a soft reboot into one of libostree's deployments, and its preparation.
 //!
 //! The library that this is built with can't prepare one (2022.7), so that is done by the host's own `ostree` (`next_root`);
 //! what it goes by can be read with any version.

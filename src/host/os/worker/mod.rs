@@ -49,7 +49,7 @@ const STAGED: &str = "run/ostree/staged-deployment";
 /// The mark of a locked staged deployment; since libostree 2023.8 there is also a key in [`STAGED`].
 const LOCKED: &str = "run/ostree/staged-deployment-locked";
 
-/// That key.
+/// The key.
 const LOCKED_KEY: &[u8] = b"locked";
 
 /// The configuration of libostree's repository.
