@@ -219,7 +219,7 @@ fn soft_line(verdict: &Verdict) -> Option<SoftLine> {
     }
 }
 
-/// Returns the plan, or why there is none, in the shape of `interfaces.md`.
+/// Returns the plan, or why there is none, as `plan --output json` prints it (tests/goldens/plan.json).
 pub fn json<'a>(
     outcome: Result<&'a Plan, &'a Irreconcilable>,
     from: Option<&'a Target>,

@@ -1,8 +1,8 @@
 //! Decision from the state on disk: one table, used at every start and whenever the target changes.
 //!
 //! [`resume`] reads the record, the boot and the deployments; [`after_verification`] the differences, once they were
-//! determined, and [`not_finalized`] libostree's message. All are pure; each row of the table in the tests is one row
-//! of `model-codebases.md` D5, plus those for staging, for a superseded target and for the loop breaker.
+//! determined, and [`not_finalized`] libostree's message. All are pure; `core/tests/pure/resume_table.rs` is the
+//! table, row by row.
 //!
 //! # Decisions
 //! 1. The committed target is an argument beside the record: whether an idle node has work is the same question.

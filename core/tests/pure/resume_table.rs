@@ -1,5 +1,4 @@
-//! One test row per row of the resume table (`model-codebases.md` D5, and those for staging, a superseded target and
-//! the loop breaker).
+//! The resume table: one row per phase and observation, those of staging, a superseded target and the loop breaker included.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Differences of verification and drift, their order and their words; and the JSON shapes of `interfaces.md`.
+//! Differences of verification and drift, their order and their words; and the JSON of `verify`.
 
 use machine_config_core::model::observation::{
     EmbeddedConfig, ObservedCore, ObservedOs, Staged, UnitFileState,
