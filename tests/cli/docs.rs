@@ -1,7 +1,9 @@
-//! The documents for administrators hold what the code holds: every fault word, every link, every verb.
+//! The pages for administrators, compared with the code: every fault reason, every link, every verb.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use machine_config_core::report::CONDITIONS;
 
 use crate::{table, test_host};
 
@@ -42,8 +44,8 @@ fn is_word(text: &str) -> bool {
 fn words_of_code() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     // The reasons of events and conditions are no faults: the reference has them.
-    let told = ["report/event.rs", "report/conditions.rs", "mcn/merge.rs"];
-    let faults = |path: &PathBuf| !told.iter().any(|file| path.ends_with(file));
+    let reported = ["report/event.rs", "report/conditions.rs", "mcn/merge.rs"];
+    let faults = |path: &PathBuf| !reported.iter().any(|file| path.ends_with(file));
     for path in sources().into_iter().filter(faults) {
         let source = std::fs::read_to_string(&path).unwrap();
         let methods = source.split("fn reason(self)").skip(1).chain(source.split("fn reason(&self)").skip(1));
@@ -149,9 +151,9 @@ fn power_cut_totals_match_data() {
     }
 }
 
-/// The reference lists the code's reasons of events and names of metrics.
+/// The reference lists the code's conditions, reasons of events and names of metrics.
 #[test]
-fn reference_names_every_event_and_every_metric() {
+fn reference_names_every_condition_event_and_metric() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
     let listed: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
     let source = std::fs::read_to_string("core/src/report/event.rs").unwrap();
@@ -172,8 +174,57 @@ fn reference_names_every_event_and_every_metric() {
         }
     }
     assert!(metrics > 14, "{metrics}");
+    desired.extend(CONDITIONS.iter().map(|(kind, _)| (*kind).to_owned()));
     let missing: Vec<&String> = desired.iter().filter(|name| !listed.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "docs/reference.md does not name {missing:?}");
+}
+
+/// The words of a `cargo test` command that select tests.
+fn test_filters(command: &str) -> Vec<&str> {
+    let command = command.split(['\n', '`', '|', ';', '&', ')', '#', '\'']).next().unwrap();
+    let mut words = command.split_whitespace();
+    let mut filters = Vec::new();
+    while let Some(word) = words.next() {
+        if ["--test", "-p", "--package", "--features", "--bench"].contains(&word) {
+            words.next();
+        } else if word.starts_with(|c: char| c.is_ascii_lowercase()) {
+            filters.push(word.trim_end_matches(['.', ',', '"']));
+        }
+    }
+    filters
+}
+
+/// A filter that selects nothing would pass: each one is part of a test's name, or of its module's.
+#[test]
+fn every_test_filter_in_texts_selects_tests() {
+    assert_eq!(
+        test_filters("-p core decide::walk -- a:: --nocapture # all\nb"),
+        ["decide::walk", "a::"],
+        "the scan"
+    );
+    let bases = ["src", "core", "controller", "tests", "benches", "examples"];
+    let sources: Vec<PathBuf> = bases.iter().flat_map(|base| below(Path::new(base), ".rs")).collect();
+    let mut texts = documents();
+    texts.extend(["test", "vm-tests/README.md"].map(PathBuf::from));
+    let mut names = String::new();
+    for path in &sources {
+        let source = std::fs::read_to_string(path).unwrap();
+        for rest in ["fn ", "mod "].iter().flat_map(|word| source.split(word).skip(1)) {
+            names.extend(rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').chain(['\n']));
+        }
+    }
+    let mut found = 0;
+    for path in texts.iter().chain(&sources).filter(|path| !path.ends_with("cli/docs.rs")) {
+        let text = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+        for command in text.split("cargo test ").skip(1).chain(text.split("run_tests ").skip(1)) {
+            for filter in test_filters(command) {
+                let is_there = filter.split("::").all(|part| names.contains(part));
+                assert!(is_there, "{}: `{filter}` selects no test", path.display());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 25, "{found}");
 }
 
 /// The anchor of a heading, as GitHub makes it.
