@@ -48,7 +48,7 @@ pub struct Lease {
 
 /// Last observation, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
+enum LastRead {
     Nothing,
     Absent,
     There { lease: Lease, since: Duration },
@@ -85,7 +85,7 @@ pub enum Next {
 pub struct Election {
     me: String,
     timing: Timing,
-    seen: Seen,
+    last_read: LastRead,
     role: Role,
     not_before: Duration,
 }
@@ -93,7 +93,7 @@ pub struct Election {
 impl Election {
     /// Begins; `me` is no other process's name, also not that of this one before a restart.
     pub const fn new(me: String, timing: Timing) -> Self {
-        Self { me, timing, seen: Seen::Nothing, role: Role::Candidate, not_before: Duration::ZERO }
+        Self { me, timing, last_read: LastRead::Nothing, role: Role::Candidate, not_before: Duration::ZERO }
     }
 
     /// Takes what the API server has, from a watch or an answer. What is older than what is known may come late: it keeps this
@@ -103,17 +103,16 @@ impl Election {
         let leads = matches!(self.role, Role::Leader { .. });
         match lease {
             None if leads => self.role = Role::Lost,
-            None => self.seen = Seen::Absent,
+            None => self.last_read = LastRead::Absent,
             // A watch may be behind an answer.
             Some(lease) if self.is_old(&lease) => {}
             Some(lease) => {
                 if leads && !mine(&lease) {
                     self.role = Role::Lost;
                 }
-                let known =
-                    matches!(&self.seen, Seen::There { lease: old, .. } if old.version == lease.version);
+                let known = matches!(&self.last_read, LastRead::There { lease: old, .. } if old.version == lease.version);
                 if !known {
-                    self.seen = Seen::There { lease, since: now };
+                    self.last_read = LastRead::There { lease, since: now };
                 }
             }
         }
@@ -121,14 +120,14 @@ impl Election {
 
     /// Returns true if a version came before the one that is known. The API server's versions are numbers that grow.
     fn is_old(&self, lease: &Lease) -> bool {
-        let Seen::There { lease: known, .. } = &self.seen else { return false };
+        let LastRead::There { lease: known, .. } = &self.last_read else { return false };
         let numbers = (lease.version.parse::<u64>(), known.version.parse::<u64>());
         matches!(numbers, (Ok(new), Ok(known)) if new < known)
     }
 
     /// Takes the answer to a write that was sent at a point in time: the Lease as it is now.
     pub fn written(&mut self, lease: Lease, sent: Duration, now: Duration) {
-        let created = self.seen == Seen::Absent;
+        let created = self.last_read == LastRead::Absent;
         let from = match self.role {
             Role::Leader { from, .. } => from,
             Role::Candidate if created => sent + self.timing.duration,
@@ -136,7 +135,7 @@ impl Election {
             Role::Lost => return,
         };
         self.role = Role::Leader { from, until: sent + self.timing.valid(), renewed: sent };
-        self.seen = Seen::There { lease, since: now };
+        self.last_read = LastRead::There { lease, since: now };
     }
 
     /// Records that a write was refused or not answered.
@@ -154,23 +153,23 @@ impl Election {
 
     /// Returns the version to release, if this process holds the Lease.
     pub fn held(&self) -> Option<&str> {
-        match (&self.role, &self.seen) {
-            (Role::Leader { .. }, Seen::There { lease, .. }) => Some(&lease.version),
+        match (&self.role, &self.last_read) {
+            (Role::Leader { .. }, LastRead::There { lease, .. }) => Some(&lease.version),
             _ => None,
         }
     }
 
     /// Decides.
     pub fn next(&self, now: Duration) -> Next {
-        let (due, write) = match (self.role, &self.seen) {
+        let (due, write) = match (self.role, &self.last_read) {
             (Role::Lost, _) => return Next::End,
             (Role::Leader { until, .. }, _) if until <= now => return Next::End,
-            (Role::Leader { renewed, .. }, Seen::There { lease, .. }) => {
+            (Role::Leader { renewed, .. }, LastRead::There { lease, .. }) => {
                 (renewed + self.timing.renew(), Next::Write(lease.version.clone()))
             }
-            (_, Seen::Nothing) => return Next::Wait(None),
-            (_, Seen::Absent) => (Duration::ZERO, Next::Create),
-            (Role::Candidate, Seen::There { lease, since }) => {
+            (_, LastRead::Nothing) => return Next::Wait(None),
+            (_, LastRead::Absent) => (Duration::ZERO, Next::Create),
+            (Role::Candidate, LastRead::There { lease, since }) => {
                 let free = lease.holder.as_deref().is_none_or(str::is_empty);
                 // A holder that asks for less than it takes to act would be robbed.
                 let wait = lease.duration.max(self.timing.duration);

@@ -7,7 +7,7 @@ use super::decide::Action;
 use super::seen::{Build, Deletion, Seen};
 
 /// Time for which a registry that does not answer keeps a build.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+const REGISTRY_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 
 /// Returns the next action for builds that are being deleted.
 pub(super) fn release(seen: &Seen<'_>) -> Option<Action> {
@@ -19,7 +19,7 @@ pub(super) fn release(seen: &Seen<'_>) -> Option<Action> {
         match seen.answers.deletions.get(name) {
             None => Some(Action::DeleteImage { build: name.clone(), image: image.to_owned() }),
             // Asked again in a while.
-            Some(Deletion::Failed(_)) if seen.now.duration_since(since) < PATIENCE => None,
+            Some(Deletion::Failed(_)) if seen.now.duration_since(since) < REGISTRY_TIMEOUT => None,
             Some(_) => released(),
         }
     })

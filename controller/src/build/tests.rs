@@ -173,7 +173,7 @@ fn image_built_before_is_published_without_a_job() {
 
 /// The pool says which object can't be read, why, and what to do; nothing is created or deleted.
 #[test]
-fn unreadable_spec_is_told() {
+fn unreadable_spec_is_reported() {
     let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
     let why = "the spec of MachineOSConfig worker can't be read: missing field `imageBuilder`; correct it with `kubectl edit machineosconfig worker`";
     let config = OsConfig { uid: "c".to_owned(), unreadable: Some(why.to_owned()), ..OsConfig::default() };

@@ -16,7 +16,7 @@ use crate::build::{self, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State};
 use crate::opt_in::is_made;
 use crate::rollout::{BuildState, Layering};
 use crate::seed;
-use crate::view::BuildSeen;
+use crate::view::ObservedBuild;
 
 /// Cached fields of a `MachineOSConfig`.
 #[derive(Debug, Clone, PartialEq)]
@@ -142,8 +142,8 @@ impl OsBuild {
         name: &str,
         configs: &BTreeMap<String, OsConfig>,
         last_line: Option<&String>,
-    ) -> BuildSeen {
-        BuildSeen {
+    ) -> ObservedBuild {
+        ObservedBuild {
             name: name.to_owned(),
             pool: configs.get(&self.os_config).map(|config| config.pool.clone()).unwrap_or_default(),
             config: self.config.clone(),

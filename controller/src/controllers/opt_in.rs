@@ -228,7 +228,7 @@ fn step(seen: &Seen, name: &str, namespace: &str) -> Step {
     let map = |name: &str| seen.config_maps.get(name);
     let of_person = MachineOSConfig::default();
     let os_config = seen.os_configs.values().find(|config| config.pool == name);
-    let decided = opt_in::opt_in(&opt_in::Seen {
+    let decided = opt_in::opt_in(&opt_in::OptInInput {
         pool,
         namespace,
         settings: map(SETTINGS),

@@ -23,7 +23,7 @@ use super::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use crate::drain::NodeView;
 use crate::rollout::{Policy, Pool, Selectors};
-use crate::view::{self, NodeSeen, Progress, View, view};
+use crate::view::{self, ObservedNode, Progress, View, view};
 
 /// Kinds that are read: none holds secrets.
 const NEEDED: [Kind; 7] = [
@@ -152,7 +152,7 @@ fn view_of(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View 
         });
         (name.as_str(), pool)
     });
-    let nodes = seen.nodes.values().map(|node| NodeSeen {
+    let nodes = seen.nodes.values().map(|node| ObservedNode {
         node: &node.rollout,
         drain: NodeView::new(&node.annotations, node.unschedulable),
         progress: seen.progress.get(&node.name),
@@ -163,7 +163,7 @@ fn view_of(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View 
         .failing
         .iter()
         .map(|(kind, failure)| format!("{} can't be read: {}", kind.resource(), failure.cause));
-    view(&view::Seen {
+    view(&view::ViewInput {
         pools: pools.collect(),
         selectors: Selectors::new(seen.readable_pools()),
         nodes: nodes.collect(),

@@ -54,7 +54,7 @@ pub type ConfigMap<'a> = Option<&'a BTreeMap<String, String>>;
 
 /// Inputs of a decision about one pool.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct OptInInput<'a> {
     /// The pool.
     pub pool: &'a MachineConfigPool,
     /// Namespace of the `ConfigMap`s.
@@ -103,7 +103,7 @@ pub fn is_made(metadata: &ObjectMeta) -> bool {
 }
 
 /// Returns the next write for a pool; none where all is as it should be.
-pub fn opt_in(seen: &Seen<'_>) -> Result<Option<Action>, OptInError> {
+pub fn opt_in(seen: &OptInInput<'_>) -> Result<Option<Action>, OptInError> {
     let own = seen.os_config.filter(|config| is_made(&config.metadata));
     if !is_enabled(seen.pool) {
         return Ok(own.and_then(opt_out));
@@ -155,7 +155,7 @@ fn normal(spec: &MachineOSConfigSpec) -> MachineOSConfigSpec {
 }
 
 /// Returns the MachineConfig with the base image, where it has to be written.
-fn base(seen: &Seen<'_>) -> Result<Option<MachineConfig>, OptInError> {
+fn base(seen: &OptInInput<'_>) -> Result<Option<MachineConfig>, OptInError> {
     let pool = seen.pool.metadata.name.as_deref().unwrap_or_default();
     let name = format!("{BASE_PREFIX}{pool}");
     let Some((image, extensions)) = settings::images(seen)? else {
@@ -191,7 +191,7 @@ fn base(seen: &Seen<'_>) -> Result<Option<MachineConfig>, OptInError> {
 }
 
 /// Returns true if the pool has a base image by another way.
-fn is_based(seen: &Seen<'_>) -> bool {
+fn is_based(seen: &OptInInput<'_>) -> bool {
     let nothing = BTreeMap::new();
     let has_image =
         |config: &&MachineConfig| config.spec.os_image_url.as_ref().is_some_and(|image| !image.is_empty());

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use machine_config_core::model::{ImageRef, short};
 
-use super::{CONTAINERFILES, ConfigMap, ENABLED, MADE_FROM, OS_IMAGE, SETTINGS, Seen};
+use super::{CONTAINERFILES, ConfigMap, ENABLED, MADE_FROM, OS_IMAGE, OptInInput, SETTINGS};
 use crate::api::os_config::{ContainerFile, ImageBuilder};
 use crate::api::{MachineOSConfig, MachineOSConfigSpec, Named};
 use crate::build::{BuilderType, IMAGE_BUILDER};
@@ -130,7 +130,7 @@ impl<'a> Map<'a> {
 }
 
 /// Returns the `MachineOSConfig` that the pool asks for.
-pub(super) fn os_config(seen: &Seen<'_>) -> Result<MachineOSConfig, OptInError> {
+pub(super) fn os_config(seen: &OptInInput<'_>) -> Result<MachineOSConfig, OptInError> {
     let pool = seen.pool.metadata.name.clone().unwrap_or_default();
     let Some(map) = Map::new(seen.namespace, SETTINGS, seen.settings) else {
         let next = format!(
@@ -215,7 +215,7 @@ fn builder(map: &Map<'_>) -> Result<BuilderType, OptInError> {
 }
 
 /// A person's lines for this pool.
-fn containerfile(seen: &Seen<'_>, pool: &str) -> Result<Option<Vec<ContainerFile>>, OptInError> {
+fn containerfile(seen: &OptInInput<'_>, pool: &str) -> Result<Option<Vec<ContainerFile>>, OptInError> {
     let Some(map) = Map::new(seen.namespace, CONTAINERFILES, seen.containerfiles) else { return Ok(None) };
     let Some(content) = map.data.get(pool).filter(|content| !content.trim().is_empty()) else {
         return Ok(None);
@@ -231,7 +231,7 @@ fn containerfile(seen: &Seen<'_>, pool: &str) -> Result<Option<Vec<ContainerFile
 }
 
 /// Returns the base image and the extensions' one; none where the `ConfigMap` names none.
-pub(super) fn images(seen: &Seen<'_>) -> Result<Option<(String, Option<String>)>, OptInError> {
+pub(super) fn images(seen: &OptInInput<'_>) -> Result<Option<(String, Option<String>)>, OptInError> {
     let Some(map) = Map::new(seen.namespace, OS_IMAGE, seen.os_image) else { return Ok(None) };
     let (base, extensions) = ("baseOSContainerImage", "baseOSExtensionsContainerImage");
     let extensions = map.get(extensions).map(|image| map.image(extensions, image)).transpose()?;

@@ -55,7 +55,7 @@ fn cluster() -> Cluster {
 
 impl Cluster {
     fn next(&self) -> Result<Option<Action>, OptInError> {
-        opt_in(&Seen {
+        opt_in(&OptInInput {
             pool: &self.pool,
             namespace: "machine-config-agent",
             settings: self.settings.as_ref(),
@@ -349,7 +349,7 @@ fn results_are_on_the_pool_and_go_with_the_label() {
 
 /// The cause of a failed build is that of the condition `ImageBuildDegraded`.
 #[test]
-fn failure_is_told_with_its_cause() {
+fn failure_is_reported_with_its_cause() {
     let mut pool = cluster().pool;
     let degraded = json!([{ "type": "ImageBuildDegraded", "status": "True", "message": "RUN false failed" }]);
     pool.status = object(json!({ "conditions": degraded }));

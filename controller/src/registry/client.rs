@@ -20,7 +20,7 @@ use super::credentials::Credentials;
 use super::failure::Failure;
 use super::reference::{self, Reference};
 use super::session::Session;
-use super::{Answer, Registry, RegistryError};
+use super::{Registry, RegistryError, RegistryFuture};
 
 /// Time limit of a query, with all its requests.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,14 +89,14 @@ impl Client {
 }
 
 impl Registry for Client {
-    fn digest<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, Option<String>> {
+    fn digest<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> RegistryFuture<'a, Option<String>> {
         Box::pin(async move {
             let credentials = Credentials::parse(credentials)?;
             self.find(image, &credentials).await.map_err(RegistryError::from)
         })
     }
 
-    fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> RegistryFuture<'a, ()> {
         Box::pin(async move {
             let credentials = Credentials::parse(credentials)?;
             self.remove(image, &credentials).await.map_err(RegistryError::from)

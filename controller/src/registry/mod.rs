@@ -11,7 +11,7 @@ use std::pin::Pin;
 pub use client::{Client, Options};
 
 /// An answer that takes time.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, RegistryError>> + Send + 'a>>;
+pub type RegistryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RegistryError>> + Send + 'a>>;
 
 /// Error of a query to a registry. Each names the registry, the cause and the next step, and no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,10 +27,10 @@ pub enum RegistryError {
 /// A registry's client. Credentials are the contents of a `.dockerconfigjson`; each answer comes within a bound.
 pub trait Registry: std::fmt::Debug + Send + Sync {
     /// Returns the digest (`sha256:...`) of an image, named by tag or by digest; `None` where the registry does not have it.
-    fn digest<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, Option<String>>;
+    fn digest<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> RegistryFuture<'a, Option<String>>;
 
     /// Deletes an image, named by digest. One that is gone already is no error.
-    fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> Answer<'a, ()>;
+    fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> RegistryFuture<'a, ()>;
 }
 
 /// In place of a client: no registry answers.
@@ -38,17 +38,17 @@ pub trait Registry: std::fmt::Debug + Send + Sync {
 pub struct NoRegistry;
 
 impl NoRegistry {
-    fn error<'a, T>(image: &str) -> Answer<'a, T> {
+    fn error<'a, T>(image: &str) -> RegistryFuture<'a, T> {
         let why = format!("{image}: this version asks no registry");
         Box::pin(async move { Err(RegistryError::Unavailable(why)) })
     }
 }
 
 impl Registry for NoRegistry {
-    fn digest<'a>(&'a self, image: &'a str, _: &'a [u8]) -> Answer<'a, Option<String>> {
+    fn digest<'a>(&'a self, image: &'a str, _: &'a [u8]) -> RegistryFuture<'a, Option<String>> {
         Self::error(image)
     }
-    fn delete<'a>(&'a self, image: &'a str, _: &'a [u8]) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, image: &'a str, _: &'a [u8]) -> RegistryFuture<'a, ()> {
         Self::error(image)
     }
 }

@@ -26,7 +26,7 @@ const MAX_TOKENS: u64 = 256 * 1024;
 const MAX_AT_A_TIME: usize = 4;
 
 /// The answers that are kept, so that many downloads of one document need its memory once.
-const MAX_KEPT: usize = 32;
+const MAX_CACHED: usize = 32;
 
 /// Interval of logged refusals: any client that reaches the port can cause one.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -168,7 +168,7 @@ impl Answers {
         if let Some(known) = kept.get(&key).filter(|known| ***known == *document) {
             return known.clone();
         }
-        if kept.len() >= MAX_KEPT {
+        if kept.len() >= MAX_CACHED {
             kept.clear();
         }
         let document = Bytes::from(document);

@@ -29,7 +29,7 @@ use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBu
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The rendered configs that are kept.
-const MAX_KEPT: usize = 8;
+const MAX_CACHED: usize = 8;
 
 /// The cluster.
 pub struct Cluster {
@@ -139,7 +139,7 @@ impl Cluster {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|other| other.name_any() != config.name_any());
         kept.push_back(config.clone());
-        if kept.len() > MAX_KEPT {
+        if kept.len() > MAX_CACHED {
             kept.pop_front();
         }
     }

@@ -7,7 +7,7 @@ use super::clean;
 
 /// A build as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BuildSeen {
+pub struct ObservedBuild {
     /// Its name.
     pub name: String,
     /// The pool that it is for.
@@ -72,8 +72,8 @@ pub struct BuildRow {
 }
 
 /// Returns the builds that a person waits for, or has to see to: those that run, and those of a pool's target.
-pub(super) fn rows<'a>(builds: &[BuildSeen], target: impl Fn(&str) -> Option<&'a str>) -> Vec<BuildRow> {
-    let one = |build: &BuildSeen| {
+pub(super) fn rows<'a>(builds: &[ObservedBuild], target: impl Fn(&str) -> Option<&'a str>) -> Vec<BuildRow> {
+    let one = |build: &ObservedBuild| {
         let step = match build.state {
             Some("Succeeded") => return None,
             Some("Failed") => BuildStep::Failed,

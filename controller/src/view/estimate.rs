@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{NodeSeen, PoolView};
+use super::{ObservedNode, PoolView};
 use crate::rollout::{Pool, max_unavailable};
 
 /// Fewer nodes give no estimate.
@@ -28,7 +28,7 @@ pub struct Estimate {
 }
 
 /// Returns an estimate while nodes are given the target, and enough of them have it.
-pub(super) fn estimate(pool: &Pool, view: &PoolView, nodes: &[&NodeSeen<'_>]) -> Option<Estimate> {
+pub(super) fn estimate(pool: &Pool, view: &PoolView, nodes: &[&ObservedNode<'_>]) -> Option<Estimate> {
     let target = pool.target()?;
     let left = view.waiting + view.at_work;
     if pool.paused || left == 0 || !["Updating", "Soaking"].contains(&view.state.as_str()) {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use build::{BuildRow, BuildSeen, BuildStep};
+pub use build::{BuildRow, BuildStep, ObservedBuild};
 pub use estimate::Estimate;
 pub use step::{Progress, Step};
 pub use text::text;
@@ -27,15 +27,15 @@ const MAX_TEXT: usize = 1000;
 
 /// Observed objects.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct ViewInput<'a> {
     /// The pools by name; one that can't be read with the cause.
     pub pools: BTreeMap<&'a str, Result<Pool, String>>,
     /// Their selectors.
     pub selectors: Selectors,
     /// All nodes.
-    pub nodes: Vec<NodeSeen<'a>>,
+    pub nodes: Vec<ObservedNode<'a>>,
     /// All builds.
-    pub builds: Vec<BuildSeen>,
+    pub builds: Vec<ObservedBuild>,
     /// Kinds that can't be read now: shown as last read.
     pub stale: Vec<String>,
     /// The most nodes that are shown.
@@ -46,7 +46,7 @@ pub struct Seen<'a> {
 
 /// A node as it was read.
 #[derive(Debug, Clone, Copy)]
-pub struct NodeSeen<'a> {
+pub struct ObservedNode<'a> {
     /// As the rollout sees it.
     pub node: &'a Node,
     /// Its drain.
@@ -155,8 +155,8 @@ pub struct NodeRow {
 }
 
 /// Makes the screen.
-pub fn view(seen: &Seen<'_>) -> View {
-    let mut members: BTreeMap<&str, Vec<&NodeSeen<'_>>> = BTreeMap::new();
+pub fn view(seen: &ViewInput<'_>) -> View {
+    let mut members: BTreeMap<&str, Vec<&ObservedNode<'_>>> = BTreeMap::new();
     let mut nodes_without_pool = 0;
     for node in &seen.nodes {
         match seen.selectors.membership(node.node) {
@@ -207,7 +207,7 @@ fn unreadable(name: &str, cause: &str) -> PoolView {
     PoolView { name: clean(name), state: "Unreadable".to_owned(), message, ..PoolView::default() }
 }
 
-fn pool_view(pool: &Pool, nodes: &[&NodeSeen<'_>]) -> PoolView {
+fn pool_view(pool: &Pool, nodes: &[&ObservedNode<'_>]) -> PoolView {
     let target = pool.target();
     let (state, message) = state(pool);
     let policy = match &*pool.policies {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::NodeSeen;
+use super::ObservedNode;
 use crate::api::MachineConfigNode;
 use crate::api::pool::Condition;
 use crate::drain::{self, Request};
@@ -142,7 +142,7 @@ pub(super) struct At {
 }
 
 /// Returns the step of a node; `None` if it serves and has nothing to do.
-pub(super) fn step(seen: &NodeSeen<'_>) -> Option<At> {
+pub(super) fn step(seen: &ObservedNode<'_>) -> Option<At> {
     let node = seen.node;
     let at = |step, since, detail: String| Some(At { step, since, detail });
     let ready = if node.ready { "" } else { "the node is not Ready" };

@@ -18,7 +18,7 @@ struct Cluster {
     nodes: Vec<(Node, BTreeMap<String, String>)>,
     progress: BTreeMap<String, Progress>,
     stale: Vec<String>,
-    builds: Vec<BuildSeen>,
+    builds: Vec<ObservedBuild>,
 }
 
 impl Cluster {
@@ -82,12 +82,12 @@ impl Cluster {
             let pool = Pool { policies: policies.cloned().collect(), ..Pool::from_pool(object) };
             (object.metadata.name.as_deref().unwrap(), Ok(pool))
         });
-        let nodes = self.nodes.iter().map(|(node, annotations)| NodeSeen {
+        let nodes = self.nodes.iter().map(|(node, annotations)| ObservedNode {
             node,
             drain: NodeView::new(annotations, node.unschedulable),
             progress: self.progress.get(&node.name),
         });
-        view(&Seen {
+        view(&ViewInput {
             pools: pools.collect(),
             selectors: Selectors::new(&self.pools),
             nodes: nodes.collect(),
@@ -300,7 +300,7 @@ fn builds_show_step_duration_and_last_line() {
     let mut cluster = Cluster::default();
     cluster.state("worker", "Building", "the image is built", &json!([]));
     let time = |text: &str| Some(format!("2026-11-23T{text}:00Z").parse().unwrap());
-    let build = |name: &str, state, config: &str| BuildSeen {
+    let build = |name: &str, state, config: &str| ObservedBuild {
         name: name.to_owned(),
         pool: "worker".to_owned(),
         config: format!("rendered-worker-{config}"),
@@ -316,7 +316,7 @@ fn builds_show_step_duration_and_last_line() {
         // Neither waited for nor to be corrected any more.
         build("worker-3", Some("Failed"), "a"),
         build("worker-4", Some("Succeeded"), "b"),
-        BuildSeen { last_line: None, message: String::new(), ..build("worker-5", None, "a") },
+        ObservedBuild { last_line: None, message: String::new(), ..build("worker-5", None, "a") },
     ];
     let view = cluster.view(20);
     let screen = text(&view);

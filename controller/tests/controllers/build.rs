@@ -191,11 +191,11 @@ async fn machine_os_config_becomes_image_on_nodes() {
     jobs.until_gone().await;
     assert_eq!(jobs.started(), std::slice::from_ref(&name), "one Job");
     assert!(controller.terminate().await.success());
-    is_told_without_secrets(&builds, &controller, &name).await;
+    is_reported_without_secrets(&builds, &controller, &name).await;
 }
 
 /// The five conditions and the Events are those of docs/builds.md; no line and no Event has a secret.
-async fn is_told_without_secrets(builds: &Builds, controller: &Controller, name: &str) {
+async fn is_reported_without_secrets(builds: &Builds, controller: &Controller, name: &str) {
     let build = serde_json::to_value(builds.builds().get(name).await.unwrap()).unwrap();
     let conditions = build["status"]["conditions"].as_array().unwrap();
     let mut states: Vec<_> =

@@ -71,7 +71,7 @@ async fn label_creates_os_config_and_its_removal_deletes_it() {
         condition["status"] == "True" && message.contains("on-cluster-build-config is missing")
     };
     cluster.until_pool("worker", "what is missing", missing).await;
-    is_told(&cluster, "on-cluster-build-config is missing").await;
+    is_reported(&cluster, "on-cluster-build-config is missing").await;
     settings(&cluster).await;
     config_map(&cluster, "machine-config-osimageurl", &[("baseOSContainerImage", &image('1'))]).await;
     let pushed =
@@ -108,7 +108,7 @@ async fn label_creates_os_config_and_its_removal_deletes_it() {
 }
 
 /// Waits for the Event about a refusal.
-async fn is_told(cluster: &Cluster, words: &str) {
+async fn is_reported(cluster: &Cluster, words: &str) {
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
     let is_it = |event: &Event| {
         let message = event.message.as_deref().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::cluster::{
     DisruptionController, Identity, Kubelet, MachineConfigBuilder, Request, call, object_api, real_only,
     running_pod, within,
 };
-use crate::process::{Cluster, NAMESPACE, PLACE, apply_file_in, condition, target};
+use crate::process::{Cluster, MANIFEST_NAMESPACE, NAMESPACE, apply_file_in, condition, target};
 use crate::rollout::{Agents, ready_node};
 
 const ACCOUNT: &str = "machine-config-controller";
@@ -91,11 +91,11 @@ async fn controller_has_every_permission_for_rollout() {
         return;
     }
     let mut cluster = Cluster::new().await;
-    let namespace = json!({ "metadata": { "name": PLACE } });
+    let namespace = json!({ "metadata": { "name": MANIFEST_NAMESPACE } });
     let (code, answer) =
         call(&cluster.client, "POST", "/api/v1/namespaces", Some(("application/json", namespace))).await;
     assert_eq!(code, 200, "{answer}");
-    let token = token(&cluster, PLACE).await;
+    let token = token(&cluster, MANIFEST_NAMESPACE).await;
     cluster.kubeconfig = cluster.bench.kubeconfig(&Identity::Token(token));
     let mark = cluster.bench.mark().await;
     cluster.pool("worker").await;
@@ -107,7 +107,7 @@ async fn controller_has_every_permission_for_rollout() {
     let (code, answer) = call(&cluster.client, "POST", path, Some(("application/json", policy))).await;
     assert_eq!(code, 200, "{answer}");
     cluster.config("worker", config("1")).await;
-    let controller = cluster.start("a", &["--namespace", PLACE]);
+    let controller = cluster.start("a", &["--namespace", MANIFEST_NAMESPACE]);
     let mut last = cluster.until_target("worker", "").await;
     let _disruption = DisruptionController::start(&cluster.bench, "default").await;
     let mut kubelets = Vec::new();
@@ -139,7 +139,7 @@ async fn controller_has_every_permission_for_rollout() {
     let shown = crate::status::run(&cluster.kubeconfig, &[]).await;
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     assert!(controller.terminate().await.success());
-    is_refused_nothing(&cluster.bench.requests_since(mark).await, PLACE, &ROLLOUT);
+    is_refused_nothing(&cluster.bench.requests_since(mark).await, MANIFEST_NAMESPACE, &ROLLOUT);
     let lines = controller.lines();
     assert!(!lines.iter().any(|line| line.contains("orbidden")), "{lines:#?}");
 }

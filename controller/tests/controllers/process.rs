@@ -23,7 +23,7 @@ const MALLOC: [(&str, &str); 4] = [
     ("MALLOC_TOP_PAD_", "0"),
 ];
 /// The component's own namespace.
-pub const PLACE: &str = "machine-config-agent";
+pub const MANIFEST_NAMESPACE: &str = "machine-config-agent";
 pub const LEASE: &str = "machine-config-agent-controller";
 
 /// An API server with the controller's access to it.
@@ -177,14 +177,14 @@ pub fn document(file: &str) -> Vec<Value> {
 
 /// Applies the objects of a file of `dist/manifests`, as `kubectl apply --server-side` does.
 pub async fn apply_file(client: &Client, file: &str) {
-    apply_file_in(client, file, PLACE).await;
+    apply_file_in(client, file, MANIFEST_NAMESPACE).await;
 }
 
 /// The same with another namespace of the component, as an overlay sets it.
 pub async fn apply_file_in(client: &Client, file: &str, namespace: &str) {
     for mut object in document(file) {
         for pointer in ["/metadata/namespace", "/subjects/0/namespace"] {
-            if let Some(place) = object.pointer_mut(pointer).filter(|place| **place == PLACE) {
+            if let Some(place) = object.pointer_mut(pointer).filter(|place| **place == MANIFEST_NAMESPACE) {
                 *place = json!(namespace);
             }
         }

@@ -1,10 +1,10 @@
-//! Against Debian's docker-registry, and against servers that answer as they are told to.
+//! Against Debian's docker-registry, and against servers with given answers.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests: they start a registry")]
 
+mod answers;
 #[path = "../../../../tests/support/ran.rs"]
 mod ran;
 mod real;
-mod told;
 
 use std::sync::{Arc, Mutex};
 
@@ -21,13 +21,13 @@ use std::time::Duration;
 
 const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// A server that answers as it is told to; it keeps the heads of all requests.
-struct Told {
+/// A server with given answers; it keeps the heads of all requests.
+struct FakeRegistry {
     address: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Told {
+impl FakeRegistry {
     /// `answer` gets the head of a request and this server's address, and returns the whole answer.
     async fn new(answer: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,10 +1,10 @@
-//! Servers that answer as they are told to.
+//! Servers with given answers.
 
 use super::super::credentials::Account;
 use super::*;
 
 #[tokio::test]
-async fn refusals_are_told_apart() {
+async fn refusals_have_reasons() {
     let cases = [
         ("401 Unauthorized", "without an account; put an account of this registry", Retry::OnChange),
         ("403 Forbidden", "refuses os (403)", Retry::OnChange),
@@ -13,11 +13,13 @@ async fn refusals_are_told_apart() {
         ("418 I am a teapot", "answers 418", Retry::OnChange),
     ];
     for (status, words, retry) in cases {
-        let told = Told::new(move |_, _| answer(status, &["Retry-After: 7"], "")).await;
-        let found = told.client().find(&told.image("os:1"), &Credentials::default()).await.unwrap_err();
+        let registry = FakeRegistry::new(move |_, _| answer(status, &["Retry-After: 7"], "")).await;
+        let found =
+            registry.client().find(&registry.image("os:1"), &Credentials::default()).await.unwrap_err();
         assert!(found.to_string().contains(words), "{found}");
         assert_eq!(found.retry(), retry, "{found}");
-        let deleted = told.client().remove(&told.image("os:1"), &Credentials::default()).await.unwrap_err();
+        let deleted =
+            registry.client().remove(&registry.image("os:1"), &Credentials::default()).await.unwrap_err();
         assert_eq!(deleted.to_string(), found.to_string());
     }
 }
@@ -30,8 +32,9 @@ async fn time_to_stay_away_is_bounded() {
         ("Retry-After: -1", Retry::Later),
         ("X-None: 1", Retry::Later),
     ] {
-        let told = Told::new(move |_, _| answer("429 Too Many Requests", &[header], "")).await;
-        let found = told.client().find(&told.image("os:1"), &Credentials::default()).await.unwrap_err();
+        let registry = FakeRegistry::new(move |_, _| answer("429 Too Many Requests", &[header], "")).await;
+        let found =
+            registry.client().find(&registry.image("os:1"), &Credentials::default()).await.unwrap_err();
         assert_eq!(found.retry(), retry, "{header}");
     }
 }
@@ -39,22 +42,22 @@ async fn time_to_stay_away_is_bounded() {
 /// Behind an ingress without a route everything is 404.
 #[tokio::test]
 async fn only_registry_can_say_that_image_is_missing() {
-    let told = Told::new(|_, _| answer("404 Not Found", &[], "default backend")).await;
-    for image in [told.image("os:1"), told.image(&format!("os@sha256:{HEX}"))] {
-        let found = told.client().find(&image, &Credentials::default()).await.unwrap_err();
+    let registry = FakeRegistry::new(|_, _| answer("404 Not Found", &[], "default backend")).await;
+    for image in [registry.image("os:1"), registry.image(&format!("os@sha256:{HEX}"))] {
+        let found = registry.client().find(&image, &Credentials::default()).await.unwrap_err();
         assert!(matches!(found, Failure::NoRegistry { .. }) && found.retry() == Retry::Later, "{found}");
-        let found = told.client().remove(&image, &Credentials::default()).await.unwrap_err();
+        let found = registry.client().remove(&image, &Credentials::default()).await.unwrap_err();
         assert!(matches!(found, Failure::NoRegistry { .. }), "{found}");
     }
-    let told = Told::new(|head, _| {
+    let registry = FakeRegistry::new(|head, _| {
         let is_root = head.starts_with("GET /v2/ ");
         answer(if is_root { "200 OK" } else { "404 Not Found" }, &[], "")
     })
     .await;
-    assert_eq!(told.client().find(&told.image("os:1"), &Credentials::default()).await.unwrap(), None);
-    told.client().remove(&told.image("os:1"), &Credentials::default()).await.unwrap();
+    assert_eq!(registry.client().find(&registry.image("os:1"), &Credentials::default()).await.unwrap(), None);
+    registry.client().remove(&registry.image("os:1"), &Credentials::default()).await.unwrap();
     let expected = ["HEAD /v2/os/manifests/1", "GET /v2/", "HEAD /v2/os/manifests/1", "GET /v2/"];
-    assert_eq!(told.lines(), expected);
+    assert_eq!(registry.lines(), expected);
 }
 
 /// The registry of this many words: it names a token server, itself, which wants an account.
@@ -83,11 +86,11 @@ fn with_tokens(head: &str, own: &str) -> String {
 
 #[tokio::test]
 async fn token_is_fetched_with_account_and_scope() {
-    let told = Told::new(with_tokens).await;
-    let bob = account(&told.address, "bob", "open");
-    let digest = told.client().find(&told.image("a/os:1"), &bob).await.unwrap();
+    let registry = FakeRegistry::new(with_tokens).await;
+    let bob = account(&registry.address, "bob", "open");
+    let digest = registry.client().find(&registry.image("a/os:1"), &bob).await.unwrap();
     assert_eq!(digest, Some(format!("sha256:{HEX}")));
-    told.client().remove(&told.image(&format!("a/os@sha256:{HEX}")), &bob).await.unwrap();
+    registry.client().remove(&registry.image(&format!("a/os@sha256:{HEX}")), &bob).await.unwrap();
     let (head, delete) = ("HEAD /v2/a/os/manifests/1", format!("DELETE /v2/a/os/manifests/sha256:{HEX}"));
     let expected = [
         head,
@@ -97,57 +100,58 @@ async fn token_is_fetched_with_account_and_scope() {
         "GET /token?service=r&scope=repository%3Aa%2Fos%3Adelete%2Cpull",
         delete.as_str(),
     ];
-    assert_eq!(told.lines(), expected);
+    assert_eq!(registry.lines(), expected);
 }
 
 #[tokio::test]
 async fn token_server_that_refuses_is_named_without_password() {
-    let told = Told::new(with_tokens).await;
-    for credentials in [account(&told.address, "bob", "s3cret"), Credentials::default()] {
-        let found = told.client().find(&told.image("a/os:1"), &credentials).await.unwrap_err();
+    let registry = FakeRegistry::new(with_tokens).await;
+    for credentials in [account(&registry.address, "bob", "s3cret"), Credentials::default()] {
+        let found = registry.client().find(&registry.image("a/os:1"), &credentials).await.unwrap_err();
         let text = format!("{found} {found:?} {credentials:?}");
         assert!(matches!(found, Failure::Denied { status: 401, .. }), "{found}");
         assert!(!text.contains("s3cret") && !text.contains("Ym9iOnMzY3JldA"), "{text}");
     }
-    assert_eq!(told.lines().len(), 4, "{:?}", told.lines());
+    assert_eq!(registry.lines().len(), 4, "{:?}", registry.lines());
 }
 
 #[tokio::test]
 async fn refresh_token_is_posted() {
-    let told = Told::new(with_tokens).await;
-    let text = format!(r#"{{"auths":{{"{}":{{"identitytoken":"r3fresh"}}}}}}"#, told.address);
+    let registry = FakeRegistry::new(with_tokens).await;
+    let text = format!(r#"{{"auths":{{"{}":{{"identitytoken":"r3fresh"}}}}}}"#, registry.address);
     let credentials = Credentials::parse(text.as_bytes()).unwrap();
-    assert!(told.client().find(&told.image("a/os:1"), &credentials).await.unwrap().is_some());
-    assert_eq!(told.lines()[1], "POST /token");
+    assert!(registry.client().find(&registry.image("a/os:1"), &credentials).await.unwrap().is_some());
+    assert_eq!(registry.lines()[1], "POST /token");
 }
 
 /// A password never goes out in plain text for a registry with TLS, whatever it names; here nobody speaks TLS at all.
 #[tokio::test]
-async fn registry_with_tls_is_not_asked_in_plain_text() {
-    let told = Told::new(with_tokens).await;
-    let bob = account(&told.address, "bob", "open");
-    let found = Client::default().find(&told.image("a/os:1"), &bob).await.unwrap_err();
+async fn registry_with_tls_gets_no_plain_text_request() {
+    let registry = FakeRegistry::new(with_tokens).await;
+    let bob = account(&registry.address, "bob", "open");
+    let found = Client::default().find(&registry.image("a/os:1"), &bob).await.unwrap_err();
     assert!(matches!(found, Failure::Unreachable { .. }) && found.retry() == Retry::Later, "{found}");
     assert!(!found.to_string().contains("open"), "{found}");
 }
 
 #[tokio::test]
 async fn digest_is_computed_where_no_header_names_it() {
-    let told =
-        Told::new(|head, _| answer("200 OK", &[], if head.starts_with("GET") { "{}" } else { "" })).await;
-    let digest = told.client().find(&told.image("os:1"), &Credentials::default()).await.unwrap();
+    let registry =
+        FakeRegistry::new(|head, _| answer("200 OK", &[], if head.starts_with("GET") { "{}" } else { "" }))
+            .await;
+    let digest = registry.client().find(&registry.image("os:1"), &Credentials::default()).await.unwrap();
     let of_braces = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
     assert_eq!(digest.as_deref(), Some(of_braces));
 }
 
 #[tokio::test]
 async fn answer_without_end_is_cut() {
-    let told = Told::new(|head, _| {
+    let registry = FakeRegistry::new(|head, _| {
         let body = if head.starts_with("GET") { "x".repeat(MAX_MANIFEST + 1) } else { String::new() };
         answer("200 OK", &[], &body)
     })
     .await;
-    let found = told.client().find(&told.image("os:1"), &Credentials::default()).await.unwrap_err();
+    let found = registry.client().find(&registry.image("os:1"), &Credentials::default()).await.unwrap_err();
     assert!(found.to_string().contains("too large"), "{found}");
 }
 
@@ -155,7 +159,7 @@ async fn answer_without_end_is_cut() {
 #[tokio::test]
 async fn deletion_stays_deletion_on_its_way() {
     for (status, expected) in [("302 Found", 1), ("307 Temporary Redirect", 2)] {
-        let told = Told::new(move |head, own| {
+        let registry = FakeRegistry::new(move |head, own| {
             let location = format!("Location: http://{own}/v2/elsewhere");
             if head.contains("elsewhere") {
                 answer("202 Accepted", &[], "")
@@ -164,16 +168,16 @@ async fn deletion_stays_deletion_on_its_way() {
             }
         })
         .await;
-        let image = told.image(&format!("os@sha256:{HEX}"));
-        let deleted = told.client().remove(&image, &Credentials::default()).await;
+        let image = registry.image(&format!("os@sha256:{HEX}"));
+        let deleted = registry.client().remove(&image, &Credentials::default()).await;
         assert_eq!(deleted.is_ok(), expected == 2, "{deleted:?}");
-        let lines = told.lines();
+        let lines = registry.lines();
         assert!(lines.len() == expected && lines.iter().all(|line| line.starts_with("DELETE ")), "{lines:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_that_says_nothing_is_given_up() {
+async fn silent_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let client = Client::new(Options { insecure: vec![address.clone()], trust: Vec::new() });
