@@ -31,7 +31,7 @@ const MUTATIONS: usize = 400;
 /// Writes to unmanaged files.
 const UNRELATED: usize = 10_000;
 /// Generous: only a miss waits so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A directory in memory, as `/run` is on each node.
 struct MemoryDir(PathBuf);
@@ -77,7 +77,7 @@ impl Daemon {
             if report.get("state").and_then(serde_json::Value::as_str) == Some(state) {
                 return;
             }
-            let patience = PATIENCE.try_into().expect("it fits");
+            let patience = TIMEOUT.try_into().expect("it fits");
             let ready = poll(&mut [PollFd::new(&self.inotify, PollFlags::IN)], Some(&patience));
             assert!(ready.expect("poll") > 0, "{state} is not reported");
             let mut buffer = [MaybeUninit::uninit(); 4096];

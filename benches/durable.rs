@@ -108,7 +108,8 @@ fn verify(base: &Path) {
         median(times.collect())
     };
     let seen = timed(&|| {
-        let regular = |path: &String| matches!(root.seen(path), Ok(ObservedFile::Regular { len: 8192, .. }));
+        let regular =
+            |path: &String| matches!(root.observe(path), Ok(ObservedFile::Regular { len: 8192, .. }));
         assert!(paths.iter().all(regular));
     });
     let unchanged = timed(&|| {

@@ -15,7 +15,7 @@ use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Plan, explain, plan, seen_origin};
+use crate::plan::{Plan, explain, observed_origin, plan};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
@@ -94,8 +94,11 @@ impl<C: ControlPlane> Agent<C> {
             plan(&origin, to.spec(), &facts, &policy)?;
         }
         let trusted = !(origin.is_unmanaged() || recovering || forced);
-        let from =
-            if trusted { Rc::clone(&origin) } else { Rc::new(seen_origin(&origin, to.spec(), &facts.seen)) };
+        let from = if trusted {
+            Rc::clone(&origin)
+        } else {
+            Rc::new(observed_origin(&origin, to.spec(), &facts.seen))
+        };
         let plan = plan(&from, to.spec(), &facts, &policy)?;
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.

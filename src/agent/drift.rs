@@ -240,7 +240,7 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
     if spec.users.core.is_some() {
         watched.paths.insert("/etc/shadow".to_owned());
         let accounts = Accounts::load(root)?;
-        watched.paths.extend(accounts.user(CORE).into_iter().flat_map(keys::places));
+        watched.paths.extend(accounts.user(CORE).into_iter().flat_map(keys::paths));
     }
     if backend != "none" {
         watched.paths.extend(OS_MARKS.map(str::to_owned));

@@ -4,7 +4,7 @@ use tracing::{info, warn};
 
 use super::Agent;
 use crate::control::ControlPlane;
-use crate::decide::kept::Kept;
+use crate::decide::retention::Retention;
 use crate::model::message;
 use crate::model::text::chain;
 
@@ -13,7 +13,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn drop_rollback(&mut self) {
         match self.host.os.drop_rollback().await {
             Ok(()) => {
-                self.memory.kept = Kept::Given;
+                self.memory.kept = Retention::Given;
                 let seconds = self.node_settings.keep_rollback.unwrap_or_default().as_secs();
                 info!(
                     MESSAGE_ID = message::ROLLBACK_DROPPED,
@@ -22,7 +22,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             Err(error) => {
                 warn!("Failed to remove the previous deployment: {}", chain(&error));
-                self.memory.kept = Kept::Unknown;
+                self.memory.kept = Retention::Unknown;
             }
         }
     }

@@ -46,15 +46,15 @@ fn target(config: &str) -> Target {
 
 /// Lets the agent run until it has made the expected report.
 async fn until(
-    desk: &FakeControlPlane,
+    plane: &FakeControlPlane,
     agent: &mut Agent<FakeControlPlane>,
     what: &str,
     meant: impl Fn(&NodeReport) -> bool,
 ) {
     let seen = async {
         loop {
-            desk.published.notified().await;
-            if desk.reports.borrow().iter().any(&meant) {
+            plane.published.notified().await;
+            if plane.reports.borrow().iter().any(&meant) {
                 return;
             }
         }
@@ -66,8 +66,8 @@ async fn until(
         }
     };
     let in_time = tokio::time::timeout(LIMIT, lived).await;
-    assert!(in_time.is_ok(), "{what} is not reported: {:#?}", desk.reports.borrow().last());
-    desk.reports.take();
+    assert!(in_time.is_ok(), "{what} is not reported: {:#?}", plane.reports.borrow().last());
+    plane.reports.take();
 }
 
 fn is_done(config: &'static str) -> impl Fn(&NodeReport) -> bool {
@@ -80,7 +80,7 @@ fn is_done(config: &'static str) -> impl Fn(&NodeReport) -> bool {
 /// A host with `rendered-a`, on which `rendered-b` brings one file.
 struct Scene {
     dir: tempfile::TempDir,
-    desk: FakeControlPlane,
+    plane: FakeControlPlane,
     double: Double,
     agent: Agent<FakeControlPlane>,
     _server: zbus::Connection,
@@ -91,11 +91,11 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         let double = Double::new("252");
-        let mut desk = FakeControlPlane::wanting("rendered-a", None);
-        desk.policy(POLICY);
+        let mut plane = FakeControlPlane::wanting("rendered-a", None);
+        plane.policy(POLICY);
         // A service that failed works again once that is reported.
-        let (reports, mended) = (Rc::clone(&desk.reports), double.clone());
-        desk.at_report = Rc::new(move || {
+        let (reports, mended) = (Rc::clone(&plane.reports), double.clone());
+        plane.at_report = Rc::new(move || {
             if reports.borrow().last().is_some_and(|last| last.state == NodeState::Degraded) {
                 mended.state().jobs.result = "done";
             }
@@ -104,16 +104,16 @@ impl Scene {
             r#"{{"kind":"MachineConfig","metadata":{{"name":"rendered-b"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
             "storage":{{"files":[{{"path":"{path}","contents":{{"source":"data:,b"}}}}]}}}}}}}}"#
         );
-        desk.config("rendered-b", &text);
+        plane.config("rendered-b", &text);
         let (server, systemd) = peers(&double).await;
         let host = Host { systemd, ..Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off()) };
-        let mut agent = desk.agent(host);
-        until(&desk, &mut agent, "the first config", is_done("rendered-a")).await;
+        let mut agent = plane.agent(host);
+        until(&plane, &mut agent, "the first config", is_done("rendered-a")).await;
         assert_eq!(double.state().asked, Vec::<String>::new());
-        desk.told.take();
-        *desk.desired.borrow_mut() = target("rendered-b");
-        desk.nudge.notify_one();
-        Self { dir, desk, double, agent, _server: server }
+        plane.events.take();
+        *plane.desired.borrow_mut() = target("rendered-b");
+        plane.nudge.notify_one();
+        Self { dir, plane, double, agent, _server: server }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -122,7 +122,7 @@ impl Scene {
 
     /// Returns the events of services and reboots.
     fn events(&self) -> Vec<(&'static str, String)> {
-        let events = self.desk.told.take();
+        let events = self.plane.events.take();
         let events = events.iter().map(|one| (one.reason(), one.message()));
         events.filter(|(reason, _)| reason.contains("Service") || reason.contains("Reboot")).collect()
     }
@@ -150,7 +150,7 @@ async fn each_action_is_requested_from_systemd_and_reported() {
         ),
     ] {
         let mut scene = Scene::set(path).await;
-        until(&scene.desk, &mut scene.agent, path, is_done("rendered-b")).await;
+        until(&scene.plane, &mut scene.agent, path, is_done("rendered-b")).await;
         assert_eq!(scene.double.state().asked, asked.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(scene.events(), [(reason, format!("{PLAIN}{text}"))], "{path}");
         assert_eq!(std::fs::read_to_string(scene.at(path)).unwrap(), "b");
@@ -171,14 +171,14 @@ async fn failed_service_undoes_update() {
             |report: &NodeReport| report.state == NodeState::Degraded && report.reason.contains(&cause);
         let at = scene.at(path);
         let back = |report: &NodeReport| failed(report) && report.phase == "Idle" && !at.exists();
-        until(&scene.desk, &mut scene.agent, "the old config", back).await;
+        until(&scene.plane, &mut scene.agent, "the old config", back).await;
         let events = scene.events();
         assert!(events.len() == 1 && events[0].0 == reason && events[0].1.contains(&cause), "{events:?}");
         assert_eq!(scene.agent.journal().current(), Some(&target("rendered-a")));
         // Nothing is left in the way of a corrected target.
-        *scene.desk.desired.borrow_mut() = target("rendered-a");
-        scene.desk.nudge.notify_one();
-        until(&scene.desk, &mut scene.agent, "the way back", is_done("rendered-a")).await;
+        *scene.plane.desired.borrow_mut() = target("rendered-a");
+        scene.plane.nudge.notify_one();
+        until(&scene.plane, &mut scene.agent, "the way back", is_done("rendered-a")).await;
     }
 }
 
@@ -189,11 +189,11 @@ async fn old_target_after_held_update_is_carried_out() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let file = dir.path().join("etc/reboots");
-    let desk = FakeControlPlane::wanting("rendered-a", None);
+    let plane = FakeControlPlane::wanting("rendered-a", None);
     let text = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":{"ignition":{"version":"3.4.0"},
         "storage":{"files":[{"path":"/etc/reboots","contents":{"source":"data:,b"}}]}}}}"#;
-    desk.config("rendered-b", text);
-    let agent = || desk.agent(Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off()));
+    plane.config("rendered-b", text);
+    let agent = || plane.agent(Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off()));
     let rebooted = async |boot| {
         let mut agent = agent();
         let end = tokio::time::timeout(LIMIT, Box::pin(agent.run())).await.unwrap().unwrap();
@@ -201,8 +201,8 @@ async fn old_target_after_held_update_is_carried_out() {
         drop(agent);
         plain_host::boot(dir.path(), boot);
     };
-    until(&desk, &mut agent(), "the first config", is_done("rendered-a")).await;
-    *desk.desired.borrow_mut() = target("rendered-b");
+    until(&plane, &mut agent(), "the first config", is_done("rendered-a")).await;
+    *plane.desired.borrow_mut() = target("rendered-b");
     for boot in [2, 3] {
         rebooted(boot).await;
         std::fs::write(&file, "x").unwrap();
@@ -211,10 +211,10 @@ async fn old_target_after_held_update_is_carried_out() {
         report.phase == "Idle"
             && report.fault.as_ref().is_some_and(|fault| fault.reason == "VerificationFailed")
     };
-    until(&desk, &mut agent(), "the held update", held).await;
-    *desk.desired.borrow_mut() = target("rendered-a");
+    until(&plane, &mut agent(), "the held update", held).await;
+    *plane.desired.borrow_mut() = target("rendered-a");
     rebooted(4).await;
-    until(&desk, &mut agent(), "the old config", is_done("rendered-a")).await;
+    until(&plane, &mut agent(), "the old config", is_done("rendered-a")).await;
     assert!(!file.exists());
 }
 
@@ -299,11 +299,11 @@ async fn every_phase_is_logged() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let desired = image("b");
-    let desk = FakeControlPlane::wanting("rendered-b", Some(desired.clone()));
-    desk.drained.borrow_mut().push(DrainStatus::Yes);
+    let plane = FakeControlPlane::wanting("rendered-b", Some(desired.clone()));
+    plane.drained.borrow_mut().push(DrainStatus::Yes);
     let agent = |os: Played| {
         let root = Root::open(dir.path()).unwrap();
-        desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
+        plane.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
     };
     // A pull that fails leads to a roll-back.
     let failed = || {
@@ -313,13 +313,13 @@ async fn every_phase_is_logged() {
     let os =
         Played { pulled: Box::new(move || Box::pin(async move { failed() })), ..Played::running(image("a")) };
     let degraded = |report: &NodeReport| report.state == NodeState::Degraded && report.phase == "Idle";
-    until(&desk, &mut agent(os), "the failed pull", degraded).await;
+    until(&plane, &mut agent(os), "the failed pull", degraded).await;
     let image_text = desired.to_string();
     assert_eq!(lines.phases("rendered-b", Some(&image_text)), ["planned", "staging", "rolling-back"]);
 
     // Another config with the same image goes through to its commit.
-    desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
-    *desk.desired.borrow_mut() = Target { image: Some(desired.clone()), ..target("rendered-c") };
+    plane.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
+    *plane.desired.borrow_mut() = Target { image: Some(desired.clone()), ..target("rendered-c") };
     let mut first = agent(Played::running(image("a")));
     let end = tokio::time::timeout(LIMIT, Box::pin(first.run())).await.unwrap().unwrap();
     assert_eq!(end, ExitReason::Reboot);
@@ -337,7 +337,7 @@ async fn every_phase_is_logged() {
         local: LocalPackages::default(),
     };
     *os.seen.borrow_mut() = ObservedOs::Deployments { booted, staged: None, next: None };
-    until(&desk, &mut agent(os), "the new image", is_done("rendered-c")).await;
+    until(&plane, &mut agent(os), "the new image", is_done("rendered-c")).await;
     assert_eq!(lines.phases("rendered-c", Some(&image_text)), ["verifying"]);
 }
 
@@ -348,7 +348,7 @@ async fn phase_of_files_names_no_image() {
     let _guard = lines.taken();
     let mut scene = Scene::set("/etc/none").await;
     lines.0.lock().unwrap().clear();
-    until(&scene.desk, &mut scene.agent, "the file", is_done("rendered-b")).await;
+    until(&scene.plane, &mut scene.agent, "the file", is_done("rendered-b")).await;
     assert_eq!(lines.phases("rendered-b", None), ["planned", "applying", "verifying"]);
 }
 
@@ -361,27 +361,27 @@ async fn each_pass_decodes_config_once() {
     plain_host::bare(dir.path());
     let (file, ca) = (dir.path().join("etc/none"), dir.path().join("etc/kubernetes/kubelet-ca.crt"));
     let (sender, trust) = trust_channel();
-    let desk = FakeControlPlane { trust, ..FakeControlPlane::wanting("rendered-a", None) };
-    desk.policy(POLICY);
+    let plane = FakeControlPlane { trust, ..FakeControlPlane::wanting("rendered-a", None) };
+    plane.policy(POLICY);
     for (name, contents) in [("rendered-a", "a"), ("rendered-b", "b")] {
         let text = format!(
             r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
             "storage":{{"files":[{{"path":"/etc/none","contents":{{"source":"data:,{contents}"}}}}]}}}}}}}}"#
         );
-        desk.config(name, &text);
+        plane.config(name, &text);
     }
     let node_settings = || NodeSettings {
         repair: [ManagedPath::new("/etc/none").unwrap()].into(),
         ..NodeSettings::default()
     };
     let host = Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off());
-    let mut agent = desk.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings())));
-    until(&desk, &mut agent, "the first config", is_done("rendered-a")).await;
+    let mut agent = plane.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings())));
+    until(&plane, &mut agent, "the first config", is_done("rendered-a")).await;
     lines.decoded();
 
-    *desk.desired.borrow_mut() = target("rendered-b");
-    desk.nudge.notify_one();
-    until(&desk, &mut agent, "the update", is_done("rendered-b")).await;
+    *plane.desired.borrow_mut() = target("rendered-b");
+    plane.nudge.notify_one();
+    until(&plane, &mut agent, "the update", is_done("rendered-b")).await;
     let update = lines.decoded();
     assert!(update.contains(&vec!["rendered-b".to_owned(), "rendered-a".to_owned()]), "{update:?}");
 
@@ -397,12 +397,12 @@ async fn each_pass_decodes_config_once() {
         proxy: Ok(crate::model::ProxySettings::default()),
     };
     sender.put(Some(trust));
-    until(&desk, &mut agent, "the certificate", |_| ca.exists()).await;
+    until(&plane, &mut agent, "the certificate", |_| ca.exists()).await;
     std::fs::write(&file, "x").unwrap();
     let repaired = |report: &NodeReport| {
         report.state == NodeState::Done && std::fs::read_to_string(&file).unwrap() == "b"
     };
-    until(&desk, &mut agent, "the repair", repaired).await;
+    until(&plane, &mut agent, "the repair", repaired).await;
     let rest = lines.decoded();
     assert!(rest.iter().filter(|pass| !pass.is_empty()).count() > 2, "{rest:?}");
     for pass in update.iter().chain(&rest) {

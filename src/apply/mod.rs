@@ -71,7 +71,7 @@ async fn apply_batch(
 
 /// A batch of more steps than this is one line at its start and one at its end for people; its steps are there for
 /// readers at debug level. Eight: as many as a screen still shows beside the plan.
-const TOLD_EACH: usize = 8;
+const MAX_STEPS_LOGGED: usize = 8;
 
 /// Position of a step in its plan, and its reporting.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ struct ApplyContext<'a> {
 impl<'a> ApplyContext<'a> {
     fn new(intent: &'a Intent<'a>, index: usize, steps: &[Step]) -> Self {
         let Numbers { before, of } = intent.numbers();
-        Self { intent, number: before + index + 1, of, each: steps.len() <= TOLD_EACH }
+        Self { intent, number: before + index + 1, of, each: steps.len() <= MAX_STEPS_LOGGED }
     }
 }
 
@@ -120,7 +120,7 @@ async fn together(
     for (step, place) in places() {
         started(step, place, prefix);
     }
-    let many = steps.len() > TOLD_EACH;
+    let many = steps.len() > MAX_STEPS_LOGGED;
     if many {
         batch_started(intent, steps, prefix);
     }

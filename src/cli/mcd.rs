@@ -120,7 +120,7 @@ pub(super) enum Meaning {
 }
 
 /// Returns true if a program's name selects this command line.
-pub(super) fn is_asked_for(program: Option<&OsString>) -> bool {
+pub(super) fn is_program_name(program: Option<&OsString>) -> bool {
     program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == NAME)
 }
 

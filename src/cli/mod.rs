@@ -40,7 +40,7 @@ use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
 pub use error::CliError;
 
-/// The node agent that brings image-based hosts to their MachineConfig: planned, journaled, safe against power cuts.
+/// Node agent that applies MachineConfigs and OS images: planned, journaled, safe against power cuts.
 #[derive(Debug, Parser)]
 #[command(
     name = "machine-config-agent",
@@ -133,7 +133,7 @@ enum Parsed {
 /// Parses the command line, which is MCD's under MCD's name.
 fn parse() -> Result<Parsed, clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let own = if mcd::is_asked_for(words.first()) {
+    let own = if mcd::is_program_name(words.first()) {
         let node = Environment::node_name();
         let is_directory = |path: &Path| crate::host::Root::open(path).is_ok();
         match mcd::translate(words, node.as_deref(), is_directory)? {

@@ -43,7 +43,7 @@ impl<'a> BootCounter<'a> {
         for directory in GRUB_DIRECTORIES {
             let config = root.read_text(&format!("{directory}/{CONFIG}"))?;
             let counter = Self { root, directory };
-            if config.is_some_and(|text| text.contains(COUNTER)) && root.exists(&counter.place())? {
+            if config.is_some_and(|text| text.contains(COUNTER)) && root.exists(&counter.block_path())? {
                 return Ok(Some(counter));
             }
         }
@@ -51,7 +51,7 @@ impl<'a> BootCounter<'a> {
     }
 
     /// Returns the boot count of a host. A block with the agent's own variable is enough: each pass reads it.
-    pub fn seen(root: &Root) -> Result<BootCount, HostError> {
+    pub fn observe(root: &Root) -> Result<BootCount, HostError> {
         for directory in GRUB_DIRECTORIES {
             let count = BootCounter { root, directory }.count()?;
             if count != BootCount::Off {
@@ -63,7 +63,7 @@ impl<'a> BootCounter<'a> {
 
     /// Returns the counter's value.
     pub fn count(&self) -> Result<BootCount, HostError> {
-        let Some(block) = self.root.read_text(&self.place())? else { return Ok(BootCount::Off) };
+        let Some(block) = self.root.read_text(&self.block_path())? else { return Ok(BootCount::Off) };
         let value = |name: &str| lines(&block).find_map(|line| value_of(line, name));
         if value(OURS) != Some("1") || value(SUCCESS) != Some("0") {
             return Ok(BootCount::Off);
@@ -87,21 +87,21 @@ impl<'a> BootCounter<'a> {
         self.set(&[(COUNTER, None), (SUCCESS, Some("1")), (OURS, None)])
     }
 
-    fn place(&self) -> String {
+    fn block_path(&self) -> String {
         format!("{}/{BLOCK}", self.directory)
     }
 
     fn set(&self, values: &[(&str, Option<&str>)]) -> Result<(), HostError> {
-        let old = self.root.read_text(&self.place())?.unwrap_or_default();
+        let old = self.root.read_text(&self.block_path())?.unwrap_or_default();
         let Some(new) = changed(&old, values) else {
             let (expected, found) = ("a GRUB environment block with room", "another content");
-            return Err(HostError::Kind { path: self.place(), expected, found });
+            return Err(HostError::Kind { path: self.block_path(), expected, found });
         };
         if new == old {
             return Ok(());
         }
-        let place = self.root.place()?;
-        let path = self.place();
+        let place = self.root.base_path()?;
+        let path = self.block_path();
         // The mount namespace is that of a thread: the agent's own stays as it is.
         let write = || write(&place, &path, new.as_bytes());
         let broken =

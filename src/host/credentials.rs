@@ -44,7 +44,7 @@ impl AuthFile {
     /// Returns true if an administrator's own file is found there first.
     fn is_taken(self, root: &Root) -> Result<bool, HostError> {
         for place in self.up_to() {
-            if matches!(root.seen(place.path())?, ObservedFile::Regular { .. }) {
+            if matches!(root.observe(place.path())?, ObservedFile::Regular { .. }) {
                 return Ok(true);
             }
         }
@@ -109,7 +109,7 @@ impl Credentials {
 
     fn named(root: &Root, to: &HostSpec, place: AuthFile) -> Result<String, HostError> {
         for own in place.up_to() {
-            if matches!(root.seen(own.path())?, ObservedFile::Regular { .. }) {
+            if matches!(root.observe(own.path())?, ObservedFile::Regular { .. }) {
                 return Ok(format!("with the credentials in {}", own.path()));
             }
         }
@@ -124,7 +124,7 @@ impl Credentials {
     pub fn link(&self, root: &Root, place: AuthFile, fail_points: &FailPoints) -> Result<(), HostError> {
         for at in place.up_to() {
             // Another backend's link, or MCD's, would hide this one.
-            let hides = *at != place && matches!(root.seen(at.path())?, ObservedFile::Symlink { .. });
+            let hides = *at != place && matches!(root.observe(at.path())?, ObservedFile::Symlink { .. });
             if *at == place || hides {
                 let change = Change::new(at.path(), 0, DesiredPath::Link { target: self.path.to_string() });
                 durable::apply_changes(root, std::slice::from_ref(&change), Attempt::First, fail_points)?;

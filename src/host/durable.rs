@@ -183,7 +183,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    fn place(&mut self, change: &Change<'_>, missing: Missing) -> Result<Option<usize>, HostError> {
+    fn locate(&mut self, change: &Change<'_>, missing: Missing) -> Result<Option<usize>, HostError> {
         let (directory, _) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
         let key = (directory.to_owned(), change.trusted);
         if let Some(known) = self.known.get(&key) {
@@ -198,7 +198,7 @@ impl Batch<'_> {
 
     fn compare(&mut self, change: &Change<'_>) -> Result<Comparison, HostError> {
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
-        let place = self.place(change, Missing::Leave)?;
+        let place = self.locate(change, Missing::Leave)?;
         let Some(place) = place.and_then(|place| self.places.get(place)) else {
             let absent = matches!(change.want, DesiredPath::Absent);
             return Ok(if absent { Comparison::Equal } else { Comparison::PendingChange { kept: None } });
@@ -214,7 +214,7 @@ impl Batch<'_> {
     fn temp_file<'a>(&mut self, wrong: &PendingChange<'a>) -> Result<Option<TempFile<'a>>, HostError> {
         let change = wrong.change;
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
-        let Some(index) = self.place(change, Missing::Make)? else { return Ok(None) };
+        let Some(index) = self.locate(change, Missing::Make)? else { return Ok(None) };
         let Some(place) = self.places.get_mut(index) else { return Ok(None) };
         place.touched = true;
         let attributes = match (&change.want, &wrong.comparison) {
@@ -232,7 +232,7 @@ impl Batch<'_> {
 
     fn remove(&mut self, change: &Change<'_>) -> Result<(), HostError> {
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
-        let place = self.place(change, Missing::Leave)?;
+        let place = self.locate(change, Missing::Leave)?;
         if let Some(place) = place.and_then(|place| self.places.get_mut(place)) {
             unlink(&place.dir, name).map_err(|source| HostError::io("remove", &*change.path, source))?;
             place.touched = true;

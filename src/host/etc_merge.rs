@@ -115,15 +115,15 @@ pub fn forget(root: &Root) -> Result<(), HostError> {
 /// Returns true if the merge skips a path. A path reached by a link to a directory is somewhere else.
 fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, HostError> {
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
-    let live = root.seen(path.as_str())?;
+    let live = root.observe(path.as_str())?;
     let is_file = match &live {
         ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } => true,
         ObservedFile::Absent | ObservedFile::Directory | ObservedFile::Special => false,
     };
     Ok(is_file
         && root.real_path(path.as_str())? == path.as_str()
-        && root.seen(&format!("/usr/etc/{below}"))? == live
-        && root.seen(&format!("{deployment}/usr/etc/{below}"))? != live)
+        && root.observe(&format!("/usr/etc/{below}"))? == live
+        && root.observe(&format!("{deployment}/usr/etc/{below}"))? != live)
 }
 
 /// Copies the listed paths into the deployment that was finalized; a deployment that was not is left alone.

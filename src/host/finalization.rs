@@ -14,7 +14,7 @@ use crate::model::observation::Finalization;
 pub const FINALIZER: &str = "ostree-finalize-staged.service";
 
 /// libostree's note of a failed finalization.
-const STAMP: &str = "/boot/ostree/finalize-failure.stamp";
+const STAMP_PATH: &str = "/boot/ostree/finalize-failure.stamp";
 /// The journal of one boot is read from the disk: seconds at most.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// More of a text is in the journal.
@@ -29,13 +29,15 @@ const UNITS: [[&str; 2]; 3] = [
 
 /// Returns libostree's message, or that it left none, or why it can't be found.
 pub async fn outcome(root: &Root) -> Finalization {
-    if let Ok(Some(text)) = root.read_text(STAMP)
+    if let Ok(Some(text)) = root.read_text(STAMP_PATH)
         && !text.trim().is_empty()
     {
         return Finalization::Failed { said: short(&text) };
     }
     if !root.is_machine() {
-        return Finalization::Untold { why: format!("there is no {STAMP}, and no journal of this host") };
+        return Finalization::Untold {
+            why: format!("there is no {STAMP_PATH}, and no journal of this host"),
+        };
     }
     let mut missing = None;
     for boot_and_unit in UNITS {
@@ -71,7 +73,7 @@ mod tests {
             matches!(outcome(&root).await, Finalization::Untold { why } if why.contains("finalize-failure.stamp"))
         );
         std::fs::create_dir_all(dir.path().join("boot/ostree")).unwrap();
-        let stamp = dir.path().join(STAMP.trim_start_matches('/'));
+        let stamp = dir.path().join(STAMP_PATH.trim_start_matches('/'));
         std::fs::write(&stamp, "error: mkdir(boot/loader.1):\n  No space left on device\n").unwrap();
         let said = "error: mkdir(boot/loader.1): No space left on device".to_owned();
         assert_eq!(outcome(&root).await, Finalization::Failed { said });

@@ -67,7 +67,7 @@ impl HealthChecks {
         let mut names = root.list(CHECKS)?;
         names.sort_unstable();
         for name in names {
-            match root.seen(&format!("{CHECKS}/{name}"))? {
+            match root.observe(&format!("{CHECKS}/{name}"))? {
                 ObservedFile::Regular { mode, .. } if mode & EXECUTABLE != 0 => list.checks.push(name),
                 ObservedFile::Regular { .. }
                 | ObservedFile::Absent
@@ -87,7 +87,7 @@ impl HealthChecks {
 
 fn kubelet(root: &Root) -> Result<Option<UnitName>, HostError> {
     let unit = known(KUBELET)?;
-    let seen = UnitLinks::load(root)?.seen(&unit)?;
+    let seen = UnitLinks::load(root)?.observe(&unit)?;
     Ok((seen.enabled == UnitFileState::Enabled).then_some(unit))
 }
 

@@ -18,7 +18,7 @@ const ASIDE: &str = ".ssh.mca-foreign";
 /// A `.ssh` of root is handed over. One of any other user may hold that user's keys: it is moved aside, because its
 /// keys must not open this account (MCD-159 removes it).
 pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
-    if root.seen(home)? == ObservedFile::Absent {
+    if root.observe(home)? == ObservedFile::Absent {
         root.own_dir(home, PRIVATE, user.uid, user.gid)?;
     }
     let ssh = format!("{home}/.ssh");
@@ -48,7 +48,7 @@ pub fn foreign(root: &Root, user: &User) -> Result<Option<ManagedPath>, HostErro
 }
 
 /// Returns the directories and the file of an account's keys.
-pub fn places(user: &User) -> Vec<String> {
+pub fn paths(user: &User) -> Vec<String> {
     let mut at = user.home.trim_end_matches('/').to_owned();
     let below = |name: &str| {
         at = format!("{at}/{name}");

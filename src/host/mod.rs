@@ -143,7 +143,7 @@ impl Host {
     pub async fn soft_reboot_into(&self, deployment: Option<&str>) -> Result<SoftRebootState, HostError> {
         let mut found = self.os.soft_reboot(deployment).await?;
         let is_masked =
-            self.root.seen(SOFT_REBOOT_MASK)? == ObservedFile::Symlink { target: "/dev/null".to_owned() };
+            self.root.observe(SOFT_REBOOT_MASK)? == ObservedFile::Symlink { target: "/dev/null".to_owned() };
         let has_target = self.root.exists(SOFT_REBOOT_TARGET)? && !is_masked;
         found.facts = found.facts.with(Requirement::Systemd, has_target);
         Ok(found)

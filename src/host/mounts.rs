@@ -42,7 +42,7 @@ pub(crate) fn bind_read_only(from: &Path, to: &Path) -> Result<()> {
 /// Makes a mount read-only, not the file system behind it.
 #[cfg(feature = "backend-ostree")]
 pub(crate) fn make_read_only(place: &Path) -> Result<()> {
-    mount_remount(place, kept(place)? | MountFlags::BIND | MountFlags::RDONLY, c"")
+    mount_remount(place, current_flags(place)? | MountFlags::BIND | MountFlags::RDONLY, c"")
 }
 
 /// Returns true if a place can't be written because of its mount.
@@ -58,7 +58,7 @@ pub(crate) fn make_writable(place: &Path) -> Result<()> {
     if !is_read_only(place)? {
         return Ok(());
     }
-    let flags = kept(place)?;
+    let flags = current_flags(place)?;
     mount_remount(place, flags | MountFlags::BIND, c"")?;
     if is_read_only(place)? {
         mount_remount(place, flags, c"")?;
@@ -68,7 +68,7 @@ pub(crate) fn make_writable(place: &Path) -> Result<()> {
 
 /// The flags that a remount must repeat: it sets all of them, and those that came from a parent user namespace are
 /// locked.
-fn kept(place: &Path) -> Result<MountFlags> {
+fn current_flags(place: &Path) -> Result<MountFlags> {
     const PAIRS: [(StatVfsMountFlags, MountFlags); 6] = [
         (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
         (StatVfsMountFlags::NODEV, MountFlags::NODEV),

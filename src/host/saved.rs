@@ -196,7 +196,7 @@ pub fn kept_path(path: &ManagedPath) -> String {
 }
 
 /// Reads the kept original of a path.
-pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
+pub fn load_kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let at = kept_path(path);
     let Some(bytes) = root.read(&at)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
@@ -206,7 +206,7 @@ pub fn kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, Hos
 /// else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
 pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
-    if let Some(kept) = kept(root, path)? {
+    if let Some(kept) = load_kept(root, path)? {
         return Ok(something(kept));
     }
     if let Some(own) = something(of_image(root, path)?) {

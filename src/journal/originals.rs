@@ -161,7 +161,8 @@ pub fn promote(
     let mut seen = BTreeSet::new();
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
         let Ok(path) = ManagedPath::new(original.path) else { continue };
-        let fresh = !before.contains(&path) || (is_left(from, &path) && saved::kept(root, &path)?.is_none());
+        let fresh =
+            !before.contains(&path) || (is_left(from, &path) && saved::load_kept(root, &path)?.is_none());
         // The first batch that touched a path saw its original.
         if seen.insert(path.clone()) && after.contains(&path) && fresh {
             kept.push(document(&path, &original.saved)?);

@@ -148,7 +148,7 @@ fn differs_from_image(
     live: Option<&ObservedFile>,
 ) -> Result<bool, HostError> {
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
-    let own = root.seen(&format!("/usr/etc/{below}"))?;
+    let own = root.observe(&format!("/usr/etc/{below}"))?;
     Ok(live != Some(&own))
 }
 

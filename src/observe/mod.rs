@@ -33,7 +33,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
     let root = &host.root;
     Ok(Observation {
         boot_id: host.boot_id().await.map_err(ObserveError::wrap("the boot"))?,
-        boots: BootCounter::seen(root).map_err(ObserveError::wrap("the boot loader's counter"))?,
+        boots: BootCounter::observe(root).map_err(ObserveError::wrap("the boot loader's counter"))?,
         os: os(host).await?,
         kargs: kargs(root)?,
         files: BTreeMap::new(),
@@ -109,7 +109,7 @@ fn files(
     paths: &BTreeSet<ManagedPath>,
 ) -> Result<BTreeMap<ManagedPath, ObservedFile>, ObserveError> {
     let seen = |path: &ManagedPath| {
-        let seen = root.seen(path.as_str()).map_err(ObserveError::wrap("the files"))?;
+        let seen = root.observe(path.as_str()).map_err(ObserveError::wrap("the files"))?;
         Ok((path.clone(), seen))
     };
     paths.iter().map(seen).collect()
@@ -121,7 +121,7 @@ fn units(
 ) -> Result<BTreeMap<UnitName, crate::model::observation::ObservedUnit>, ObserveError> {
     let names: BTreeSet<&UnitName> = specs.iter().flat_map(|spec| spec.units.keys()).collect();
     let seen = |name: &UnitName| {
-        let seen = links.seen(name).map_err(ObserveError::wrap("the units"))?;
+        let seen = links.observe(name).map_err(ObserveError::wrap("the units"))?;
         Ok((name.clone(), seen))
     };
     names.into_iter().map(seen).collect()
@@ -152,7 +152,7 @@ fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> 
     let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
     let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
     Ok(ObservedCore::Account {
-        keys: root.seen(keys_path.as_str()).map_err(failed())?,
+        keys: root.observe(keys_path.as_str()).map_err(failed())?,
         keys_path,
         uid: user.uid,
         gid: user.gid,

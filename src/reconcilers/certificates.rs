@@ -77,7 +77,7 @@ impl Installed {
     fn observe(root: &Root) -> Result<Self, HostError> {
         let mut modes = BTreeMap::new();
         for path in [KUBELET_CA, CLOUD_CA] {
-            if let ObservedFile::Regular { mode, .. } = root.seen(path)?
+            if let ObservedFile::Regular { mode, .. } = root.observe(path)?
                 && let Some(mode) = FileMode::new(i64::from(mode & 0o777))
             {
                 modes.insert(path, mode);
@@ -92,8 +92,8 @@ impl Installed {
 fn with_ca(root: &Root) -> Result<BTreeSet<String>, HostError> {
     let mut found = BTreeSet::new();
     for name in root.list(REGISTRIES)? {
-        if root.seen(&format!("{REGISTRIES}/{name}"))? == ObservedFile::Directory
-            && matches!(root.seen(&ca_of(&name))?, ObservedFile::Regular { .. })
+        if root.observe(&format!("{REGISTRIES}/{name}"))? == ObservedFile::Directory
+            && matches!(root.observe(&ca_of(&name))?, ObservedFile::Regular { .. })
         {
             found.insert(name);
         }

@@ -122,7 +122,7 @@ pub(super) fn follow(
 
 /// Returns the mode that the file has.
 fn mode_of(root: &Root, path: &str) -> Result<FileMode, HostError> {
-    let mode = match root.seen(path)? {
+    let mode = match root.observe(path)? {
         ObservedFile::Regular { mode, .. } => FileMode::new(i64::from(mode & 0o777)),
         ObservedFile::Absent
         | ObservedFile::Symlink { .. }

@@ -149,7 +149,7 @@ impl SandboxHost {
 
 /// Finds the worker's executable where the agent looks for it.
 fn worker(agent: &Path) -> Result<PathBuf, SandboxError> {
-    let places = executable::places(agent);
+    let places = executable::candidates(agent);
     let found = places.iter().find_map(|place| fs::canonicalize(place).ok());
     found.ok_or_else(|| {
         let places = places.each_ref().map(|place| place.display().to_string());

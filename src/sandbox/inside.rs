@@ -65,7 +65,7 @@ fn enter<'a>(args: impl Iterator<Item = &'a OsString>) -> Result<ExitCode, Sandb
     namespaces::enter(namespaces::Scope::MountsAndProcesses)?;
     let mut command = Command::new("/proc/self/exe");
     command.args([MACHINE_VERB, "init"]).args(args);
-    attend(&mut command, "/proc/self/exe")
+    supervise(&mut command, "/proc/self/exe")
 }
 
 fn bind_to_parent() -> Result<(), SandboxError> {
@@ -81,13 +81,13 @@ fn run<'a>(program: &str, args: impl Iterator<Item = &'a OsString>) -> Result<Ex
         .env("HOME", "/root")
         .env_remove("TMPDIR")
         .env_remove("XDG_RUNTIME_DIR");
-    attend(&mut command, program)
+    supervise(&mut command, program)
 }
 
 /// Runs a child to its end, passing SIGTERM and SIGHUP on. A terminal sends SIGINT to all by itself.
 ///
 /// There is no thread for signals: a process whose children live in another PID namespace can't make threads.
-fn attend(command: &mut Command, name: &str) -> Result<ExitCode, SandboxError> {
+fn supervise(command: &mut Command, name: &str) -> Result<ExitCode, SandboxError> {
     let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| SandboxError::io("wait for signals in", name, e))?;
     let mut child = command.spawn().map_err(|e| SandboxError::io("start", name, e))?;
@@ -130,18 +130,18 @@ impl Machine<'_> {
         let sysroot = self.dir.join("sysroot");
         let deployment = self.read("deployment")?;
         let root = sysroot.join(&deployment);
-        place("show", &root, mount_bind(&root, &root))?;
+        named("show", &root, mount_bind(&root, &root))?;
         let usr = root.join("usr");
-        place("show", &usr, mounts::bind_read_only(&usr, &usr))?;
+        named("show", &usr, mounts::bind_read_only(&usr, &usr))?;
         let var =
             sysroot.join("ostree/deploy").join(stateroot_of(&deployment).unwrap_or(STATEROOT)).join("var");
         self.boxes(&root, &sysroot, var, finalizing)?;
         devices(&root)?;
         self.kernel(&root)?;
-        place("enter", &root, chdir(&root))?;
-        place("make a root of", &root, pivot_root(".", "."))?;
-        place("hide the old root of", &root, unmount(".", UnmountFlags::DETACH))?;
-        place("enter", Path::new("/"), chdir("/"))
+        named("enter", &root, chdir(&root))?;
+        named("make a root of", &root, pivot_root(".", "."))?;
+        named("hide the old root of", &root, unmount(".", UnmountFlags::DETACH))?;
+        named("enter", Path::new("/"), chdir("/"))
     }
 
     fn read(&self, name: &str) -> Result<String, SandboxError> {
@@ -156,14 +156,14 @@ impl Machine<'_> {
         let writable = [(var, "/var"), (self.boot.join("run"), "/run"), (self.dir.join("control"), CONTROL)];
         for (from, to) in &writable {
             let to = below(root, to);
-            place("show", &to, mount_bind(from, &to))?;
+            named("show", &to, mount_bind(from, &to))?;
         }
         let guarded = [(sysroot.to_owned(), "/sysroot"), (sysroot.join("boot"), "/boot")];
         for (from, to) in &guarded {
             let to = below(root, to);
-            place("show", &to, mount_bind(from, &to))?;
+            named("show", &to, mount_bind(from, &to))?;
             if !finalizing {
-                place("protect", &to, mounts::make_read_only(&to))?;
+                named("protect", &to, mounts::make_read_only(&to))?;
             }
         }
         let foreign = [
@@ -174,7 +174,7 @@ impl Machine<'_> {
         ];
         for (from, to) in &foreign {
             let to = below(root, to);
-            place("show", &to, mounts::bind_read_only(from, &to))?;
+            named("show", &to, mounts::bind_read_only(from, &to))?;
         }
         Ok(())
     }
@@ -183,10 +183,10 @@ impl Machine<'_> {
     fn kernel(&self, root: &Path) -> Result<(), SandboxError> {
         let proc = root.join("proc");
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        place("mount", &proc, mount("proc", &proc, "proc", flags, None))?;
+        named("mount", &proc, mount("proc", &proc, "proc", flags, None))?;
         for (file, at) in [("cmdline", "cmdline"), ("boot_id", "sys/kernel/random/boot_id")] {
             let at = proc.join(at);
-            place("show", &at, mount_bind(self.boot.join(file), &at))?;
+            named("show", &at, mount_bind(self.boot.join(file), &at))?;
         }
         Ok(())
     }
@@ -196,12 +196,12 @@ impl Machine<'_> {
 fn devices(root: &Path) -> Result<(), SandboxError> {
     let dev = root.join("dev");
     for (at, mode) in [(&dev, c"mode=0755"), (&root.join("tmp"), c"mode=1777")] {
-        place("mount", at, mount("tmpfs", at, "tmpfs", MountFlags::NOSUID, Some(mode)))?;
+        named("mount", at, mount("tmpfs", at, "tmpfs", MountFlags::NOSUID, Some(mode)))?;
     }
     for name in ["null", "zero", "full", "random", "urandom", "tty"] {
         let at = dev.join(name);
         fs::write(&at, "").map_err(|e| SandboxError::io("write", &at, e))?;
-        place("show", &at, mount_bind(Path::new("/dev").join(name), &at))?;
+        named("show", &at, mount_bind(Path::new("/dev").join(name), &at))?;
     }
     for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
     {
@@ -215,6 +215,6 @@ fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-fn place(action: &'static str, path: &Path, done: rustix::io::Result<()>) -> Result<(), SandboxError> {
+fn named(action: &'static str, path: &Path, done: rustix::io::Result<()>) -> Result<(), SandboxError> {
     done.map_err(|e| SandboxError::io(action, path, e))
 }

@@ -30,7 +30,7 @@ async fn each_kind_of_drift_is_found_named_and_gone_when_undone() {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 let report = scene.until_drift(name, &words).await;
                 assert!(!report.reason.contains("hunter"), "{name}: {}", report.reason);
-                let events = scene.told();
+                let events = scene.take_events();
                 assert!(
                     events.iter().any(|(reason, _)| *reason == "ConfigDriftDetected"),
                     "{name}: {events:?}"
@@ -39,7 +39,7 @@ async fn each_kind_of_drift_is_found_named_and_gone_when_undone() {
                 drop(kept);
                 undo(scene);
                 scene.until_done("rendered-a").await;
-                scene.told();
+                scene.take_events();
             }
         })
         .await;
@@ -59,7 +59,7 @@ async fn changed_file_is_reported_first_and_rest_is_verified_after() {
             scene.until_drift("a drift of this agent's time", &[APP]).await;
             scene.write(APP, APP_TEXT);
             scene.until_done("rendered-a").await;
-            scene.another_look().await;
+            scene.next_observation().await;
             // Nothing watches the distribution's directory: the config enables a unit that comes later.
             scene.node.put(&format!("root/usr/lib/systemd/system/{unit}"), section("late"));
             scene.write(APP, "mode = unsafe\n");
@@ -103,7 +103,7 @@ async fn drift_before_start_is_reported() {
     scene
         .live(async |scene| {
             scene.until_drift("drift at the start", &["\"/etc/app.conf\""]).await;
-            assert_eq!(scene.told()[0].0, "ConfigDriftDetected");
+            assert_eq!(scene.take_events()[0].0, "ConfigDriftDetected");
             assert!(drift(scene));
             scene.write(APP, APP_TEXT);
             scene.until_done("rendered-a").await;
@@ -123,10 +123,10 @@ async fn no_update_begins_on_drift() {
     scene
         .live(async |scene| {
             scene.until_drift("drift", &["\"/etc/app.conf\""]).await;
-            scene.told();
+            scene.take_events();
             scene.want("rendered-b");
             scene.until_drift("a refusal", &["no update starts", "\"/etc/app.conf\""]).await;
-            assert_eq!(scene.told()[0].0, "PreflightConfigDriftCheckFailed");
+            assert_eq!(scene.take_events()[0].0, "PreflightConfigDriftCheckFailed");
             assert_eq!(scene.text(INNER), "inner");
             scene.write(APP, APP_TEXT);
             scene.until_done("rendered-b").await;
@@ -167,7 +167,7 @@ async fn unmanaged_files_cause_nothing() {
     scene
         .live(async |scene| {
             scene.until_done("rendered-a").await;
-            let looks = scene.looks();
+            let before = scene.observations();
             for round in 0..2_500 {
                 let at = scene.at(&format!("/etc/deep/down/other-{}", round % 7));
                 fs::write(&at, round.to_string()).unwrap();
@@ -178,10 +178,10 @@ async fn unmanaged_files_cause_nothing() {
             scene.write(INNER, "drifted");
             scene.until_drift("drift among events of others", &[INNER]).await;
             // Ten thousand events more than fill the kernel's queue: then everything is looked at once.
-            assert!(scene.looks() - looks <= 3, "{} looks", scene.looks() - looks);
+            assert!(scene.observations() - before <= 3, "{} looks", scene.observations() - before);
             scene.write(INNER, "inner");
             scene.until_done("rendered-a").await;
-            assert_eq!(scene.told().len(), 1);
+            assert_eq!(scene.take_events().len(), 1);
         })
         .await;
 }
@@ -205,8 +205,8 @@ async fn flood_is_reported_within_bounds() {
             }
             // Only details differ, which are reported every ten seconds.
             let most = 1 + usize::try_from(began.elapsed().as_secs() / 10).unwrap();
-            let told = scene.told().len();
-            assert!((1..=most).contains(&told), "told {told} times, {most} at most");
+            let events = scene.take_events().len();
+            assert!((1..=most).contains(&events), "events {events} times, {most} at most");
             scene.write(APP, APP_TEXT);
             scene.until_done("rendered-a").await;
         })
@@ -231,12 +231,12 @@ async fn update_is_not_reported_as_drift() {
                     scene.until_done(name).await;
                 }
             }
-            let told = scene.told();
+            let events = scene.take_events();
             assert!(
-                told.iter().any(|(reason, _)| *reason == "SkipReboot" || *reason == "ServiceReload"),
-                "{told:?}"
+                events.iter().any(|(reason, _)| *reason == "SkipReboot" || *reason == "ServiceReload"),
+                "{events:?}"
             );
-            assert!(!told.iter().any(|(reason, _)| reason.contains("Drift")), "{told:?}");
+            assert!(!events.iter().any(|(reason, _)| reason.contains("Drift")), "{events:?}");
         })
         .await;
 }
@@ -254,8 +254,11 @@ async fn diffs_are_bounded_and_masked() {
             let text = shown(scene);
             assert!(text.contains("-mode = safe") && text.contains("+mode = unsafe"), "{text}");
             // More people read events than files of nodes.
-            let told = scene.told();
-            assert!(!told.is_empty() && told.iter().all(|(_, text)| !text.contains("mode = ")), "{told:?}");
+            let events = scene.take_events();
+            assert!(
+                !events.is_empty() && events.iter().all(|(_, text)| !text.contains("mode = ")),
+                "{events:?}"
+            );
             assert!(text.contains(" limit = 3"), "{text}");
             put_back(scene, APP, APP_TEXT, 0o644);
             scene.until_done("rendered-a").await;
@@ -317,10 +320,10 @@ async fn drift_is_repaired_where_configured() {
             }
             assert_eq!(scene.text(INNER), "inner");
             assert_eq!(scene.text(UNIT), section("a"));
-            let told = scene.told();
+            let events = scene.take_events();
             assert!(
-                told.iter().filter(|(reason, _)| *reason == "ConfigDriftDetected").count() >= 6,
-                "{told:?}"
+                events.iter().filter(|(reason, _)| *reason == "ConfigDriftDetected").count() >= 6,
+                "{events:?}"
             );
             scene.write(APP, "not to be repaired\n");
             scene.until_drift("drift elsewhere", &["\"/etc/app.conf\""]).await;

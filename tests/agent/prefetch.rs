@@ -61,7 +61,7 @@ impl Node {
         self.control.reports.borrow().last().unwrap().prefetch.clone()
     }
 
-    fn asked(&self) -> Vec<Option<ImageRef>> {
+    fn requests(&self) -> Vec<Option<ImageRef>> {
         self.asked.borrow().clone()
     }
 }
@@ -82,12 +82,12 @@ async fn requested_image_is_downloaded_once_and_dropped_when_withdrawn() {
     Node::live(&mut agent, Duration::from_secs(3600)).await;
     let done = PrefetchStatus::new(image("b").to_string(), PrefetchState::Done);
     assert_eq!(node.status(), Some(PrefetchStatus { free_bytes: Some(5 << 30), ..done }));
-    assert_eq!(node.asked(), [Some(image("b"))]);
+    assert_eq!(node.requests(), [Some(image("b"))]);
     node.control.prefetch.take();
     node.control.nudge.notify_one();
     Node::live(&mut agent, Duration::from_secs(3600)).await;
     assert_eq!(node.status(), None);
-    assert_eq!(node.asked(), [Some(image("b")), None]);
+    assert_eq!(node.requests(), [Some(image("b")), None]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +107,7 @@ async fn failed_download_is_reported_and_tried_again_at_bounded_rate() {
         (status.state, status.fault.unwrap().reason.as_str()),
         (PrefetchState::Failed, "ImagePullFailed")
     );
-    let tries = node.asked().len();
+    let tries = node.requests().len();
     assert!((24..=32).contains(&tries), "{tries}");
     // Nothing depends on it.
     assert_eq!(node.control.reports.borrow().last().unwrap().state, NodeState::Done);
@@ -164,5 +164,5 @@ async fn image_by_tag_is_refused() {
     let status = node.status().unwrap();
     assert_eq!((status.state, status.image.as_str()), (PrefetchState::Failed, "registry.test/os:latest"));
     assert_eq!(status.fault.unwrap().reason, "InvalidImage");
-    assert_eq!(node.asked(), []);
+    assert_eq!(node.requests(), []);
 }

@@ -46,25 +46,25 @@ async fn failed_pull_is_retried_with_its_cause_in_report() {
     };
     let root = Root::open(dir.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+    let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
     // The count of failures at the time of each report.
     let counts: Rc<RefCell<Vec<String>>> = Rc::default();
-    let (metrics, counted) = (desk.metrics.clone(), Rc::clone(&counts));
+    let (metrics, counted) = (plane.metrics.clone(), Rc::clone(&counts));
     let at_report = Rc::new(move || {
         let text = metrics.text();
         let count = text.lines().find_map(|line| line.strip_prefix("mcd_pivot_errors_total "));
         counted.borrow_mut().push(count.unwrap().to_owned());
     });
-    let desk = FakeControlPlane { at_report, ..desk };
-    let mut agent = desk.agent(host);
+    let plane = FakeControlPlane { at_report, ..plane };
+    let mut agent = plane.agent(host);
     let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
     assert_eq!(end.unwrap(), ExitReason::Reboot);
 
-    let (reports, counts) = (desk.reports.borrow(), counts.borrow());
+    let (reports, counts) = (plane.reports.borrow(), counts.borrow());
     for (cause, count) in [("StatusCode: 429", "1"), ("unexpected EOF", "1")] {
         // The last one before the wait for the next try.
-        let told = reports.iter().zip(counts.iter()).rfind(|(report, _)| report.reason.contains(cause));
-        let (report, counted) = told.unwrap_or_else(|| panic!("{cause}: {reports:#?}"));
+        let found = reports.iter().zip(counts.iter()).rfind(|(report, _)| report.reason.contains(cause));
+        let (report, counted) = found.unwrap_or_else(|| panic!("{cause}: {reports:#?}"));
         assert!(
             report.reason.contains(&format!("failed to update OS to {}", image("b"))),
             "{}",
@@ -95,15 +95,15 @@ async fn image_is_staged_before_drain_is_requested() {
     };
     let root = Root::open(dir.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+    let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
     let why = "the drain controller".to_owned();
-    *desk.drained.borrow_mut() = vec![DrainStatus::Waiting { why }, DrainStatus::Yes];
+    *plane.drained.borrow_mut() = vec![DrainStatus::Waiting { why }, DrainStatus::Yes];
     // At each report: whether a drain was requested, and the number of pulls.
     let seen: Rc<RefCell<Vec<(bool, i32)>>> = Rc::default();
-    let (drained, noted, count) = (Rc::clone(&desk.drained), Rc::clone(&seen), Rc::clone(&pulled));
+    let (drained, noted, count) = (Rc::clone(&plane.drained), Rc::clone(&seen), Rc::clone(&pulled));
     let at_report = Rc::new(move || noted.borrow_mut().push((drained.borrow().len() < 2, count.get())));
-    let desk = FakeControlPlane { at_report, waited_for: Rc::new(|| true), ..desk };
-    let mut agent = desk.agent(host);
+    let plane = FakeControlPlane { at_report, waited_for: Rc::new(|| true), ..plane };
+    let mut agent = plane.agent(host);
     let end = tokio::time::timeout(Duration::from_secs(120), Box::pin(agent.run())).await.unwrap();
     assert_eq!((end.unwrap(), pulled.get()), (ExitReason::Reboot, 1));
     let seen = seen.borrow();
@@ -145,17 +145,17 @@ async fn services_ended_by_own_shutdown_are_no_fault() {
     let power = GoesDown { boot: Supervised::new(&root), gone: Rc::clone(&gone) };
     let host =
         Host { os: Box::new(os), power: Box::new(power), ..Host::in_directory(root, FailPoints::off()) };
-    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
-    let mut agent = desk.agent(host);
+    let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+    let mut agent = plane.agent(host);
     let ended = tokio::time::timeout(Duration::from_secs(300), Box::pin(agent.run())).await;
     assert!(ended.is_err() && gone.get(), "it waits for the end: {ended:?}");
     {
-        let reports = desk.reports.borrow();
+        let reports = plane.reports.borrow();
         assert_eq!(reports.last().unwrap().phase, "Rebooting");
         let faulty = reports.iter().find(|report| report.state != NodeState::Working);
         assert!(faulty.is_none(), "{faulty:#?}");
     }
     let ended = tokio::time::timeout(Duration::from_secs(600), Box::pin(agent.run())).await;
     assert!(ended.is_err(), "{ended:?}");
-    assert!(desk.reports.borrow().iter().any(|report| report.state == NodeState::Degraded));
+    assert!(plane.reports.borrow().iter().any(|report| report.state == NodeState::Degraded));
 }

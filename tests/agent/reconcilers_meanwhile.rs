@@ -84,8 +84,8 @@ async fn live(dir: &Path, place: AuthFile, pull_secret: &str) -> Vec<String> {
         ..Played::running(image("a"))
     };
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-    let desk = FakeControlPlane { trust: feed, ..FakeControlPlane::wanting("rendered-b", Some(image("b"))) };
-    let mut agent = desk.agent(host);
+    let plane = FakeControlPlane { trust: feed, ..FakeControlPlane::wanting("rendered-b", Some(image("b"))) };
+    let mut agent = plane.agent(host);
     let ended = tokio::time::timeout(Duration::from_secs(60), Box::pin(agent.run())).await;
     let Ok(end) = ended else { panic!("the pull waits for the certificates in vain") };
     assert_eq!(end.unwrap(), ExitReason::Reboot);

@@ -43,7 +43,7 @@ async fn healthy_node_gives_it_up_when_time_has_come() {
     let mut scene = scene(Some(Duration::from_millis(20))).await;
     scene
         .live(async |scene| {
-            scene.dropped.told.notified().await;
+            scene.dropped.notify.notified().await;
             scene.write(APP, "y");
             scene.until_drift("a change", &[APP]).await;
             scene.write(APP, "x");
@@ -63,7 +63,7 @@ async fn drifted_node_keeps_previous_deployment() {
             scene.until_drift("a change", &[APP]).await;
             assert_eq!(scene.dropped.times.get(), 0);
             scene.write(APP, "x");
-            scene.dropped.told.notified().await;
+            scene.dropped.notify.notified().await;
         })
         .await;
     assert_eq!(scene.dropped.times.get(), 1);

@@ -26,7 +26,7 @@ const ORIGIN: &str = "os-1.0";
 /// A node in its first deployment, about to be switched to another image.
 struct Story {
     dir: tempfile::TempDir,
-    desk: FakeControlPlane,
+    plane: FakeControlPlane,
     os: Rc<RefCell<ObservedOs>>,
     rules: HealthRules,
     /// Deployments that were made the next boot's.
@@ -40,7 +40,7 @@ impl Story {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         let story = Self {
-            desk: FakeControlPlane::wanting("rendered-b", Some(image("b"))),
+            plane: FakeControlPlane::wanting("rendered-b", Some(image("b"))),
             os: Played::running(image("a")).seen,
             rules: HealthRules { within, ..HealthRules::default() },
             back: Rc::default(),
@@ -79,7 +79,7 @@ impl Story {
         let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
         let node_settings = NodeSettings { health: self.rules.clone(), ..NodeSettings::default() };
         let settings_loader = SettingsLoader::new(move || Ok(node_settings.clone()));
-        self.desk.agent(host).with(RunMode::OneShot, Reboots::Requested).with_settings(settings_loader)
+        self.plane.agent(host).with(RunMode::OneShot, Reboots::Requested).with_settings(settings_loader)
     }
 
     /// Runs a process of the agent to its end.
@@ -91,11 +91,11 @@ impl Story {
 
     /// Runs a process of the agent that is killed as soon as it reports this wait.
     async fn until_waiting_for(&self, what: &str) {
-        self.desk.reports.borrow_mut().clear();
+        self.plane.reports.borrow_mut().clear();
         let mut agent = self.agent();
         let waits = async {
-            while self.desk.reports.borrow().iter().all(|report| report.waiting.as_deref() != Some(what)) {
-                self.desk.published.notified().await;
+            while self.plane.reports.borrow().iter().all(|report| report.waiting.as_deref() != Some(what)) {
+                self.plane.published.notified().await;
             }
         };
         tokio::select! {
@@ -125,7 +125,7 @@ impl Story {
     }
 
     fn report(&self) -> NodeReport {
-        self.desk.reports.borrow().last().unwrap().clone()
+        self.plane.reports.borrow().last().unwrap().clone()
     }
 
     /// The node is Degraded with the cause, works on nothing, and asks for nothing more.
@@ -163,8 +163,8 @@ async fn failed_trial_falls_back() {
     let record = story.record().unwrap();
     assert!(matches!(record.phase, Phase::FallingBack { .. }) && record.fallbacks == 1);
     assert_eq!(story.report().phase, "FallingBack");
-    let told: Vec<String> = story.desk.told.borrow().iter().map(Event::message).collect();
-    assert!(told.iter().any(|text| text.contains("into its previous deployment")), "{told:?}");
+    let found: Vec<String> = story.plane.events.borrow().iter().map(Event::message).collect();
+    assert!(found.iter().any(|text| text.contains("into its previous deployment")), "{found:?}");
 
     // Back there: undone, reported, held; a restart changes nothing.
     story.boot(3, "a", ORIGIN);
@@ -174,7 +174,7 @@ async fn failed_trial_falls_back() {
 
     // A corrected target is taken by itself.
     let config = ConfigName::new("rendered-b").unwrap();
-    *story.desk.desired.borrow_mut() = Target { config, image: Some(image("c")) };
+    *story.plane.desired.borrow_mut() = Target { config, image: Some(image("c")) };
     assert_eq!(story.run().await, ExitReason::Reboot);
     story.boot(4, "c", "os-3.0");
     story.put(UP, "");
@@ -195,7 +195,7 @@ async fn restart_in_middle_continues_with_same_time() {
     assert_eq!(begun.first(), begun.last());
     story.put(UP, "");
     assert_eq!(story.run().await, ExitReason::Settled);
-    assert!(story.desk.reports.borrow().iter().all(|report| report.fault.is_none()));
+    assert!(story.plane.reports.borrow().iter().all(|report| report.fault.is_none()));
     assert_eq!(story.report().state, NodeState::Done);
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::fake_control_plane::FakeControlPlane;
 use crate::fake_control_plane::os::{Played, StageResult, image};
 use crate::plain_host;
-use crate::update_fixtures::Made;
+use crate::update_fixtures::UpdateFixture;
 use machine_config_agent::agent::{Agent, AgentError, ExitReason, Reboots, RunMode};
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
 use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(24 * 3600);
 /// A libostree host whose pulls fail with a fault for as long as it is broken, and how often it was asked.
 struct Broken {
     dir: tempfile::TempDir,
-    desk: FakeControlPlane,
+    plane: FakeControlPlane,
     mended: Rc<Cell<bool>>,
     tries: Rc<Cell<u32>>,
 }
@@ -36,8 +36,8 @@ impl Broken {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
-        let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
-        Self { dir, desk, mended: Rc::default(), tries: Rc::default() }
+        let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+        Self { dir, plane, mended: Rc::default(), tries: Rc::default() }
     }
 
     /// A process of the agent.
@@ -53,7 +53,7 @@ impl Broken {
         };
         let os = Played { pulled: Box::new(pulled), ..Played::running(image("a")) };
         let root = Root::open(self.dir.path()).unwrap();
-        self.desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
+        self.plane.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
     }
 
     /// Lets the agent live for some time; `None` when it is still there after it.
@@ -87,7 +87,7 @@ fn every_fault_has_ending() {
     let known: BTreeSet<&str> = ENDINGS.iter().map(|(word, _)| *word).collect();
     let without: Vec<_> = words.difference(&known).collect();
     assert!(without.is_empty(), "nothing ends {without:?}: add them to update::ending and docs/reference.md");
-    assert!(known.len() == ENDINGS.len() && known.len() > 80, "one is told twice");
+    assert!(known.len() == ENDINGS.len() && known.len() > 80, "one is listed twice");
 }
 
 /// The reference has the code's table.
@@ -95,16 +95,16 @@ fn every_fault_has_ending() {
 fn reference_has_same_table() {
     let page = std::fs::read_to_string("docs/reference.md").unwrap();
     let section = page.split("## What ends a fault\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    let mut told = BTreeMap::new();
+    let mut listed = BTreeMap::new();
     for paragraph in section.split("\n\n").filter_map(|text| text.trim().strip_prefix("**")) {
         let (ending, rest) = paragraph.split_once("**").unwrap();
         for word in rest.split('`').skip(1).step_by(2) {
-            assert!(told.insert(word.to_owned(), ending.to_owned()).is_none(), "{word} is told twice");
+            assert!(listed.insert(word.to_owned(), ending.to_owned()).is_none(), "{word} is listed twice");
         }
     }
     let known: BTreeMap<String, String> =
         ENDINGS.iter().map(|(word, ending)| ((*word).to_owned(), format!("{ending:?}"))).collect();
-    assert_eq!(told, known);
+    assert_eq!(listed, known);
 }
 
 /// Of what may pass by itself the next try comes by itself, again and again, at a bounded rate, until it is mended.
@@ -163,7 +163,7 @@ async fn clock_jump_does_not_break_retry() {
         let root = Root::open(broken.dir.path()).unwrap();
         let clock = Clock::moved_by(hand);
         let host = Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) };
-        let mut agent = broken.desk.agent(host);
+        let mut agent = broken.plane.agent(host);
         assert!(Broken::live(&mut agent, Duration::from_secs(20)).await.is_none());
         // After 1, 2, 4 and 8 s, or a little more, by the monotonic clock.
         let tries = broken.tries.get();
@@ -200,13 +200,13 @@ async fn event_request_and_target_faults_are_not_retried() {
                 assert_eq!(broken.tries.get(), 1, "{word}");
                 broken.mend();
                 if ask == "another target" {
-                    broken.desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
+                    broken.plane.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
                     let config = ConfigName::new("rendered-c").unwrap();
-                    *broken.desk.desired.borrow_mut() = Target { config, image: Some(image("b")) };
+                    *broken.plane.desired.borrow_mut() = Target { config, image: Some(image("b")) };
                 } else {
-                    broken.desk.rewritten.set(true);
+                    broken.plane.rewritten.set(true);
                 }
-                broken.desk.nudge.notify_one();
+                broken.plane.nudge.notify_one();
             };
             let (end, ()) = tokio::join!(Broken::live(&mut agent, 2 * LONG), act);
             assert_eq!(
@@ -246,19 +246,19 @@ async fn removed_obstacle_triggers_retry() {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         block(dir.path());
-        let desk = FakeControlPlane::wanting("rendered-b", None);
-        desk.config("rendered-b", FILE);
-        desk.policy(POLICY);
+        let plane = FakeControlPlane::wanting("rendered-b", None);
+        plane.config("rendered-b", FILE);
+        plane.policy(POLICY);
         let root = Root::open(dir.path()).unwrap();
-        let mut agent = desk.agent(Host::in_directory(root, FailPoints::off()));
+        let mut agent = plane.agent(Host::in_directory(root, FailPoints::off()));
         let act = async {
             // The waits have grown to their longest: the next change is noticed, not waited for.
             tokio::time::sleep(Duration::from_secs(3600)).await;
-            let report = desk.reports.borrow().last().unwrap().clone();
+            let report = plane.reports.borrow().last().unwrap().clone();
             assert_eq!(report.state, NodeState::Degraded, "{number}: {report:#?}");
             clear(dir.path());
             tokio::time::sleep(LATER * 2).await;
-            desk.reports.borrow().last().unwrap().clone()
+            plane.reports.borrow().last().unwrap().clone()
         };
         let report = tokio::select! {
             end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
@@ -277,7 +277,7 @@ async fn busy_control_plane_does_not_delay_retry() {
     let nudges = async {
         for _ in 0..3600 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            broken.desk.nudge.notify_one();
+            broken.plane.nudge.notify_one();
         }
     };
     let (end, ()) = tokio::join!(Broken::live(&mut agent, Duration::from_secs(3600)), nudges);
@@ -289,13 +289,13 @@ async fn busy_control_plane_does_not_delay_retry() {
 /// A target that is replaced and comes back while the first try of it is undone is begun again.
 #[test]
 fn undone_update_without_fault_is_begun_again() {
-    let mut record = undone(&Made::with_files(), &[Transition::Apply { first: 0 }]);
+    let mut record = undone(&UpdateFixture::with_files(), &[Transition::Apply { first: 0 }]);
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
     record.fault = Some(fault(FaultClass::Degraded, "Io"));
     assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(LATER));
 }
 
-fn undone(made: &Made, events: &[Transition]) -> Record {
+fn undone(made: &UpdateFixture, events: &[Transition]) -> Record {
     let mut record = made.record();
     for event in events.iter().chain([&Transition::RollBack]) {
         record = record.moved(event, Timestamp::default()).unwrap();
@@ -309,7 +309,7 @@ fn undone(made: &Made, events: &[Transition]) -> Record {
 /// No try by itself, by a start or by a program that writes the same target again reboots the node once more.
 #[test]
 fn rebooted_update_is_retried_for_person_only() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let reboot = Transition::Reboot { boot_id: BootId::new("boot-1").unwrap() };
     let record = undone(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot]);
     for (word, _) in ENDINGS {
@@ -332,7 +332,7 @@ fn rebooted_update_is_retried_for_person_only() {
 /// Triggers of a retry, by ending, for an update that has not rebooted the node.
 #[test]
 fn held_update_retry_depends_on_trigger() {
-    let record = undone(&Made::with_image(), &[Transition::Stage]);
+    let record = undone(&UpdateFixture::with_image(), &[Transition::Stage]);
     let asks = [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten, Ask::Person];
     let (never, now) = (Try::Never, Try::Now);
     for (word, expected) in [
@@ -366,19 +366,19 @@ fn held_update_retry_depends_on_trigger() {
 async fn error_during_wait_is_retried() {
     let broken = Broken::new();
     broken.mend();
-    broken.desk.deaf.set(true);
+    broken.plane.deaf.set(true);
     let mut agent = broken.agent(FaultClass::Retry, "ImagePullFailed");
     // The first target is what runs: the node is idle.
-    *broken.desk.desired.borrow_mut() =
+    *broken.plane.desired.borrow_mut() =
         Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
     let act = async {
         tokio::time::sleep(LONG).await;
-        let report = broken.desk.reports.borrow().last().unwrap().clone();
+        let report = broken.plane.reports.borrow().last().unwrap().clone();
         assert!(report.reason.starts_with("TooManyWatches: "), "{report:#?}");
-        let reports = broken.desk.reports.borrow().len();
+        let reports = broken.plane.reports.borrow().len();
         assert!(reports < 2 * 24 * 60 + 60, "{reports} reports in a day");
         // A change is found without a notification.
-        *broken.desk.desired.borrow_mut() =
+        *broken.plane.desired.borrow_mut() =
             Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("b")) };
     };
     let (end, ()) = tokio::join!(Broken::live(&mut agent, LONG + SOON * 2), act);
@@ -386,7 +386,7 @@ async fn error_during_wait_is_retried() {
 }
 
 /// Messages to systemd since the last call.
-fn told(systemd: &UnixDatagram) -> Vec<String> {
+fn notifications(systemd: &UnixDatagram) -> Vec<String> {
     let mut all = Vec::new();
     let mut bytes = [0; 4096];
     while let Ok(count) = systemd.recv(&mut bytes) {
@@ -398,7 +398,7 @@ fn told(systemd: &UnixDatagram) -> Vec<String> {
 /// A host that stages without an end, in silence.
 struct Staging {
     dir: tempfile::TempDir,
-    desk: FakeControlPlane,
+    plane: FakeControlPlane,
     systemd: UnixDatagram,
     abandoned: Rc<Cell<u32>>,
     hand: Arc<AtomicU64>,
@@ -412,12 +412,12 @@ impl Staging {
         let systemd = UnixDatagram::bind(&socket).unwrap();
         systemd.set_nonblocking(true).unwrap();
         let watchdog = Some((socket, Duration::from_secs(30 * 60)));
-        let desk = FakeControlPlane {
+        let plane = FakeControlPlane {
             systemd: watchdog,
             ..FakeControlPlane::wanting("rendered-b", Some(image("b")))
         };
         let hand = Arc::new(AtomicU64::new(1_000_000_000_000));
-        Self { dir, desk, systemd, abandoned: Rc::default(), hand }
+        Self { dir, plane, systemd, abandoned: Rc::default(), hand }
     }
 
     fn agent(&self, says: Option<&'static str>) -> Agent<FakeControlPlane> {
@@ -429,16 +429,16 @@ impl Staging {
             ..Played::running(image("a"))
         };
         let (root, clock) = (Root::open(self.dir.path()).unwrap(), Clock::moved_by(Arc::clone(&self.hand)));
-        self.desk.agent(Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) })
+        self.plane.agent(Host { os: Box::new(os), clock, ..Host::in_directory(root, FailPoints::off()) })
     }
 
     /// A process lives for some minutes, also by the monotonic clock, and is killed.
     async fn live(&self, minutes: u64) -> Vec<NodeReport> {
-        self.desk.reports.borrow_mut().clear();
+        self.plane.reports.borrow_mut().clear();
         let mut agent = self.agent(None);
         assert!(Broken::live(&mut agent, Duration::from_secs(minutes * 60)).await.is_none());
         self.hand.fetch_add(minutes * 60_000_000, Ordering::Relaxed);
-        self.desk.reports.borrow().clone()
+        self.plane.reports.borrow().clone()
     }
 }
 
@@ -452,7 +452,9 @@ async fn silent_switch_is_not_ended_by_watchdog() {
     let counts = async {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_secs(30 * 60)).await;
-            fed.push(told(&staging.systemd).iter().filter(|line| line.contains("WATCHDOG=1")).count());
+            fed.push(
+                notifications(&staging.systemd).iter().filter(|line| line.contains("WATCHDOG=1")).count(),
+            );
         }
     };
     tokio::select! {
@@ -483,22 +485,22 @@ async fn time_of_staging_counts_over_restarts() {
 #[tokio::test(start_paused = true)]
 async fn another_target_ends_staging() {
     let staging = Staging::new();
-    let desk = &staging.desk;
-    desk.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
+    let plane = &staging.plane;
+    plane.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
     let mut agent = staging.agent(None);
     let act = async {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_secs(60)).await;
-            desk.nudge.notify_one();
+            plane.nudge.notify_one();
         }
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(desk.reports.borrow().last().unwrap().phase, "Staging");
+        assert_eq!(plane.reports.borrow().last().unwrap().phase, "Staging");
         assert_eq!(staging.abandoned.get(), 0);
         let config = ConfigName::new("rendered-c").unwrap();
-        *desk.desired.borrow_mut() = Target { config, image: Some(image("a")) };
-        desk.nudge.notify_one();
+        *plane.desired.borrow_mut() = Target { config, image: Some(image("a")) };
+        plane.nudge.notify_one();
         tokio::time::sleep(Duration::from_secs(5)).await;
-        desk.reports.borrow().last().unwrap().clone()
+        plane.reports.borrow().last().unwrap().clone()
     };
     let report = tokio::select! {
         end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
@@ -516,15 +518,15 @@ async fn transaction_of_others_is_reported_as_wait() {
     let staging = Staging::new();
     let mut agent = staging.agent(Some("waiting for the rpm-ostree transaction \"upgrade\" of cockpit"));
     assert!(Broken::live(&mut agent, Duration::from_secs(60)).await.is_none());
-    let report = staging.desk.reports.borrow().last().unwrap().clone();
+    let report = staging.plane.reports.borrow().last().unwrap().clone();
     assert_eq!((report.state, report.waiting.as_deref()), (NodeState::Working, Some(WHOSE)));
-    let status = told(&staging.systemd).join("");
+    let status = notifications(&staging.systemd).join("");
     assert!(
         status.contains(&format!("STATUS=Working: Staging for rendered-b; waits for {WHOSE}")),
         "{status}"
     );
     // `status` reads this: it is not in the record.
-    assert_eq!(staging.desk.kept.borrow().as_ref().unwrap().waiting.as_deref(), Some(WHOSE));
+    assert_eq!(staging.plane.kept.borrow().as_ref().unwrap().waiting.as_deref(), Some(WHOSE));
 }
 
 /// MCD-217, OCL-014: after a failure the staged deployment is removed; however often that fails, the original fault is reported first, and once.
@@ -552,10 +554,10 @@ async fn repeated_undo_failure_reports_original_fault() {
         ..Played::running(image("a"))
     };
     let root = Root::open(dir.path()).unwrap();
-    let desk = FakeControlPlane::wanting("rendered-b", Some(image("b")));
-    let mut agent = desk.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) });
+    let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
+    let mut agent = plane.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) });
     assert!(Broken::live(&mut agent, Duration::from_secs(60)).await.is_none());
-    let reports = desk.reports.borrow();
+    let reports = plane.reports.borrow();
     let undoing: Vec<&str> =
         reports.iter().map(|report| report.reason.as_str()).filter(|why| why.contains("second")).collect();
     assert!(undoing.len() >= 4, "{reports:#?}");
@@ -569,39 +571,39 @@ async fn repeated_undo_failure_reports_original_fault() {
 #[test]
 fn newest_fault_is_reported_and_since_when() {
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-    let mut record = undone(&Made::with_image(), &[Transition::Stage]);
+    let mut record = undone(&UpdateFixture::with_image(), &[Transition::Stage]);
     record.blame(fault(FaultClass::Degraded, "Io"), at(100));
     record.blame(fault(FaultClass::Degraded, "Io"), at(900));
-    let told = |fault_since: Option<u64>| {
+    let listed = |fault_since: Option<u64>| {
         let fault = fault_since.map(|_| fault(FaultClass::Degraded, "InvalidDocument"));
         let health = LoopState { fault, fault_since: fault_since.map(at), ..LoopState::default() };
         let report = report(Some(&record), &health);
         (report.fault.unwrap().reason, report.since)
     };
     let io = ("Io".to_owned(), at(100).to_string());
-    assert_eq!(told(None), io);
-    assert_eq!(told(Some(50)), io);
-    assert_eq!(told(Some(200)), ("InvalidDocument".to_owned(), at(200).to_string()));
+    assert_eq!(listed(None), io);
+    assert_eq!(listed(Some(50)), io);
+    assert_eq!(listed(Some(200)), ("InvalidDocument".to_owned(), at(200).to_string()));
 }
 
 /// A fault has the time at which it was noticed, not that of the commit or of the phase.
 #[tokio::test(start_paused = true)]
 async fn degraded_since_is_time_of_fault() {
     let staging = Staging::new();
-    *staging.desk.desired.borrow_mut() =
+    *staging.plane.desired.borrow_mut() =
         Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
     let mut agent = staging.agent(None);
     let act = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let done = staging.desk.reports.borrow().last().unwrap().clone();
+        let done = staging.plane.reports.borrow().last().unwrap().clone();
         assert_eq!(done.state, NodeState::Done);
         let later = staging.hand.fetch_add(3_600_000_000, Ordering::Relaxed) + 3_600_000_000;
-        staging.desk.config("rendered-c", "{");
-        staging.desk.desired.borrow_mut().config = ConfigName::new("rendered-c").unwrap();
+        staging.plane.config("rendered-c", "{");
+        staging.plane.desired.borrow_mut().config = ConfigName::new("rendered-c").unwrap();
         for _ in 0..2 {
-            staging.desk.nudge.notify_one();
+            staging.plane.nudge.notify_one();
             tokio::time::sleep(Duration::from_secs(60)).await;
-            let report = staging.desk.reports.borrow().last().unwrap().clone();
+            let report = staging.plane.reports.borrow().last().unwrap().clone();
             assert_eq!(
                 (report.state, report.since),
                 (NodeState::Degraded, Timestamp::from_micros(later).to_string())
@@ -628,7 +630,7 @@ async fn reboot_deferred_to_person_is_not_requested() {
             Broken::live(&mut broken.agent(FaultClass::Retry, "Io"), LONG).await.is_none(),
             "it rebooted"
         );
-        let report = broken.desk.reports.borrow().last().unwrap().clone();
+        let report = broken.plane.reports.borrow().last().unwrap().clone();
         assert_eq!((report.state, report.phase.as_str()), (NodeState::Working, "Rebooting"));
         assert!(report.waiting.unwrap().contains("apply --no-reboot"));
     }
@@ -641,7 +643,7 @@ async fn reboot_deferred_to_person_is_not_requested() {
     let root = Root::open(broken.dir.path()).unwrap();
     let os = Played::running(image("b"));
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-    assert!(Broken::live(&mut broken.desk.agent(host), LONG).await.is_none());
-    let report = broken.desk.reports.borrow().last().unwrap().clone();
+    assert!(Broken::live(&mut broken.plane.agent(host), LONG).await.is_none());
+    let report = broken.plane.reports.borrow().last().unwrap().clone();
     assert_eq!((report.state, report.waiting), (NodeState::Done, None), "{:?}", report.fault);
 }

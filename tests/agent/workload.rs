@@ -53,7 +53,7 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
     let host = Host { clock, ..Host::in_directory(Root::open(dir).unwrap(), FailPoints::off()) };
     let (waits, sets, last) = (RefCell::new(day.waits), RefCell::new(day.sets), Rc::new(Notify::new()));
     let ends = Rc::clone(&last);
-    let desk = FakeControlPlane {
+    let plane = FakeControlPlane {
         drained: Rc::new(RefCell::new(day.drained)),
         released: day.released,
         waited_for: Rc::new(move || {
@@ -68,9 +68,9 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
         }),
         ..FakeControlPlane::wanting("rendered-b", None)
     };
-    desk.config("rendered-b", CONFIG);
-    desk.policy(POLICY);
-    let mut agent = desk.agent(host);
+    plane.config("rendered-b", CONFIG);
+    plane.policy(POLICY);
+    let mut agent = plane.agent(host);
     let ended = async {
         tokio::select! {
             end = Box::pin(agent.run()) => panic!("it ended: {end:?}"),
@@ -79,8 +79,8 @@ async fn live(dir: &Path, day: Day) -> (NodeReport, Vec<String>) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
-    let report = desk.reports.borrow().last().unwrap().clone();
-    let told = desk.told.take().iter().map(|one| one.reason().to_owned()).collect();
+    let report = plane.reports.borrow().last().unwrap().clone();
+    let told = plane.events.take().iter().map(|one| one.reason().to_owned()).collect();
     (report, told)
 }
 

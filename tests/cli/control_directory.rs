@@ -264,7 +264,7 @@ async fn recreated_directory_is_followed() {
 }
 
 /// Waits for a fault of this reason with all of these texts.
-async fn until_told(daemon: &mut Daemon, reason: &str, words: &[&str]) {
+async fn until_reported(daemon: &mut Daemon, reason: &str, words: &[&str]) {
     let said = |report: &Value, word: &&str| report["reason"].as_str().unwrap().contains(*word);
     let told =
         |report: &Value| report["fault"]["reason"] == reason && words.iter().all(|word| said(report, word));
@@ -296,26 +296,27 @@ async fn huge_files_are_refused_unread() {
     huge(&daemon, "control/target.yaml");
     let words =
         ["target.yaml is too large: 314572800 bytes, and at most 65536 are read", "Next: Find out who"];
-    until_told(&mut daemon, "FileTooLarge", &words).await;
+    until_reported(&mut daemon, "FileTooLarge", &words).await;
     huge(&daemon, "control/machineconfigs/rendered-worker-b.yaml");
     daemon.put("target.yaml", "config: rendered-worker-b\n");
-    until_told(&mut daemon, "FileTooLarge", &["rendered-worker-b.yaml", "314572800 bytes", "8388608"]).await;
+    until_reported(&mut daemon, "FileTooLarge", &["rendered-worker-b.yaml", "314572800 bytes", "8388608"])
+        .await;
     huge(&daemon, "control/policy.yaml");
     daemon.put("machineconfigs/rendered-worker-b.yaml", &motd("rendered-worker-b", "b"));
-    until_told(&mut daemon, "FileTooLarge", &["policy.yaml", "314572800 bytes", "4194304"]).await;
+    until_reported(&mut daemon, "FileTooLarge", &["policy.yaml", "314572800 bytes", "4194304"]).await;
     assert!(peak(&daemon) < before + 50_000, "{} kB, before {before} kB", peak(&daemon));
     daemon.put("policy.yaml", QUIET);
     daemon.until_done("rendered-worker-b").await;
     let long = "x".repeat(60_000);
     daemon.put("target.yaml", &format!("config: {long}\n"));
-    until_told(&mut daemon, "InvalidName", &["target.yaml", "xxx"]).await;
+    until_reported(&mut daemon, "InvalidName", &["target.yaml", "xxx"]).await;
     daemon.put("target.yaml", &format!("{}: 1\n", &long[..30_000]));
-    until_told(&mut daemon, "InvalidDocument", &["target.yaml"]).await;
+    until_reported(&mut daemon, "InvalidDocument", &["target.yaml"]).await;
     assert!(daemon.report().unwrap()["reason"].as_str().unwrap().len() < 2000, "{:?}", daemon.report());
     std::fs::remove_file(daemon.node.path("control/target.yaml")).unwrap();
     let path = daemon.node.path("control/target.yaml");
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
-    until_told(&mut daemon, "UnexpectedKind", &["target.yaml", "a pipe"]).await;
+    until_reported(&mut daemon, "UnexpectedKind", &["target.yaml", "a pipe"]).await;
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -340,7 +341,7 @@ async fn drift_is_reported_and_its_end_too() {
     assert!(!log.contains("INFO"), "lines for people begin with their message: {log}");
 }
 
-fn told(node: &Node, more: &[&str]) -> test_host::Ran {
+fn run_status(node: &Node, more: &[&str]) -> test_host::Ran {
     node.run(&[&["status", "--root", "root", "--os-backend", "none"], more].concat())
 }
 
@@ -359,7 +360,7 @@ async fn status_follows_agent_and_reports_its_death() {
     assert_eq!(of_daemon["agent"]["running"], true);
     assert_eq!(of_daemon["agent"]["pid"], daemon.child.id());
     assert_eq!(of_daemon["follows"]["directory"], daemon.node.text("control"));
-    assert_eq!(told(&daemon.node, &["--exit-code"]).code, 0);
+    assert_eq!(run_status(&daemon.node, &["--exit-code"]).code, 0);
     // A plan without flags uses the sources that the agent follows.
     let plan = daemon.node.run(&["plan", "--root", "root", "--os-backend", "none"]);
     assert!(plan.code == 0 && plan.out.contains("Mode   nothing"), "{}{}", plan.out, plan.err);
@@ -369,7 +370,7 @@ async fn status_follows_agent_and_reports_its_death() {
     daemon.until_fault("ConfigNotFound", &[]).await;
     let (of_daemon, report) = (status(&daemon), daemon.report().unwrap());
     assert_eq!((&of_daemon["fault"], &of_daemon["since"]), (&report["fault"], &report["since"]));
-    assert_eq!(told(&daemon.node, &["--exit-code"]).code, 4);
+    assert_eq!(run_status(&daemon.node, &["--exit-code"]).code, 4);
     daemon.put("target.yaml", "config: rendered-worker-a\n");
     daemon.until_done("rendered-worker-a").await;
 
@@ -385,7 +386,7 @@ async fn status_follows_agent_and_reports_its_death() {
     );
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     assert_eq!(status(&daemon)["desired"]["config"], "rendered-worker-b");
-    let ran = told(&daemon.node, &["--exit-code"]);
+    let ran = run_status(&daemon.node, &["--exit-code"]);
     assert_eq!(ran.code, 4);
     let line =
         format!("  agent    not running (its process died); it follows {}", daemon.node.text("control"));
@@ -417,7 +418,7 @@ async fn stopped_agent_is_no_fault() {
         (&behind["state"], &behind["desired"]["config"]),
         (&json!("Working"), &json!("rendered-worker-b"))
     );
-    assert_eq!(told(&daemon.node, &["--exit-code"]).code, 1);
+    assert_eq!(run_status(&daemon.node, &["--exit-code"]).code, 1);
 }
 
 /// A user who may not read the agent's state gets its last report, with the missing parts named.
@@ -472,17 +473,17 @@ fn status_beside_failed_commit_names_open_update() {
     let to = ["apply", "--to", "a.yaml", "--policy", "policy.yaml", "--yes"];
     let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
     assert_eq!(ran.code, 4, "{}{}", ran.out, ran.err);
-    let ran = told(&node, &["--output", "json"]);
+    let ran = run_status(&node, &["--output", "json"]);
     let status: Value = serde_json::from_str(&ran.out).unwrap();
     let message = status["fault"]["message"].as_str().unwrap_or_default();
     assert_eq!((&status["state"], &status["phase"]), (&json!("Degraded"), &json!("Verifying")), "{status}");
     assert!(message.starts_with("no process continues update "), "{status}");
-    assert_eq!(told(&node, &["--exit-code"]).code, 4);
+    assert_eq!(run_status(&node, &["--exit-code"]).code, 4);
     // The cause is mended, and the same command goes on.
     std::fs::remove_file(node.path(&format!("root/{}/preimages/kept", test_host::STATE))).unwrap();
     let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
-    assert_eq!(told(&node, &["--exit-code"]).code, 0);
+    assert_eq!(run_status(&node, &["--exit-code"]).code, 0);
 }
 
 /// BOOT-012: what a bootstrap has rendered is followed without an API: the pool names the config, the journal tells, and nothing
@@ -500,10 +501,10 @@ async fn bootstrap_rendering_is_followed_by_pool() {
     for name in ["rendered-master-a", "rendered-master-b"] {
         daemon.put(&format!("machine-configs/{name}.yaml"), &motd(name, name));
         daemon.put("machine-pools/master.yaml", &pool(name));
-        daemon.until_told(&[name, "is done"]).await;
+        daemon.until_logged(&[name, "is done"]).await;
         assert_eq!(std::fs::read_to_string(daemon.node.path("root/etc/motd")).unwrap(), name);
     }
     assert!(daemon.report().is_none());
     daemon.put("machine-pools/master.yaml", "kind: MachineConfigPool\n");
-    daemon.until_told(&["machine-pools/master.yaml", "spec.configuration.name is missing"]).await;
+    daemon.until_logged(&["machine-pools/master.yaml", "spec.configuration.name is missing"]).await;
 }

@@ -130,7 +130,7 @@ impl Daemon {
     }
 
     /// Waits for a line of the log that has all words, also of a report that was replaced by now.
-    pub async fn until_told(&self, words: &[&str]) {
+    pub async fn until_logged(&self, words: &[&str]) {
         let root = Root::open(self.node.dir.path()).unwrap();
         let mut watch = Watch::new(&root, ["/log"], []).unwrap();
         while !self.log().lines().any(|line| words.iter().all(|word| line.contains(word))) {

@@ -151,12 +151,12 @@ impl Logind {
     }
 
     /// The flags of every reboot that was asked for.
-    pub fn asked(&self) -> Vec<u64> {
+    pub fn requests(&self) -> Vec<u64> {
         self.asked.borrow().clone()
     }
 
     /// Waits until a reboot was asked for so often.
-    pub async fn asked_times(&mut self, times: usize) -> Vec<u64> {
+    pub async fn requested_times(&mut self, times: usize) -> Vec<u64> {
         let wait = self.asked.wait_for(|asked| asked.len() >= times);
         let asked = tokio::time::timeout(std::time::Duration::from_secs(120), wait).await;
         asked.unwrap_or_else(|_| panic!("the reboot is not asked for")).unwrap().clone()

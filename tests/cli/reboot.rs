@@ -43,9 +43,9 @@ async fn reboot_waits_for_block_inhibitors() {
     logind.block(vec![image]).await;
     let other = |report: &Value| waits(report) && !report["waiting"].to_string().contains("backup");
     daemon.until("the other", other).await;
-    assert_eq!(logind.asked(), [0_u64; 0]);
+    assert_eq!(logind.requests(), [0_u64; 0]);
     logind.block(vec![delay, sleep]).await;
-    assert_eq!(logind.asked_times(1).await, [CHECK_INHIBITORS]);
+    assert_eq!(logind.requested_times(1).await, [CHECK_INHIBITORS]);
     let report = daemon.until("the reboot", rebooting_now).await;
     assert_eq!(report["waiting"], Value::Null);
 }
@@ -62,13 +62,13 @@ async fn another_target_ends_wait() {
     daemon.put("target.yaml", "config: rendered-worker-b\n");
     daemon.until_done("rendered-worker-b").await;
     assert_eq!(daemon.node.read("root/etc/lab.conf"), "before\n");
-    assert_eq!(logind.asked(), [0_u64; 0]);
+    assert_eq!(logind.requests(), [0_u64; 0]);
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn canceled_shutdown_is_requested_again() {
     let (daemon, mut logind) = rebooting(vec![], vec![Comes::TakenBack]).await;
-    assert_eq!(logind.asked_times(2).await, [CHECK_INHIBITORS; 2]);
+    assert_eq!(logind.requested_times(2).await, [CHECK_INHIBITORS; 2]);
     let log = daemon.log();
     assert!(log.contains("warning: The requested reboot was taken back: requesting it again"), "{log}");
 }
@@ -78,15 +78,15 @@ async fn canceled_shutdown_is_requested_again() {
 #[tokio::test(flavor = "current_thread")]
 async fn refused_reboot_is_reported_counted_retried_and_then_undone() {
     let (mut daemon, mut logind) = rebooting(vec![], vec![Comes::Refused; 3]).await;
-    daemon.until_told(&["RebootWithFlags", "somebody else is in charge"]).await;
-    assert_eq!(logind.asked_times(3).await.len(), 3);
+    daemon.until_logged(&["RebootWithFlags", "somebody else is in charge"]).await;
+    assert_eq!(logind.requested_times(3).await.len(), 3);
     daemon.until_fault("RebootDidNotHappen", &["rendered-worker-a", "3 times", "in charge"]).await;
     assert!(daemon.metrics().contains("mcd_reboots_failed_total 3\n"), "{}", daemon.metrics());
     let undone = |report: &Value| report["phase"] == "Idle" && report["state"] == "Degraded";
     daemon.until("the undo", undone).await;
     assert_eq!(daemon.node.read("root/etc/lab.conf"), "before\n");
     // The next try of the update comes by itself, and this time the machine goes down.
-    assert_eq!(logind.asked_times(4).await.len(), 4);
+    assert_eq!(logind.requested_times(4).await.len(), 4);
 }
 
 /// MCD-217: when the undo fails as well, both causes are reported, the first one first; it is tried again until it works.

@@ -21,7 +21,7 @@ impl Manager {
         Self(socket)
     }
 
-    fn told(&self) -> String {
+    fn receive(&self) -> String {
         let mut bytes = [0; 4096];
         let count = self.0.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..count].to_vec()).unwrap()
@@ -29,9 +29,9 @@ impl Manager {
 
     /// Returns the messages up to one that holds these words, that one included.
     fn until(&self, words: &str) -> Vec<String> {
-        let mut all = vec![self.told()];
+        let mut all = vec![self.receive()];
         while !all.last().unwrap().contains(words) {
-            all.push(self.told());
+            all.push(self.receive());
         }
         all
     }
@@ -95,7 +95,7 @@ async fn sigterm_waits_for_batch_under_way() {
 #[tokio::test(flavor = "current_thread")]
 async fn systemd_is_reported_ready_after_recovery_and_every_state() {
     let (mut daemon, manager) = started(Node::new(), &[]);
-    let first = manager.told();
+    let first = manager.receive();
     assert_eq!(first, "READY=1\nSTATUS=Working: Idle for no config\n");
     follow(&daemon, "rendered-worker-a", "a");
     daemon.until_done("rendered-worker-a").await;
@@ -118,7 +118,7 @@ async fn ready_waits_for_recovery() {
     assert!(!doomed.node.path("root/etc/lab.conf").exists());
     let node = std::mem::replace(&mut doomed.node, Node::new());
     let (daemon, manager) = started(node, &[]);
-    assert_eq!(manager.told(), "READY=1\nSTATUS=Working: Applying for rendered-worker-a\n");
+    assert_eq!(manager.receive(), "READY=1\nSTATUS=Working: Applying for rendered-worker-a\n");
     assert_eq!(daemon.node.read("root/etc/lab.conf"), "a");
 }
 
@@ -128,16 +128,16 @@ async fn watchdog_is_fed_by_idle_agent() {
     // From before the start: a test that reads late finds signs that waited for it.
     let since = Instant::now();
     let (_daemon, manager) = started(Node::new(), &[("WATCHDOG_USEC", "400000")]);
-    assert!(manager.told().starts_with("READY=1\n"));
-    assert_eq!(manager.told(), "WATCHDOG=1\n", "the first pass is progress");
-    let signs: Vec<String> = (0..5).map(|_| manager.told()).collect();
+    assert!(manager.receive().starts_with("READY=1\n"));
+    assert_eq!(manager.receive(), "WATCHDOG=1\n", "the first pass is progress");
+    let signs: Vec<String> = (0..5).map(|_| manager.receive()).collect();
     assert_eq!(signs, ["WATCHDOG=1\n"; 5]);
     // Five halves of the interval: the wait is between the signs, and no shorter.
     assert!(since.elapsed() > Duration::from_millis(700), "{:?}", since.elapsed());
     // Another process's watchdog, or none.
     for variables in [&[("WATCHDOG_USEC", "400000"), ("WATCHDOG_PID", "1")][..], &[]] {
         let (_daemon, manager) = started(Node::new(), variables);
-        assert!(manager.told().starts_with("READY=1\n"));
+        assert!(manager.receive().starts_with("READY=1\n"));
         manager.0.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
         assert!(manager.0.recv(&mut [0; 64]).is_err(), "nobody asked");
     }

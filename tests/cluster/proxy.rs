@@ -58,7 +58,7 @@ async fn proxy_is_only_way_to_api_server() {
         scene.want("b").await;
         scene.settled("b").await;
         assert_eq!(scene.on_disk(QUIET).as_deref(), Some("b"));
-        let asked = proxy.asked();
+        let asked = proxy.requests();
         assert!(asked.iter().all(|line| line.starts_with("CONNECT api.mca.test:")), "{source}: {asked:?}");
         assert!(!asked.is_empty() && asked.len() <= 2, "{source}: one connection at a time: {asked:?}");
         let lines = agent.lines().join("\n");
@@ -95,7 +95,7 @@ async fn plan_and_collect_use_proxy() {
         let output = run(&["collect", "--file", "-"]).await;
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !err.contains("plan.json"), "{source}: {err}");
-        assert_eq!(proxy.asked().len(), 2, "{source}: {:?}", proxy.asked());
+        assert_eq!(proxy.requests().len(), 2, "{source}: {:?}", proxy.requests());
     }
 }
 
@@ -130,10 +130,10 @@ async fn https_proxy_leads_to_api_server_once_host_trusts_it() {
     let mut agent = started(&scene, &[("SSL_CERT_FILE", trusted.to_str().unwrap())]);
     let named = format!("the proxy 127.0.0.1:{}: TLS to it: ", proxy.port);
     agent.line("the refusal", |line| line.contains(&named) && line.contains("trust store")).await;
-    assert_eq!(proxy.asked(), Vec::<String>::new(), "no request, and no password");
+    assert_eq!(proxy.requests(), Vec::<String>::new(), "no request, and no password");
     std::fs::write(&trusted, proxy.certificate()).unwrap();
     scene.settled("a").await;
-    let asked = proxy.asked();
+    let asked = proxy.requests();
     assert!(asked.iter().all(|line| line.starts_with("CONNECT api.mca.test:")), "{asked:?}");
     assert!(!asked.is_empty() && asked.len() <= 2, "one connection at a time: {asked:?}");
     let lines = agent.lines().join("\n");

@@ -336,7 +336,7 @@ async fn server_ca_comes_from_its_config_map() {
     assert_eq!(node.read(path), Some(text));
 }
 
-fn asked(requests: &[Request]) -> Vec<String> {
+fn trust_requests(requests: &[Request]) -> Vec<String> {
     let of_trust = requests.iter().filter(|request| request.uri.contains("/controllerconfigs"));
     of_trust.map(|request| request.verb.clone()).collect()
 }
@@ -351,7 +351,7 @@ async fn following_costs_watch() {
     let _agent = node.scene.agent(&[]);
     node.scene.settled("a").await;
     node.synced(&version).await;
-    assert_eq!(asked(&node.scene.requests(0).await), ["list", "watch"]);
+    assert_eq!(trust_requests(&node.scene.requests(0).await), ["list", "watch"]);
     let inode = || {
         use std::os::unix::fs::MetadataExt as _;
         [KUBELET_CA, SECRET].map(|path| std::fs::metadata(node.scene.path(path)).unwrap().ino())
@@ -387,7 +387,7 @@ async fn absent_controllerconfig_kind_is_not_polled() {
             .fault(&Fault::status(code).path("/apis/machineconfiguration.openshift.io/v1/controllerconfigs"));
         let mut agent = node.scene.agent(&[]);
         node.scene.settled("a").await;
-        let looks = asked(&node.scene.requests(0).await);
+        let looks = trust_requests(&node.scene.requests(0).await);
         assert!(looks.iter().all(|verb| *verb == "list") && (code == 404 || looks.len() == 1), "{looks:?}");
         let mark = bench.mark().await;
         for beat in 0..3 {

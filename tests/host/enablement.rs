@@ -274,7 +274,7 @@ fn states_are_those_of_systemctl() {
             "masked" => UnitFileState::Masked,
             _ => UnitFileState::NotFound,
         };
-        assert_eq!(seen.seen(&UnitName::new(unit).unwrap()).unwrap().enabled, expected, "{unit}");
+        assert_eq!(seen.observe(&UnitName::new(unit).unwrap()).unwrap().enabled, expected, "{unit}");
     }
 }
 

@@ -177,7 +177,7 @@ fn state_files_and_trees() {
     root.replace("/var/lib/state/record.json", b"{}", FileMode::PRIVATE).unwrap();
     assert_eq!(root.read("/var/lib/state/record.json").unwrap().unwrap(), b"{}");
     assert!(matches!(
-        root.seen("/var/lib/state/record.json").unwrap(),
+        root.observe("/var/lib/state/record.json").unwrap(),
         ObservedFile::Regular { mode: 0o600, .. }
     ));
     root.create_dir("/var/lib/state/history", FileMode::new(0o700).unwrap()).unwrap();

@@ -60,7 +60,7 @@ fn links_lead_nowhere_but_into_root() {
     symlink(outside.join("secret"), arena.at("root/etc/file")).unwrap();
     for directory in ["absolute", "relative", "magic", "up", "loop"] {
         let path = format!("/etc/{directory}/secret");
-        let seen = arena.root.seen(&path);
+        let seen = arena.root.observe(&path);
         assert!(matches!(seen, Ok(ObservedFile::Absent) | Err(_)), "{path}: {seen:?}");
         // Inside the root such a link stands for a directory there: it is made, or refused.
         drop(write(&arena.root, &path, "mine"));

@@ -206,6 +206,6 @@ pub fn staged(machine: &Machine) -> Value {
 }
 
 /// The texts of the progress lines: they show whether something was pulled.
-pub fn told(answer: &Value) -> String {
+pub fn progress(answer: &Value) -> String {
     answer["progress"].to_string()
 }

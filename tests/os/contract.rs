@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::backend_env::{
-    self, Backend, Lab, Machine, WORKER, call, file, lab, lab_of, labels, ok, staged, told,
+    self, Backend, Lab, Machine, WORKER, call, file, lab, lab_of, labels, ok, progress, staged,
 };
 use crate::ran;
 use machine_config_agent::model::ImageRef;
@@ -80,8 +80,8 @@ fn update_is_staged_finalized_and_booted(backend: Backend) {
     fs::write(first.root().join("etc/hostname"), "mine\n").unwrap();
     let v2_name = v2.to_string();
     let answer = call(&first, &["stage", &v2_name, "-console=ttyS0", "+a=1", "+console=tty0", "+a=1"]);
-    assert!(told(&answer).contains(backend.pulling()), "{answer:#}");
-    assert!(told(&answer).contains("100") || backend != Backend::Ostree, "{answer:#}");
+    assert!(progress(&answer).contains(backend.pulling()), "{answer:#}");
+    assert!(progress(&answer).contains("100") || backend != Backend::Ostree, "{answer:#}");
     assert_eq!(answer["ok"]["image"], v2_name, "{answer:#}");
     assert_eq!(answer["ok"]["kargs"], serde_json::json!(["rw", "a=1", "console=tty0", "a=1"]));
     assert_eq!(staged(&first), answer["ok"]);
@@ -137,7 +137,7 @@ fn nothing_is_pulled_twice(backend: Backend) {
     let boot = lab.boot();
     let name = v2.to_string();
     let first = call(&boot, &["stage", &name]);
-    assert!(told(&first).contains(backend.pulling()), "{first:#}");
+    assert!(progress(&first).contains(backend.pulling()), "{first:#}");
 
     // The source is gone: the next calls can't pull.
     let (images, away) = (world.dir().join("images/index.json"), world.dir().join("images/away"));
@@ -383,7 +383,7 @@ fn without_reboots(call: &dyn Fn(&[&str]) -> Value, image: &str) {
     assert_eq!(staged["image"], *expected);
     let again = call(&desired);
     assert_eq!(again["ok"], staged, "{again:#}");
-    assert!(!told(&again).contains("Fetching") && !told(&again).contains("pulling"), "{again:#}");
+    assert!(!progress(&again).contains("Fetching") && !progress(&again).contains("pulling"), "{again:#}");
     let line = ok(&["stage", image, "+mca.contract=2"]);
     assert_eq!(line["kargs"].as_array().unwrap().last(), Some(&Value::from("mca.contract=2")), "{line:#}");
     ok(&["finalize"]);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, staged, told};
+use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, progress, staged};
 
 /// The later switch pulls nothing: its source is away. Nothing is staged before.
 #[test]
@@ -23,7 +23,7 @@ fn prefetched_image_is_staged_without_its_source() {
     ok(&boot, &["prefetch", &name]);
     let answer = call(&boot, &["stage", &name]);
     assert_eq!(answer["ok"]["image"], name, "{answer:#}");
-    assert!(!told(&answer).contains("pulling"), "{answer:#}");
+    assert!(!progress(&answer).contains("pulling"), "{answer:#}");
     // A staged deployment stays, whatever is prefetched or withdrawn.
     ok(&boot, &["prefetch", "-"]);
     assert_eq!(staged(&boot)["image"], name);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, staged, told};
+use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, progress, staged};
 use machine_config_agent::model::{ImageRef, Sha256};
 use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, SandboxHost};
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn unverified_layer_is_pulled_again() {
     let layers = of("ostree/container/blob/").join("\n") + "\n";
     fs::write(ostree.join("machine-config-agent-unverified"), layers).unwrap();
     let answer = call(&boot, &["stage", &name]);
-    assert!(told(&answer).contains("pulling layer 1 of "), "{answer:#}");
+    assert!(progress(&answer).contains("pulling layer 1 of "), "{answer:#}");
     assert_eq!(answer["ok"]["image"], name);
     assert!(!ostree.join("machine-config-agent-unverified").exists());
 }
@@ -248,7 +248,7 @@ fn image_too_large_for_repository_is_not_pulled() {
         );
         let text = answer["error"].as_str().unwrap();
         assert!(text.contains(" KiB are needed in /sysroot, 0 bytes are free"), "{text}");
-        assert!(!told(&answer).contains("pulling"), "{answer:#}");
+        assert!(!progress(&answer).contains("pulling"), "{answer:#}");
     }
     fs::write(&config, text).unwrap();
     ok(&boot, &["stage", &v2.to_string()]);

@@ -126,7 +126,7 @@ fn proxy_is_only_way_to_registry() {
         let ended = node.apply(&plain(), Some(&image), |_| {});
         ends(&ended, 0);
         assert_eq!((node.boots, node.read("/usr/share/v2").unwrap().as_str()), (2, "v2"));
-        let asked = proxy.asked();
+        let asked = proxy.requests();
         assert!(asked.iter().any(|line| line.contains(&name)), "{asked:?}");
         for text in [lost.text, ended.text] {
             assert!(!text.contains(forward_proxy::PASSWORD), "{text}");

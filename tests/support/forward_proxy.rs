@@ -67,7 +67,7 @@ impl ForwardProxy {
     }
 
     /// The first lines of the requests that it let through, and `407` for each other.
-    pub fn asked(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::answer::{DrainStatus, UncordonStatus};
 use super::down::{Down, Shutdown};
 use super::hold::Retry;
-use super::kept::Kept;
 use super::mode::{Reboots, RunMode};
 use super::prefetch::Prefetch;
+use super::retention::Retention;
 use crate::model::backoff::Backoff;
 use crate::model::observation::Finalization;
 use crate::model::{ImageRef, NodeSettings, Observation, Target};
@@ -68,7 +68,7 @@ pub struct Memory {
     /// Progress of the end of this boot.
     pub down: Down,
     /// State of the kept previous deployment.
-    pub kept: Kept,
+    pub kept: Retention,
     /// Since when the release is waited for.
     pub uncordon_since: Option<Duration>,
     /// Growth of the waits.
@@ -86,7 +86,7 @@ impl Memory {
         Self {
             retry,
             down: Down::default(),
-            kept: Kept::default(),
+            kept: Retention::default(),
             uncordon_since: None,
             backoff: Backoff::for_work(node),
             prefetch: Prefetch::default(),

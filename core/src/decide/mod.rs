@@ -30,11 +30,11 @@ pub mod ended;
 pub mod failed;
 pub mod hold;
 pub mod inputs;
-pub mod kept;
 pub mod mode;
 pub mod next;
 pub mod pinned;
 pub mod prefetch;
+pub mod retention;
 pub mod trial;
 pub mod trust;
 #[cfg(test)]

@@ -7,9 +7,9 @@ use super::answer::{DrainStatus, Unanswered, UncordonStatus, WorkloadRequest};
 use super::down::{Down, Shutdown, ShutdownProgress};
 use super::hold::Next;
 use super::inputs::{Inputs, Memory};
-use super::kept;
 use super::mode::{Reboots, RunMode};
 use super::prefetch::Due;
+use super::retention;
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
@@ -61,7 +61,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         return Action::Ask(Question::CountOver);
     }
     let Some(record) = inputs.record else {
-        return if decision == Decision::Begin { Action::Begin } else { rest(inputs, memory) };
+        return if decision == Decision::Begin { Action::Begin } else { run_idle(inputs, memory) };
     };
     // An uncordon after an update is another request.
     memory.uncordon_since = None;
@@ -69,10 +69,10 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         memory.prefetch.interrupt();
     }
     match decision {
-        Decision::Idle => rest(inputs, memory),
+        Decision::Idle => run_idle(inputs, memory),
         Decision::Begin => Action::Begin,
         Decision::Continue if record.boot_id != inputs.seen.boot_id => Action::Resume,
-        Decision::Continue => go_on(inputs, memory, record),
+        Decision::Continue => continue_update(inputs, memory, record),
         Decision::Supersede => {
             memory.retry.end();
             Action::Supersede
@@ -154,7 +154,7 @@ fn unanswered(answer: WorkloadRequest, since: Duration, now: Duration, why: &str
 }
 
 /// The idle node: its workload comes back, it is watched over, and the previous deployment is given up in time.
-fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
+fn run_idle(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if inputs.mode == RunMode::FirstBoot {
         // The file can't be used yet, or all is done: the idle host is the daemon's.
         return Action::Wait(Wait { ends: !inputs.is_refused, ..Wait::plain(None) });
@@ -179,9 +179,9 @@ fn rest(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     }
     let is_healthy = rest.is_as_desired && !inputs.is_refused && waits.meanwhile == Meanwhile::Nothing;
     let kept = match memory.kept.due(inputs.node_settings.keep_rollback, is_healthy, inputs.now) {
-        kept::Due::Now => return Action::DropRollback,
-        kept::Due::In(left) => Some(left),
-        kept::Due::Nothing => None,
+        retention::Due::Now => return Action::DropRollback,
+        retention::Due::In(left) => Some(left),
+        retention::Due::Nothing => None,
     };
     waits.left = sooner(waits.left, sooner(rest.again, kept));
     prefetch(inputs, memory, waits)
@@ -200,7 +200,7 @@ fn prefetch(inputs: &Inputs<'_>, memory: &Memory, mut waits: Wait) -> Action {
 }
 
 /// Decides the next action of an open update by its phase.
-fn go_on(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
+fn continue_update(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     match &record.phase {
         Phase::Planned if record.first_applied() > 0 => Action::Move(Transition::Stage),
         Phase::Planned => leave_staging(inputs, record),

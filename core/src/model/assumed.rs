@@ -67,19 +67,19 @@ impl Observation {
             boot_id: BootId::new("assumed")?,
             os: ObservedOs::Deployments { booted, staged: None, next: None },
             kargs: spec.kargs.clone(),
-            files: files_seen(spec),
-            units: spec.units.iter().map(|(name, unit)| (name.clone(), unit_seen(unit))).collect(),
+            files: observed_files(spec),
+            units: spec.units.iter().map(|(name, unit)| (name.clone(), observed_unit(unit))).collect(),
             stray_links: BTreeMap::new(),
-            core: core_seen(spec)?,
+            core: observed_core(spec)?,
             user_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
             group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
         })
     }
 }
 
-fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
+fn observed_files(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
     let mut seen: BTreeMap<_, _> =
-        spec.written().into_iter().map(|(path, file)| (path, file_seen(&file))).collect();
+        spec.written().into_iter().map(|(path, file)| (path, observed_file(&file))).collect();
     // A path that is managed and not written is the link of a mask, or the place of one that must not be.
     for (name, unit) in spec.units.iter().filter(|(_, unit)| unit.mask != Mask::Unset) {
         let mask = || ObservedFile::Symlink { target: "/dev/null".to_owned() };
@@ -89,7 +89,7 @@ fn files_seen(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
     seen
 }
 
-fn file_seen(file: &FileSpec) -> ObservedFile {
+fn observed_file(file: &FileSpec) -> ObservedFile {
     ObservedFile::Regular {
         sha256: file.contents.sha256(),
         len: u64::try_from(file.contents.len()).unwrap_or(u64::MAX),
@@ -107,7 +107,7 @@ fn id(principal: &Principal) -> u32 {
     }
 }
 
-fn unit_seen(unit: &UnitSpec) -> ObservedUnit {
+fn observed_unit(unit: &UnitSpec) -> ObservedUnit {
     let enabled = match (unit.mask, unit.enablement) {
         (Mask::Masked, _) => UnitFileState::Masked,
         (Mask::Unset | Mask::Unmasked, Enablement::Enabled) => UnitFileState::Enabled,
@@ -136,7 +136,7 @@ fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> ObservedUnit {
     }
     let known = from.filter(|from| from.mask == Mask::Masked || from.enablement != Enablement::Preset);
     if let Some(from) = known {
-        return unit_seen(from);
+        return observed_unit(from);
     }
     let enabled = match to.enablement {
         Enablement::Disabled => UnitFileState::Enabled,
@@ -148,7 +148,7 @@ fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> ObservedUnit {
     ObservedUnit { enabled, preset: UnitFilePreset::Enable, mask: Mask::Unmasked }
 }
 
-fn core_seen(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
+fn observed_core(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
     let core = spec.users.core.as_ref();
     let keys = core.map_or(ObservedFile::Absent, |core| {
         let text = core.keys_text();

@@ -20,7 +20,7 @@ pub struct NoAuthority;
 
 /// Returns the text with the certificates of this CA; `None` where it trusts all of them already.
 pub fn with_authority(text: &str, pem: &[u8]) -> Result<Option<String>, NoAuthority> {
-    let place = place(text).ok_or(NoAuthority)?;
+    let place = value_range(text).ok_or(NoAuthority)?;
     let old = text.get(place.clone()).unwrap_or_default();
     let found = STANDARD.decode(old).map_err(|_| NoAuthority)?;
     if certificates(pem).is_subset(&certificates(&found)) {
@@ -32,7 +32,7 @@ pub fn with_authority(text: &str, pem: &[u8]) -> Result<Option<String>, NoAuthor
 }
 
 /// Finds the value, as base64.
-fn place(text: &str) -> Option<Range<usize>> {
+fn value_range(text: &str) -> Option<Range<usize>> {
     let after_key = text.find(KEY)? + KEY.len();
     let rest = text.get(after_key..)?;
     let value = rest.trim_start_matches(['"', '\'']).trim_start().strip_prefix(':')?;

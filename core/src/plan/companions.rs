@@ -26,7 +26,7 @@ pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) 
         let because = if new.is_some() { StepReason::Changed } else { StepReason::Removed };
         let others = companions
             .iter()
-            .filter(|(unit, seen)| !kept && is_otherwise(**seen) && !is_asked_for(input, name, unit));
+            .filter(|(unit, seen)| !kept && is_otherwise(**seen) && !is_requested(input, name, unit));
         for (unit, _) in others {
             steps.entry(unit.clone()).or_insert(because);
         }
@@ -60,7 +60,7 @@ fn is_otherwise(seen: ObservedUnit) -> bool {
 }
 
 /// Returns true if the new config itself decides about a companion, by its name or by another unit's.
-fn is_asked_for(input: &PlanInput<'_>, of: &UnitName, companion: &UnitName) -> bool {
+fn is_requested(input: &PlanInput<'_>, of: &UnitName, companion: &UnitName) -> bool {
     let named = |unit: &UnitSpec| unit.mask == Mask::Masked || unit.enablement != Enablement::Preset;
     let brings = |name: &UnitName| {
         input.facts.companions.get(name).is_some_and(|companions| companions.contains_key(companion))

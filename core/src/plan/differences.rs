@@ -193,7 +193,7 @@ pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) ->
 }
 
 /// Returns true if the host masks a unit.
-pub(super) fn mask_seen(seen: ObservedUnit) -> bool {
+pub(super) fn is_masked(seen: ObservedUnit) -> bool {
     seen.mask == Mask::Masked
 }
 
@@ -357,13 +357,13 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
         return found;
     };
     if unit.mask == Mask::Masked {
-        let other = (!mask_seen(*state))
+        let other = (!is_masked(*state))
             .then(|| difference(Kind::Unit, name, DifferenceKind::Mask, &"masked", &"not masked"));
         found.extend(other);
     } else if let Some(contents) = &unit.contents {
         let file = FileSpec::of_unit(contents.clone());
         found.extend(file_difference(Kind::Unit, &name.path(), &file, seen));
-    } else if unit.mask == Mask::Unmasked && mask_seen(*state) {
+    } else if unit.mask == Mask::Unmasked && is_masked(*state) {
         found.push(difference(Kind::Unit, name, DifferenceKind::Mask, &"not masked", &"masked"));
     }
     found.extend(enablement_difference(name, unit, *state));

@@ -54,7 +54,7 @@ use crate::model::{Target, UnitName};
 pub use batch::{Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
 pub use decide::plan;
 pub use differences::{Difference, already_applied, differences};
-pub use origin::seen_origin;
+pub use origin::observed_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Op, Step, StepReason};
 

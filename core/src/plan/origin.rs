@@ -8,7 +8,7 @@ use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{HostSpec, Karg, Observation};
 
 /// Returns the applied part of the new config, and the parts of the old one alone.
-pub fn seen_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpec {
+pub fn observed_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpec {
     let mut from = already_applied(to, seen);
     if old.is_unmanaged() {
         return from;

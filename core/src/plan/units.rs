@@ -4,7 +4,7 @@
 //! a drop-in), and else only where the host is not already as desired. The earlier links must not matter: a unit
 //! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
-use super::differences::{mask_seen, strays};
+use super::differences::{is_masked, strays};
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, companions};
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
@@ -12,7 +12,7 @@ use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{Contents, DropinName, ManagedPath, ObservedFile, UnitName};
 
 /// Assumed state of a unit that was not observed: nothing is known of it.
-const UNSEEN: ObservedUnit =
+const UNOBSERVED: ObservedUnit =
     ObservedUnit { enabled: UnitFileState::NotFound, preset: UnitFilePreset::Enable, mask: Mask::Unset };
 
 /// Returns the writes of unit files and drop-ins.
@@ -76,7 +76,7 @@ fn unmasks(input: &PlanInput<'_>, unit: &UnitName) -> bool {
 
 /// Returns true if the mask of the old config is in the place of another one, which stays.
 fn stays_as_masked(input: &PlanInput<'_>, unit: &UnitName) -> bool {
-    input.has_own_mask(&unit.path()) && input.facts.seen.units.get(unit).copied().is_some_and(mask_seen)
+    input.has_own_mask(&unit.path()) && input.facts.seen.units.get(unit).copied().is_some_and(is_masked)
 }
 
 /// Removing a unit puts its original back; one that only the image's own config brought is removed as a plain file.
@@ -92,7 +92,7 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     for (name, spec) in &input.to.units {
         let Some((because, rewritten)) = touched(input, name, spec) else { continue };
-        let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
+        let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNOBSERVED);
         let mask = mask(input, name, spec, seen);
         let skipped = is_settled(input, name, spec, rewritten)
             || stays_masked(spec, seen, mask.as_ref())
@@ -222,11 +222,11 @@ fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, seen: ObservedU
         return None;
     }
     match spec.mask {
-        Mask::Masked => (!mask_seen(seen)).then_some(Op::MaskUnit { unit }),
+        Mask::Masked => (!is_masked(seen)).then_some(Op::MaskUnit { unit }),
         // Written contents replace the link by themselves.
         Mask::Unset | Mask::Unmasked if spec.contents.is_some() => None,
-        Mask::Unset => (was == Mask::Masked && mask_seen(seen) && !own).then_some(Op::UnmaskUnit { unit }),
-        Mask::Unmasked => (mask_seen(seen) || back).then_some(Op::UnmaskUnit { unit }),
+        Mask::Unset => (was == Mask::Masked && is_masked(seen) && !own).then_some(Op::UnmaskUnit { unit }),
+        Mask::Unmasked => (is_masked(seen) || back).then_some(Op::UnmaskUnit { unit }),
     }
 }
 
@@ -274,7 +274,7 @@ fn is_remade(input: &PlanInput<'_>, name: &UnitName) -> bool {
 /// OS or the administrator; of a unit that is gone all links go.
 fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     let unit = || name.clone();
-    let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNSEEN);
+    let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNOBSERVED);
     let preset = Op::PresetUnit { unit: unit() };
     if spec.mask == Mask::Masked && stays_as_masked(input, name) {
         return Vec::new();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use machine_config_core::model::observation::EmbeddedConfig;
 use machine_config_core::model::{DisruptionPolicy, Facts, HostSpec, ImageRef, UnitName};
 use machine_config_core::plan::{
-    Drain, Mode, Plan, PostActions, already_applied, differences, plan, seen_origin,
+    Drain, Mode, Plan, PostActions, already_applied, differences, observed_origin, plan,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ fn decide(world: &ModelHost, from: &HostSpec, to: &HostSpec, carries: EmbeddedCo
 
 /// Carries the plan out, over the reboot it asks for.
 fn bring(world: &mut ModelHost, plan: &Plan, to: &HostSpec, next: &Image) {
-    world.carry(plan, to);
+    world.apply(plan, to);
     if matches!(plan.after(), PostActions::Reboot { .. }) {
         world.reboot(next);
     }
@@ -101,7 +101,7 @@ fn bring(world: &mut ModelHost, plan: &Plan, to: &HostSpec, next: &Image) {
 
 /// The host is as desired, by every check.
 fn arrived(world: &ModelHost, to: &HostSpec) {
-    let seen = world.seen(&[to]);
+    let seen = world.observe(&[to]);
     assert_eq!(differences(to, &seen), vec![], "after the plan");
     let carries = EmbeddedConfig::Config(to.name.clone());
     let again = decide(world, to, to, carries.clone());
@@ -172,7 +172,7 @@ proptest! {
 
     /// A host that is forced, or came up wrong, ends where the update ends: nothing of the old config stays.
     #[test]
-    fn seen_origin_leads_where_old_config_leads(
+    fn observed_origin_leads_where_old_config_leads(
         old in sections(), new in sections(), was_in_image in any::<bool>(), desired in desired(),
     ) {
         let [a, b] = ['a', 'b'].map(|letter| Some(model_host::image(letter)));
@@ -191,12 +191,12 @@ proptest! {
         for forced in [false, true] {
             let mut world = host(&from);
             let facts = world.facts(&from, &to, carries.clone());
-            let origin = if forced { seen_origin(&from, &to, &facts.seen) } else { from.clone() };
+            let origin = if forced { observed_origin(&from, &to, &facts.seen) } else { from.clone() };
             let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
             // A unit that can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };
             bring(&mut world, &plan, &to, &next);
-            let second = decide(&world, &already_applied(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
+            let second = decide(&world, &already_applied(&to, &world.observe(&[&to])), &to, EmbeddedConfig::Unknown);
             bring(&mut world, &second, &to, &next);
             arrived(&world, &to);
             let mut kargs = world.kargs.clone();
@@ -214,7 +214,7 @@ proptest! {
         // A mask that no config made stays: a config can't enable such a unit.
         world.masked.clear();
         let to = spec("new", &new, None, Some(model_host::image('a')));
-        let from = already_applied(&to, &world.seen(&[&to]));
+        let from = already_applied(&to, &world.observe(&[&to]));
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert!(plan.from().is_none());
         bring(&mut world, &plan, &to, &Image::default());
@@ -245,7 +245,7 @@ proptest! {
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert_eq!(plan.mode(), if leaves { Mode::LeaveImage } else { Mode::ImageAndFiles });
         bring(&mut world, &plan, &to, &Image::default());
-        let second = decide(&world, &already_applied(&to, &world.seen(&[&to])), &to, EmbeddedConfig::Unknown);
+        let second = decide(&world, &already_applied(&to, &world.observe(&[&to])), &to, EmbeddedConfig::Unknown);
         bring(&mut world, &second, &to, &Image::default());
         arrived(&world, &to);
     }

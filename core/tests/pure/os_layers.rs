@@ -24,17 +24,17 @@ fn layered(name: &str) -> HostSpec {
 fn packages_are_verified() {
     let desired = layered("rendered-a");
     let mut host = ModelHost::holding(&desired);
-    assert_eq!(differences(&desired, &host.seen(&[&desired])), []);
+    assert_eq!(differences(&desired, &host.observe(&[&desired])), []);
     host.packages.remove("usbguard");
     host.packages.remove("kernel-rt-modules");
-    let found = differences(&desired, &host.seen(&[&desired]));
+    let found = differences(&desired, &host.observe(&[&desired]));
     let found: Vec<_> = found.iter().map(|one| (one.kind, one.what, one.target.as_str())).collect();
     let missing = |name| (Kind::Package, DifferenceKind::Missing, name);
     assert_eq!(found, [missing("kernel-rt-modules"), missing("usbguard")]);
 
     let mut in_image = desired.clone();
     in_image.image = Some(image('a'));
-    assert_eq!(differences(&in_image, &host.seen(&[&in_image])), []);
+    assert_eq!(differences(&in_image, &host.observe(&[&in_image])), []);
 }
 
 /// MCD-194: other arguments are a reboot, also with a policy for everything else.

@@ -6,9 +6,9 @@ use machine_config_core::report::{
 };
 use machine_config_core::update::{Fault, Record, Transition};
 
-use crate::update_fixtures::Made;
+use crate::update_fixtures::UpdateFixture;
 
-fn reported(record: Option<&Record>, made: &Made) -> NodeReport {
+fn reported(record: Option<&Record>, made: &UpdateFixture) -> NodeReport {
     let health = LoopState {
         node: "worker-0".to_owned(),
         current: Some(made.from.target()),
@@ -48,7 +48,7 @@ fn events() -> Vec<(Transition, &'static str, &'static [&'static str], &'static 
 /// MCN-002, MCD-247: each phase moves its conditions, and what was reached stays reached.
 #[test]
 fn each_phase_moves_its_condition() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let mut record = made.record();
     let planned = reported(Some(&record), &made);
     assert_eq!((planned.state, planned.phase.as_str()), (NodeState::Working, "Planned"));
@@ -77,7 +77,7 @@ fn each_phase_moves_its_condition() {
 /// A node that goes back to its previous deployment is Degraded, and comes up again.
 #[test]
 fn falling_back_is_reported_with_its_cause() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let mut record = made.record();
     for (event, ..) in events() {
         record = record.moved(&event, Timestamp::default()).unwrap();
@@ -102,7 +102,7 @@ fn falling_back_is_reported_with_its_cause() {
 /// MCD-247: a child's reason names its parent too, a parent's the child it stands at.
 #[test]
 fn reasons_are_those_of_mcd() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let mut record = made.record();
     let rows = [
         (Transition::Stage, "UpdatePrepared", "UpdatePrepared"),
@@ -126,7 +126,7 @@ fn reasons_are_those_of_mcd() {
 /// An update without a drain reports that, and an undone one is neither done nor left alone.
 #[test]
 fn conditions_of_undrained_and_undone_updates() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
     let report = reported(Some(&record), &made);
     assert_eq!(status(&report, "Drained"), Some(Status::False));
@@ -153,7 +153,7 @@ fn conditions_of_undrained_and_undone_updates() {
 /// MCD-250: a target without a plan is not prepared; a committed update resumes before it is complete.
 #[test]
 fn report_without_update() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let mut health = LoopState {
         current: Some(made.from.target()),
         desired: Some(made.to.target()),
@@ -180,7 +180,7 @@ fn report_without_update() {
 
 #[test]
 fn class_of_fault_alone_makes_state() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let rows = [
         (FaultClass::Retry, NodeState::Degraded),
         (FaultClass::Degraded, NodeState::Degraded),
@@ -200,7 +200,7 @@ fn class_of_fault_alone_makes_state() {
 
 #[test]
 fn done_requires_current_equals_desired() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let working = reported(None, &made);
     assert_eq!(working.state, NodeState::Working);
     let health = LoopState {
@@ -223,7 +223,7 @@ fn done_requires_current_equals_desired() {
 
 #[test]
 fn undone_update_is_idle_and_degraded() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let mut record = made.record().moved(&Transition::Apply { first: 0 }, Timestamp::default()).unwrap();
     let (reason, message) = ("DiskFull".to_owned(), "can't write /etc/motd".to_owned());
     record.fault = Some(Fault { class: FaultClass::Retry, reason, message, next: "free space".to_owned() });
@@ -241,7 +241,7 @@ fn undone_update_is_idle_and_degraded() {
 /// W-21: a reconciler's fault is the node's where nothing else is wrong, and does not affect the conditions of the target.
 #[test]
 fn failed_reconciler_is_no_failed_update() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let duty = Fault {
         class: FaultClass::Retry,
         reason: "CertificatesNotWritten".to_owned(),

@@ -16,10 +16,10 @@ use machine_config_core::update::{
     Decision, Phase, Record, Transition, Trial, after_verification, not_finalized, resume,
 };
 
-use crate::update_fixtures::{self, Made, NEW, OLD};
+use crate::update_fixtures::{self, NEW, OLD, UpdateFixture};
 
 /// Moves a fresh record along the events.
-pub(crate) fn record(made: &Made, events: &[Transition]) -> Record {
+pub(crate) fn record(made: &UpdateFixture, events: &[Transition]) -> Record {
     let mut record = made.record();
     for event in events {
         record = record.moved(event, Timestamp::default()).unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn reboot() -> Transition {
 }
 
 /// Observation in a boot that runs the given image.
-pub(crate) fn seen(made: &Made, boot_id: &str, image: &str, deployment: &str) -> Observation {
+pub(crate) fn observation(made: &UpdateFixture, boot_id: &str, image: &str, deployment: &str) -> Observation {
     let image = Some(machine_config_core::model::ImageRef::parse(image).unwrap());
     let booted = Booted {
         image,
@@ -55,8 +55,8 @@ pub(crate) fn ask(record: &Record, seen: &Observation, desired: &Target) -> Deci
 /// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as desired.
 #[test]
 fn without_record_target_alone_decides() {
-    let made = Made::with_image();
-    let here = seen(&made, "boot-1", OLD, "origin");
+    let made = UpdateFixture::with_image();
+    let here = observation(&made, "boot-1", OLD, "origin");
     let (old, new) = (made.from.target(), made.to.target());
     assert_eq!(resume(None, Some(&old), &here, Some(&old)), Decision::Idle);
     assert_eq!(resume(None, Some(&old), &here, None), Decision::Idle);
@@ -67,21 +67,21 @@ fn without_record_target_alone_decides() {
 
 #[test]
 fn record_with_current_target_only_has_to_end() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
-    let there = seen(&made, "boot-2", NEW, "new");
+    let there = observation(&made, "boot-2", NEW, "new");
     let new = made.to.target();
-    for desired in [None, Some(&new), Some(&Made::other())] {
+    for desired in [None, Some(&new), Some(&UpdateFixture::other())] {
         assert_eq!(resume(Some(&record), Some(&new), &there, desired), Decision::Commit);
     }
 }
 
 #[test]
 fn before_reboot_update_continues_or_is_superseded() {
-    let made = Made::with_image();
-    let here = seen(&made, "boot-1", OLD, "origin");
-    let (new, other) = (made.to.target(), Made::other());
+    let made = UpdateFixture::with_image();
+    let here = observation(&made, "boot-1", OLD, "origin");
+    let (new, other) = (made.to.target(), UpdateFixture::other());
     let apply = Transition::Apply { first: 1 };
     let rows: [(&[Transition], Decision); 4] = [
         (&[], Decision::Continue),
@@ -100,9 +100,9 @@ fn before_reboot_update_continues_or_is_superseded() {
 /// LCA-013: the boot loader went back, because the new deployment did not come up: it is not tried again.
 #[test]
 fn deployment_abandoned_by_boot_loader_is_not_retried() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
-    let mut back = seen(&made, "boot-2", OLD, "origin");
+    let mut back = observation(&made, "boot-2", OLD, "origin");
     assert_eq!(
         ask(&record, &back, &made.to.target()),
         Decision::Inquire,
@@ -119,14 +119,14 @@ fn deployment_abandoned_by_boot_loader_is_not_retried() {
     assert_eq!((fault.reason.as_str(), fault.class), ("BootFailed", FaultClass::Degraded));
     assert!(can_take_back(&record, &back), "what was written before the reboot is undone");
     // The booted deployment decides, whatever a counter shows.
-    let there = Observation { boots: BootCount::Left(2), ..seen(&made, "boot-2", NEW, "new") };
+    let there = Observation { boots: BootCount::Left(2), ..observation(&made, "boot-2", NEW, "new") };
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
 }
 
 #[test]
 fn another_boot_in_middle_stages_again() {
-    let made = Made::with_image();
-    let there = seen(&made, "boot-2", OLD, "origin");
+    let made = UpdateFixture::with_image();
+    let there = observation(&made, "boot-2", OLD, "origin");
     for events in
         [vec![Transition::Stage, Transition::Drain], vec![Transition::Stage, Transition::Apply { first: 1 }]]
     {
@@ -135,7 +135,7 @@ fn another_boot_in_middle_stages_again() {
     let staging = record(&made, &[Transition::Stage]);
     assert_eq!(ask(&staging, &there, &made.to.target()), Decision::Continue);
     // Files outlive a boot: there is nothing to stage.
-    let files = Made::with_files();
+    let files = UpdateFixture::with_files();
     let applying = record(&files, &[Transition::Apply { first: 0 }]);
     assert_eq!(ask(&applying, &there, &files.to.target()), Decision::Continue);
 }
@@ -143,10 +143,10 @@ fn another_boot_in_middle_stages_again() {
 /// CRA-009: a manual reboot when only the reboot is left is that reboot. The whole of it: `vm-tests/tests/reboot_by_hand.py`.
 #[test]
 fn reboot_manually_when_all_is_done_is_updates_own() {
-    let made = Made::with_image();
-    let (new, other) = (made.to.target(), Made::other());
+    let made = UpdateFixture::with_image();
+    let (new, other) = (made.to.target(), UpdateFixture::other());
     let mut all = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }]);
-    let there = seen(&made, "boot-2", NEW, "new");
+    let there = observation(&made, "boot-2", NEW, "new");
     // A batch is left: its writes need a reboot of their own.
     assert_eq!(ask(&all, &there, &new), Decision::Restage);
     while all.under_way().is_some() {
@@ -155,14 +155,15 @@ fn reboot_manually_when_all_is_done_is_updates_own() {
     assert_eq!(ask(&all, &there, &new), Decision::Verify);
     assert_eq!(ask(&all, &there, &other), Decision::Verify, "nothing is undone under the new OS");
     // The staged deployment is gone with the boot, or the boot is the same.
-    assert_eq!(ask(&all, &seen(&made, "boot-2", OLD, "origin"), &new), Decision::Restage);
-    assert_eq!(ask(&all, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Continue);
-    let files = Made::with_files();
+    assert_eq!(ask(&all, &observation(&made, "boot-2", OLD, "origin"), &new), Decision::Restage);
+    assert_eq!(ask(&all, &observation(&made, "boot-1", OLD, "origin"), &new), Decision::Continue);
+    let files = UpdateFixture::with_files();
     let mut all = record(&files, &[Transition::Apply { first: 0 }]);
     while all.under_way().is_some() {
         all = all.moved(&Transition::BatchDone, Timestamp::default()).unwrap();
     }
-    let (here, there) = (seen(&files, "boot-1", OLD, "origin"), seen(&files, "boot-2", OLD, "origin"));
+    let (here, there) =
+        (observation(&files, "boot-1", OLD, "origin"), observation(&files, "boot-2", OLD, "origin"));
     assert_eq!(ask(&all, &here, &files.to.target()), Decision::Continue);
     assert_eq!(ask(&all, &there, &files.to.target()), Decision::Verify);
 }
@@ -170,11 +171,11 @@ fn reboot_manually_when_all_is_done_is_updates_own() {
 /// MCD-044: once the reboot was requested, only the reboot is seen to; a new target waits for the other side of it.
 #[test]
 fn missing_reboot_is_requested_again_few_times() {
-    let made = Made::with_image();
-    let here = seen(&made, "boot-1", OLD, "origin");
+    let made = UpdateFixture::with_image();
+    let here = observation(&made, "boot-1", OLD, "origin");
     let mut record = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     // The machine is going down: another target waits until this one is verified.
-    assert_eq!(ask(&record, &here, &Made::other()), Decision::Reboot);
+    assert_eq!(ask(&record, &here, &UpdateFixture::other()), Decision::Reboot);
     // Reboots that led into the old deployment did happen.
     (record.reboots, record.failed_finalizations, record.interrupted_finalizations) =
         (record.reboots + 3, 1, 2);
@@ -191,11 +192,11 @@ fn missing_reboot_is_requested_again_few_times() {
 /// libostree failing at the shutdown: `vm-tests/tests/finalization_fails.py`.
 #[test]
 fn booted_deployment_decides_after_reboot() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let mut rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
-    assert_eq!(ask(&rebooting, &seen(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
-    let fell_back = seen(&made, "boot-2", OLD, "origin");
+    assert_eq!(ask(&rebooting, &observation(&made, "boot-2", NEW, "new"), &new), Decision::Verify);
+    let fell_back = observation(&made, "boot-2", OLD, "origin");
     assert_eq!(ask(&rebooting, &fell_back, &new), Decision::Inquire);
     let failed = Finalization::Failed { said: "error: no space".to_owned() };
     rebooting.came_back(&failed, &boot("boot-2"));
@@ -209,7 +210,7 @@ fn booted_deployment_decides_after_reboot() {
         fault.message
     );
     assert!(can_take_back(&rebooting, &fell_back));
-    let foreign = seen(&made, "boot-2", update_fixtures::FOREIGN, "foreign");
+    let foreign = observation(&made, "boot-2", update_fixtures::FOREIGN, "foreign");
     let Decision::Fault(fault) = ask(&rebooting, &foreign, &new) else { panic!("no fault") };
     assert_eq!(fault.reason, "UnexpectedImage");
     assert!(!can_take_back(&rebooting, &foreign));
@@ -219,7 +220,7 @@ fn booted_deployment_decides_after_reboot() {
 /// together have a bound. The whole of it, with two power cuts in one update: `vm-tests/tests/finalization_cut.py`.
 #[test]
 fn interrupted_finalization_is_no_failed_one() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let fresh = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let failed = Finalization::Failed { said: "error: no space".to_owned() };
     let untold = Finalization::Untold { why: "no journal".to_owned() };
@@ -265,16 +266,16 @@ fn interrupted_finalization_is_no_failed_one() {
 
 #[test]
 fn file_update_is_verified_in_next_boot() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let rebooting = record(&made, &[Transition::Apply { first: 0 }, reboot()]);
-    let there = seen(&made, "boot-2", OLD, "origin");
+    let there = observation(&made, "boot-2", OLD, "origin");
     assert_eq!(ask(&rebooting, &there, &made.to.target()), Decision::Verify);
 }
 
 /// CRA-005: only a host that was compared with the spec, in its new boot, is committed.
 #[test]
 fn verification_commits_tries_once_more_or_holds() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let wrong = Difference {
         kind: Kind::File,
         target: "/etc/motd".to_owned(),
@@ -284,11 +285,11 @@ fn verification_commits_tries_once_more_or_holds() {
         diff: None,
         unrepaired: None,
     };
-    let there = seen(&made, "boot-2", NEW, "new");
+    let there = observation(&made, "boot-2", NEW, "new");
     let mut record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Verify);
-    assert_eq!(ask(&record, &there, &Made::other()), Decision::Verify);
+    assert_eq!(ask(&record, &there, &UpdateFixture::other()), Decision::Verify);
     assert_eq!(after_verification(&record, &[]), Decision::Commit);
     assert!(matches!(after_verification(&record, std::slice::from_ref(&wrong)), Decision::Replan(_)));
     // A failed finalization before is another matter.
@@ -301,16 +302,16 @@ fn verification_commits_tries_once_more_or_holds() {
     record.fault = Some(fault);
     assert!(held(&record));
     assert_eq!(ask(&record, &there, &made.to.target()), Decision::Hold);
-    assert_eq!(ask(&record, &there, &Made::other()), Decision::Begin);
+    assert_eq!(ask(&record, &there, &UpdateFixture::other()), Decision::Begin);
 }
 
 /// A fault in the new deployment leads back to the previous one, where it is allowed and there is one; a node that is there
 /// undoes what was done.
 #[test]
 fn failed_deployment_is_replaced_by_previous() {
-    let made = Made::with_image();
-    let (new, there) = (made.to.target(), seen(&made, "boot-2", NEW, "new"));
-    let back = seen(&made, "boot-3", OLD, "origin");
+    let made = UpdateFixture::with_image();
+    let (new, there) = (made.to.target(), observation(&made, "boot-2", NEW, "new"));
+    let back = observation(&made, "boot-3", OLD, "origin");
     let mut record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert!(is_on_trial(&record));
@@ -329,7 +330,7 @@ fn failed_deployment_is_replaced_by_previous() {
     record = record.moved(&fall_back, Timestamp::default()).unwrap();
     for tries in 0..REBOOT_TRIES {
         assert_eq!(record.fallbacks, tries);
-        for desired in [&new, &Made::other()] {
+        for desired in [&new, &UpdateFixture::other()] {
             assert_eq!(ask(&record, &there, desired), Decision::FallBack);
             assert_eq!(ask(&record, &back, desired), Decision::UndoAfterFallback);
         }
@@ -347,11 +348,11 @@ fn failed_deployment_is_replaced_by_previous() {
 /// Files alone create no deployment: there is nothing to go back to, so nothing is on trial.
 #[test]
 fn only_deployment_is_on_trial() {
-    let files = Made::with_files();
+    let files = UpdateFixture::with_files();
     let record = record(&files, &[Transition::Apply { first: 0 }, reboot(), Transition::Verify]);
     assert!(!is_on_trial(&record));
     assert_eq!(
-        recovery_transition(&record, &seen(&files, "boot-2", OLD, "origin"), RollBack::Automatic),
+        recovery_transition(&record, &observation(&files, "boot-2", OLD, "origin"), RollBack::Automatic),
         None
     );
 }
@@ -359,8 +360,8 @@ fn only_deployment_is_on_trial() {
 /// A boot menu, or what counts boots, ends a trial too.
 #[test]
 fn aborted_trial_holds_target() {
-    let made = Made::with_image();
-    let back = seen(&made, "boot-3", OLD, "origin");
+    let made = UpdateFixture::with_image();
+    let back = observation(&made, "boot-3", OLD, "origin");
     let mut record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert_eq!(ask(&record, &back, &made.to.target()), Decision::Verify);
@@ -372,7 +373,7 @@ fn aborted_trial_holds_target() {
 
 #[test]
 fn wrong_host_without_reboot_is_rolled_back_at_once() {
-    let made = Made::with_files();
+    let made = UpdateFixture::with_files();
     let record = record(&made, &[Transition::Apply { first: 0 }, Transition::Verify]);
     let wrong = Difference {
         kind: Kind::Unit,
@@ -384,30 +385,30 @@ fn wrong_host_without_reboot_is_rolled_back_at_once() {
         unrepaired: None,
     };
     assert!(matches!(after_verification(&record, &[wrong]), Decision::Fault(_)));
-    assert!(can_take_back(&record, &seen(&made, "boot-1", OLD, "origin")));
+    assert!(can_take_back(&record, &observation(&made, "boot-1", OLD, "origin")));
 }
 
 #[test]
 fn roll_back_ends_before_anything_else_begins() {
-    let made = Made::with_image();
-    let here = seen(&made, "boot-1", OLD, "origin");
+    let made = UpdateFixture::with_image();
+    let here = observation(&made, "boot-1", OLD, "origin");
     let mut record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, Transition::RollBack]);
     assert!(!record.undo.is_empty());
-    assert_eq!(ask(&record, &here, &Made::other()), Decision::Continue);
+    assert_eq!(ask(&record, &here, &UpdateFixture::other()), Decision::Continue);
     while !record.is_undone() {
         assert_eq!(ask(&record, &here, &made.to.target()), Decision::Continue);
         record = record.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
     }
     assert_eq!(ask(&record, &here, &made.to.target()), Decision::Hold);
-    assert_eq!(ask(&record, &here, &Made::other()), Decision::Archive);
+    assert_eq!(ask(&record, &here, &UpdateFixture::other()), Decision::Archive);
     assert!(matches!(record.phase, Phase::RollingBack { .. }));
 }
 
 /// MCD-215, MCD-216: an update is taken back in reverse order, from where it stands; its staged deployment is dropped last.
 #[test]
 fn update_is_rolled_back_in_reverse_order() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let undone = |events: &[Transition]| {
         let mut record = record(&made, events);
         record = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::model_host::{ModelHost, image};
 use crate::os_layers::spec;
-use crate::resume_table::{ask, boot, reboot, record, seen};
-use crate::update_fixtures::{Made, NEW, OLD};
+use crate::resume_table::{ask, boot, observation, reboot, record};
+use crate::update_fixtures::{NEW, OLD, UpdateFixture};
 
 /// Soft reboots from the steps and the host beforehand; the kernel of another image is known only once it is there.
 #[test]
@@ -73,33 +73,33 @@ fn plan_shows_soft_reboot() {
 /// staged again, and the tries are bounded. One that finalized nothing is any other boot into the old deployment.
 #[test]
 fn soft_reboot_into_old_root_is_followed_by_whole_one() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let mut rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
-    let mut back = seen(&made, "boot-1-soft-1", OLD, "origin");
+    let mut back = observation(&made, "boot-1-soft-1", OLD, "origin");
     assert_eq!(ask(&rebooting, &back, &new), Decision::Inquire, "nothing boots next");
     let ObservedOs::Deployments { next, .. } = &mut back.os else { panic!() };
     let image = Some(ImageRef::parse(NEW).unwrap());
     *next = Some(Staged { image, deployment: "new".to_owned(), kargs: Vec::new() });
     for _ in 0..REBOOT_TRIES - 1 {
         assert_eq!(ask(&rebooting, &back, &new), Decision::Reboot);
-        assert_eq!(ask(&rebooting, &back, &Made::other()), Decision::Reboot, "it ends first");
+        assert_eq!(ask(&rebooting, &back, &UpdateFixture::other()), Decision::Reboot, "it ends first");
         rebooting.reboots += 1;
     }
     let Decision::Fault(fault) = ask(&rebooting, &back, &new) else { panic!("no fault") };
     assert_eq!(fault.reason, "RebootDidNotHappen");
     let whole = Observation { boot_id: boot("boot-2"), ..back };
     assert_eq!(ask(&rebooting, &whole, &new), Decision::Inquire, "it was another kernel's boot");
-    assert_eq!(ask(&rebooting, &seen(&made, "boot-1-soft-1", NEW, "new"), &new), Decision::Verify);
+    assert_eq!(ask(&rebooting, &observation(&made, "boot-1-soft-1", NEW, "new"), &new), Decision::Verify);
 }
 
 /// libostree takes what was prepared for what runs. Where the old user space came up again, that is not so: nothing is verified
 /// there, and a whole reboot follows.
 #[test]
 fn old_root_is_not_taken_for_new_one() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
-    let claimed = seen(&made, "boot-1-soft-1", NEW, "new");
+    let claimed = observation(&made, "boot-1-soft-1", NEW, "new");
     let new = made.to.target();
     let right = Observation { os: claimed.os.clone().in_deployment("new".to_owned()), ..claimed.clone() };
     assert_eq!((&right, ask(&rebooting, &right, &new)), (&claimed, Decision::Verify));
@@ -110,26 +110,26 @@ fn old_root_is_not_taken_for_new_one() {
 /// A manual soft reboot is a boot like any other: a staged deployment is gone with it, or runs.
 #[test]
 fn manual_soft_reboot_counts_as_boot() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let mut all = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }]);
     let new = made.to.target();
-    assert_eq!(ask(&all, &seen(&made, "boot-1-soft-1", OLD, "origin"), &new), Decision::Restage);
+    assert_eq!(ask(&all, &observation(&made, "boot-1-soft-1", OLD, "origin"), &new), Decision::Restage);
     while all.under_way().is_some() {
         all = all.moved(&Transition::BatchDone, Timestamp::default()).unwrap();
     }
-    assert_eq!(ask(&all, &seen(&made, "boot-1-soft-1", NEW, "new"), &new), Decision::Verify);
+    assert_eq!(ask(&all, &observation(&made, "boot-1-soft-1", NEW, "new"), &new), Decision::Verify);
 }
 
 /// A systemd that does not count soft reboots: the booted deployment says that it happened. One that brought nothing up is
 /// requested again, as a whole.
 #[test]
 fn soft_reboot_shows_in_booted_deployment() {
-    let made = Made::with_image();
+    let made = UpdateFixture::with_image();
     let rebooting = record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot()]);
     let new = made.to.target();
-    let there = seen(&made, "boot-1", NEW, "new");
+    let there = observation(&made, "boot-1", NEW, "new");
     assert_eq!(ask(&rebooting, &there, &new), Decision::Verify);
-    assert_eq!(ask(&rebooting, &there, &Made::other()), Decision::Verify);
+    assert_eq!(ask(&rebooting, &there, &UpdateFixture::other()), Decision::Verify);
     assert!(!can_take_back(&rebooting, &there), "nothing is undone under the new OS");
-    assert_eq!(ask(&rebooting, &seen(&made, "boot-1", OLD, "origin"), &new), Decision::Reboot);
+    assert_eq!(ask(&rebooting, &observation(&made, "boot-1", OLD, "origin"), &new), Decision::Reboot);
 }

@@ -52,7 +52,7 @@ fn lines(spec: &HostSpec, seen: &Observation) -> Vec<String> {
 #[test]
 fn each_difference_is_named_in_order() {
     let spec = spec();
-    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
     let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
     booted.image = Some(model_host::image('b'));
@@ -100,7 +100,7 @@ fn each_difference_is_named_in_order() {
 #[test]
 fn drift_messages_match_mcd() {
     let spec = spec();
-    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
     let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
     booted.image = Some(model_host::image('b'));
     seen.kargs = Karg::split("more q additional=1");
@@ -124,7 +124,7 @@ fn drift_messages_match_mcd() {
 fn masked_unit_is_compared_by_link() {
     let units = json!([{"name": "a.service", "mask": true, "contents": "x"}]);
     let spec = model_host::config("rendered-a", json!({ "units": units })).spec(None).unwrap();
-    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
     assert_eq!(lines(&spec, &seen), Vec::<String>::new());
     let unit = seen.units.get_mut(&UnitName::new("a.service").unwrap()).unwrap();
     (unit.enabled, unit.mask) = (UnitFileState::Disabled, Mask::Unset);
@@ -136,7 +136,7 @@ fn masked_unit_is_compared_by_link() {
 #[test]
 fn manual_changes_of_host_are_named() {
     let plain = spec();
-    let mut seen = ModelHost::holding(&plain).seen(&[&plain]);
+    let mut seen = ModelHost::holding(&plain).observe(&[&plain]);
     let ObservedOs::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
     booted.local.requested.insert("strace".to_owned());
     booted.local.replaced.insert("kernel".to_owned());
@@ -146,7 +146,7 @@ fn manual_changes_of_host_are_named() {
         kargs: Karg::split("debug"),
     });
     assert_eq!(drift(&plain, &seen), []);
-    let mut seen = ModelHost::holding(&plain).seen(&[&plain]);
+    let mut seen = ModelHost::holding(&plain).observe(&[&plain]);
     let other = |name: &str| Staged {
         image: Some(model_host::image('c')),
         deployment: name.to_owned(),
@@ -169,7 +169,7 @@ fn manual_changes_of_host_are_named() {
 #[test]
 fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
     let spec = spec();
-    let seen = ModelHost::holding(&spec).seen(&[&spec]);
+    let seen = ModelHost::holding(&spec).observe(&[&spec]);
     let changed = |name: &str, change: &dyn Fn(&mut ObservedFile)| {
         let mut seen = seen.clone();
         change(seen.files.get_mut(&path(name)).unwrap());
@@ -200,7 +200,7 @@ fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
 #[test]
 fn every_locked_password_is_locked() {
     let spec = spec();
-    let mut seen = ModelHost::holding(&spec).seen(&[&spec]);
+    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
     for hash in [None, PasswordHash::new("*"), PasswordHash::new("!!"), PasswordHash::new("!$6$x")] {
         let ObservedCore::Account { password, .. } = &mut seen.core else { panic!("an account") };
         *password = hash;

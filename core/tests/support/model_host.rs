@@ -119,7 +119,7 @@ impl ModelHost {
         world
     }
 
-    fn seen_file(&self, path: &ManagedPath, ids: &BTreeMap<String, u32>) -> ObservedFile {
+    fn observe_file(&self, path: &ManagedPath, ids: &BTreeMap<String, u32>) -> ObservedFile {
         if self.masked.iter().any(|unit| unit.path() == *path) {
             return ObservedFile::Symlink { target: "/dev/null".to_owned() };
         }
@@ -136,7 +136,7 @@ impl ModelHost {
         })
     }
 
-    fn seen_unit(&self, name: &UnitName) -> ObservedUnit {
+    fn observe_unit(&self, name: &UnitName) -> ObservedUnit {
         let known = self.vendor.contains(name) || self.files.contains_key(&name.path());
         let masked = self.masked.contains(name);
         let enabled = match (masked, known, self.enabled.contains(name)) {
@@ -153,16 +153,16 @@ impl ModelHost {
     }
 
     /// Returns the observation for these specs, as `observe` would.
-    pub fn seen(&self, specs: &[&HostSpec]) -> Observation {
+    pub fn observe(&self, specs: &[&HostSpec]) -> Observation {
         let ids = BTreeMap::from([("core".to_owned(), 1000)]);
         let mut files = BTreeMap::new();
         let mut units = BTreeMap::new();
         for spec in specs {
             let paths = spec.files.keys().cloned();
             for path in paths.chain(spec.written().into_keys()).chain(spec.units.keys().map(UnitName::path)) {
-                files.insert(path.clone(), self.seen_file(&path, &ids));
+                files.insert(path.clone(), self.observe_file(&path, &ids));
             }
-            units.extend(spec.units.keys().map(|name| (name.clone(), self.seen_unit(name))));
+            units.extend(spec.units.keys().map(|name| (name.clone(), self.observe_unit(name))));
         }
         let keys_path = ManagedPath::new("/home/core/.ssh/authorized_keys.d/ignition").unwrap();
         let keys = self.keys.as_ref().map_or(ObservedFile::Absent, |text| ObservedFile::Regular {
@@ -206,7 +206,7 @@ impl ModelHost {
 
     /// Returns the facts, as `facts` would.
     pub fn facts(&self, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Facts {
-        let seen = self.seen(&[from, to]);
+        let seen = self.observe(&[from, to]);
         let paths: BTreeSet<ManagedPath> = seen.files.keys().cloned().collect();
         let masked_in_image = |path: &ManagedPath| self.image.masked.iter().any(|unit| unit.path() == *path);
         let local = |path: &&ManagedPath| {
@@ -233,7 +233,7 @@ impl ModelHost {
     }
 
     /// Carries a plan out, without the reboot.
-    pub fn carry(&mut self, plan: &Plan, to: &HostSpec) {
+    pub fn apply(&mut self, plan: &Plan, to: &HostSpec) {
         self.next_kargs.clone_from(&self.kargs);
         self.next_packages.clone_from(&self.packages);
         self.staged = None;

@@ -27,7 +27,7 @@ pub const FOREIGN: &str =
     "registry.test/os@sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
 
 /// An update from one spec to another.
-pub struct Made {
+pub struct UpdateFixture {
     pub from: HostSpec,
     pub to: HostSpec,
     pub seen: Observation,
@@ -43,7 +43,7 @@ fn spec(name: &str, motd: &str, image: &str) -> HostSpec {
     MachineConfig::parse(text.as_bytes(), name).unwrap().spec(Some(ImageRef::parse(image).unwrap())).unwrap()
 }
 
-impl Made {
+impl UpdateFixture {
     fn new(from: HostSpec, to: HostSpec) -> Self {
         let facts = Facts::assumed(&from, &to).unwrap();
         let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();

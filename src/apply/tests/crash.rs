@@ -18,7 +18,7 @@ const KILL: &str = "MCA_TEST_KILL";
 async fn child() {
     let (root, kill) = (std::env::var(ROOT).unwrap(), std::env::var(KILL).unwrap());
     let host = host(Path::new(&root), FailPoints::parse(&kill).unwrap());
-    carry_all(&host).await;
+    apply_all(&host).await;
 }
 
 /// Runs the child; returns true if it was killed.
@@ -37,7 +37,7 @@ async fn recovers_from_kill_at_every_fail_point() {
     fixture(straight.path());
     let before = shapes(straight.path());
     let host_straight = host(straight.path(), FailPoints::parse("count").unwrap());
-    carry_all(&host_straight).await;
+    apply_all(&host_straight).await;
     let (after, count) = (shapes(straight.path()), host_straight.fail_points.count());
     assert!(count > 20, "{count}");
     for number in 1..=count {
@@ -46,12 +46,12 @@ async fn recovers_from_kill_at_every_fail_point() {
         assert!(killed(dir.path(), &format!("kill:{number}")), "point {number} was not reached");
         let again = host(dir.path(), FailPoints::off());
         if number % 2 == 0 {
-            carry_all(&again).await;
+            apply_all(&again).await;
             assert_eq!(shapes(dir.path()), after, "carried out again after point {number}");
         }
         undo_all(&again).await;
         assert_eq!(shapes(dir.path()), before, "taken back after point {number}");
-        carry_all(&again).await;
+        apply_all(&again).await;
         assert_eq!(shapes(dir.path()), after, "carried out after all, point {number}");
     }
     let dir = tempfile::tempdir().unwrap();

@@ -146,7 +146,7 @@ pub(super) async fn apply_batch(
     apply(&intent, host, &|_| {}).await
 }
 
-pub(super) async fn carry_all(host: &Host) {
+pub(super) async fn apply_all(host: &Host) {
     for (index, (batch, steps)) in batches().iter().enumerate() {
         apply_batch(host, index, *batch, steps).await.unwrap();
     }

@@ -10,7 +10,7 @@ async fn second_run_gives_same_host_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
-    carry_all(&host).await;
+    apply_all(&host).await;
     let (shapes_once, traces_once) = (shapes(dir.path()), traces(dir.path()));
     let what = |path: &str| shapes_once.get(Path::new(path)).map(|shape| shape.what.as_str());
     assert_eq!(what("etc/motd"), Some("the config's\n"));
@@ -37,7 +37,7 @@ async fn second_run_gives_same_host_and_writes_nothing() {
     assert_eq!(owner("etc/motd"), (0, 0o640));
     assert_eq!(owner("etc/new"), (0, 0o755));
 
-    carry_all(&host).await;
+    apply_all(&host).await;
     assert_eq!(shapes(dir.path()), shapes_once);
     assert_eq!(traces(dir.path()), traces_once, "a second run touches no file");
 }
@@ -52,7 +52,7 @@ async fn taking_back_restores_bytes_modes_owners_attributes_and_links() {
     fs::set_permissions(&motd, fs::Permissions::from_mode(0o4755)).unwrap();
     let before = shapes(dir.path());
     let host = host(dir.path(), FailPoints::off());
-    carry_all(&host).await;
+    apply_all(&host).await;
     assert_ne!(shapes(dir.path()), before);
     for _ in 0..2 {
         undo_all(&host).await;
@@ -152,7 +152,7 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
-    carry_all(&host).await;
+    apply_all(&host).await;
     let update = UpdateId::new("update-1").unwrap();
     for _ in 0..2 {
         crate::journal::originals::promote(&host.root, Some(&update), &old(), &new()).unwrap();
@@ -189,5 +189,5 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     assert!(!shapes.contains_key(Path::new("etc/systemd/system/kubelet.service")));
     let update = UpdateId::new("update-2").unwrap();
     crate::journal::originals::promote(&host.root, Some(&update), &new(), &old()).unwrap();
-    assert_eq!(crate::host::saved::kept(&host.root, &path("/etc/motd")).unwrap(), None);
+    assert_eq!(crate::host::saved::load_kept(&host.root, &path("/etc/motd")).unwrap(), None);
 }

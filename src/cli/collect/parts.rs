@@ -184,7 +184,7 @@ fn listing(root: &Root) -> Result<Content, String> {
         let path = format!("{STATE_DIR}/{directory}");
         for name in root.list(path.trim_end_matches('/')).map_err(|error| chain(&error))? {
             let path = state(format!("{directory}/{name}").trim_start_matches('/'));
-            let seen = root.seen(&path).map_err(|error| chain(&error))?;
+            let seen = root.observe(&path).map_err(|error| chain(&error))?;
             text += &match seen {
                 ObservedFile::Regular { mode, len, .. } => format!("{mode:o} {len} {path}\n"),
                 ObservedFile::Absent

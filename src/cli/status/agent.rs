@@ -17,7 +17,7 @@ const UNIT: &str = "machine-config-agent.service";
 /// Facts of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct AgentSeen {
+pub(super) struct AgentStatus {
     /// `None`: it can't be known.
     pub(super) running: Option<bool>,
     /// Its process, if it is in this namespace.
@@ -49,7 +49,7 @@ enum Lock {
     Unknown,
 }
 
-impl AgentSeen {
+impl AgentStatus {
     /// Reads the lock and systemd's state.
     pub(super) async fn ask(host: &Host, left: Option<&SavedReport>) -> Result<Self, HostError> {
         let lock = match host.root.lock_holder(&state("lock")) {
@@ -168,23 +168,23 @@ mod tests {
         ServiceState { load, active, sub, result, file, condition: true, ..ServiceState::default() }
     }
 
-    fn seen(service: ServiceState) -> AgentSeen {
-        AgentSeen::known(Lock::Free, Ok(Some(service)), None)
+    fn status_of(service: ServiceState) -> AgentStatus {
+        AgentStatus::known(Lock::Free, Ok(Some(service)), None)
     }
 
     /// A dead agent is named with systemd's facts of its end.
     #[test]
     fn dead_agent_is_fault_with_its_exit() {
-        let dead = seen(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
+        let dead = status_of(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
         assert_eq!(dead.text, "not running (failed, exit 104)");
         assert_eq!(dead.fault(None).unwrap().reason, "AgentNotRunning");
-        let killed = seen(ServiceState { signal: Some(9), ..service("failed", "watchdog", "disabled") });
+        let killed = status_of(ServiceState { signal: Some(9), ..service("failed", "watchdog", "disabled") });
         assert_eq!(killed.text, "not running (failed, watchdog, signal 9, disabled)");
         assert!(killed.fault(None).is_some());
         let again =
             ServiceState { sub: "auto-restart".to_owned(), ..service("activating", "exit-code", "enabled") };
         assert_eq!(
-            seen(ServiceState { exit: Some(102), ..again }).text,
+            status_of(ServiceState { exit: Some(102), ..again }).text,
             "not running (restarting, exit 102)"
         );
     }
@@ -192,18 +192,18 @@ mod tests {
     /// A disabled agent is not missed; an enabled one is.
     #[test]
     fn only_expected_agent_is_missed() {
-        let disabled = seen(service("inactive", "success", "disabled"));
+        let disabled = status_of(service("inactive", "success", "disabled"));
         assert_eq!(disabled.fault(None), None);
         let unfinished = Unfinished { update: "u1".to_owned(), phase: "Verifying".to_owned() };
         let fault = disabled.fault(Some(&unfinished)).unwrap();
         assert!(fault.message.contains("update u1, which is in phase Verifying"), "{}", fault.message);
         let skipped = ServiceState { condition: false, ..service("inactive", "success", "enabled") };
-        let skipped = seen(skipped);
+        let skipped = status_of(skipped);
         assert_eq!(skipped.text, "not running (inactive, a condition of its unit is not met)");
         assert!(skipped.fault(None).is_some());
         let absent = ServiceState { load: "not-found".to_owned(), ..ServiceState::default() };
-        assert_eq!(seen(absent).text, "not running (no unit of systemd starts it)");
-        assert_eq!(AgentSeen::known(Lock::Free, Ok(None), None).fault(None), None);
+        assert_eq!(status_of(absent).text, "not running (no unit of systemd starts it)");
+        assert_eq!(AgentStatus::known(Lock::Free, Ok(None), None).fault(None), None);
     }
 
     /// Its lock counts, whatever systemd knows: in a pod it is no unit of the host.
@@ -211,14 +211,14 @@ mod tests {
     fn held_lock_is_running_agent() {
         let inactive = service("inactive", "success", "enabled");
         let unfinished = Unfinished { update: "u1".to_owned(), phase: "Applying".to_owned() };
-        let seen = AgentSeen::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
+        let seen = AgentStatus::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
         assert_eq!(
             (seen.running, seen.text.as_str(), seen.fault(Some(&unfinished))),
             (Some(true), "running (pid 7)", None)
         );
         let unprivileged =
-            AgentSeen::known(Lock::Unknown, Ok(Some(service("active", "success", "enabled"))), None);
+            AgentStatus::known(Lock::Unknown, Ok(Some(service("active", "success", "enabled"))), None);
         assert_eq!(unprivileged.running, Some(true));
-        assert_eq!(AgentSeen::known(Lock::Unknown, Ok(None), None).running, None);
+        assert_eq!(AgentStatus::known(Lock::Unknown, Ok(None), None).running, None);
     }
 }

@@ -31,7 +31,7 @@ use crate::plan::drift::drift;
 use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
 use crate::update::Record;
 
-use agent::{AgentSeen, Unfinished};
+use agent::{AgentStatus, Unfinished};
 use shown::{BootedOs, NextBoot, Status};
 use staged_manually::StagedManually;
 
@@ -151,7 +151,7 @@ fn or_unread<T: Default>(
 
 async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let left = SavedReport::load(&host.root)?;
-    let agent = AgentSeen::ask(host, left.as_ref()).await?;
+    let agent = AgentStatus::ask(host, left.as_ref()).await?;
     let mut unread = Vec::new();
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
@@ -184,7 +184,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
 }
 
 /// Returns true if the last report counts: its agent works, or nothing better may be read.
-fn is_agents_word(left: &SavedReport, agent: &AgentSeen, unread: &[String]) -> bool {
+fn is_agents_word(left: &SavedReport, agent: &AgentStatus, unread: &[String]) -> bool {
     (agent.running == Some(true) && !left.stopped) || !unread.is_empty()
 }
 
@@ -231,7 +231,7 @@ async fn target(directory: &Path) -> Result<Option<Target>, CliError> {
 const REBOOTING: &str = "Rebooting";
 
 /// A node whose agent should work and does not is not well, whatever it was before.
-fn alone(report: NodeReport, agent: &AgentSeen) -> NodeReport {
+fn alone(report: NodeReport, agent: &AgentStatus) -> NodeReport {
     let unfinished = report.update.clone().filter(|_| report.phase != REBOOTING);
     let unfinished = unfinished.map(|update| Unfinished { update, phase: report.phase.clone() });
     let fault = agent.fault(unfinished.as_ref()).filter(|_| report.fault.is_none());
@@ -242,7 +242,7 @@ fn alone(report: NodeReport, agent: &AgentSeen) -> NodeReport {
 
 /// Facts beside the report.
 struct Around {
-    agent: AgentSeen,
+    agent: AgentStatus,
     follows: Option<Follows>,
     unread: Vec<String>,
     drift: Vec<Difference>,
@@ -312,7 +312,7 @@ mod tests {
 
     fn alone_here() -> Around {
         let agent =
-            AgentSeen { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
+            AgentStatus { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
         Around { agent, follows: None, unread: Vec::new(), drift: Vec::new() }
     }
 

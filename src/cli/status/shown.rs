@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::agent::AgentSeen;
+use super::agent::AgentStatus;
 use super::staged_manually::StagedManually;
 use crate::cli::last_report::Follows;
 use crate::model::observation::LocalPackages;
@@ -41,7 +41,7 @@ pub(super) struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) link_down: Option<LinkDown>,
     /// State of the agent.
-    pub(super) agent: AgentSeen,
+    pub(super) agent: AgentStatus,
     /// Source of its targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) follows: Option<Follows>,

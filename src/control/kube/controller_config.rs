@@ -37,8 +37,8 @@ const NAME: &str = "machine-config-controller";
 /// Its name for people.
 const OBJECT: &str = "ControllerConfig machine-config-controller";
 
-/// After a refusal a person has to mend the permissions or the object, and a look an hour costs next to nothing.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// After a refusal a person has to mend the permissions or the object, and a request an hour costs next to nothing.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The task that follows it. Dropped, it ends.
 #[derive(Debug)]
@@ -187,7 +187,7 @@ impl WatchHandler for ControllerConfigHandler {
             KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
                 self.log_error(&error);
                 // The time that is over is no loss: both ends mean another look.
-                drop(tokio::time::timeout(LOOK_AGAIN, self.reconnected()).await);
+                drop(tokio::time::timeout(REFUSED_INTERVAL, self.reconnected()).await);
             }
         }
     }

@@ -41,7 +41,7 @@ const VERSION: &str = "v1";
 const KIND: &str = "MachineConfigNode";
 
 /// Lifetime of the known form of a present CRD.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+const KNOWN_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Lifetime of an absent CRD: only reports ask, and an idle node has none.
 const ABSENT_INTERVAL: Duration = Duration::from_secs(300);
@@ -264,7 +264,7 @@ impl Mcn {
             return Ok(ConditionLayout::Split);
         }
         if let Some((form, asked)) = self.form
-            && !(begins && asked.elapsed() >= LOOK_AGAIN)
+            && !(begins && asked.elapsed() >= KNOWN_LIFETIME)
         {
             return Ok(form);
         }

@@ -310,7 +310,7 @@ impl Cluster {
     }
 
     /// Waits for a snapshot that is a reason for another pass.
-    async fn seen(snapshot: &mut Receiver<NodeSnapshot>, known: &Known) {
+    async fn snapshot_changed(snapshot: &mut Receiver<NodeSnapshot>, known: &Known) {
         // An error means that the watching task is gone, which only the end of the runtime does.
         if snapshot.wait_for(|snapshot| known.is_behind(snapshot)).await.is_err() {
             std::future::pending::<()>().await;
@@ -330,7 +330,7 @@ impl ControlPlane for Cluster {
         tokio::select! {
             // Each arm only waits: a snapshot stays in the channel until a pass takes it in `desired`, a time that
             // has come stays come, and the evictor and the outbox keep their own.
-            () = Self::seen(&mut self.snapshot, &self.known) => {}
+            () = Self::snapshot_changed(&mut self.snapshot, &self.known) => {}
             () = Self::due(self.due) => {}
             () = evictor => {}
             () = self.outbox.due() => {}

@@ -60,7 +60,7 @@ pub(super) fn compare(
             if right {
                 return Ok(Comparison::Equal);
             }
-            Ok(Comparison::PendingChange { kept: Some(kept(&file, path)?) })
+            Ok(Comparison::PendingChange { kept: Some(attributes_to_keep(&file, path)?) })
         }
         (DesiredPath::Absent | DesiredPath::Link { .. } | DesiredPath::File { .. }, _) => {
             Ok(Comparison::PendingChange { kept: None })
@@ -68,7 +68,7 @@ pub(super) fn compare(
     }
 }
 
-fn kept(file: &std::fs::File, path: &str) -> Result<AttributeList, HostError> {
+fn attributes_to_keep(file: &std::fs::File, path: &str) -> Result<AttributeList, HostError> {
     let mut kept = attributes(file, path)?;
     // Capabilities and access lists belong to the old contents; mode and owner come from the config.
     kept.retain(|(name, _)| name.starts_with("user.") || name == "security.selinux");

@@ -61,14 +61,14 @@ impl SysrootCache {
     fn known(&self, sysroot: &Path, stamp: &Stamp) -> Option<ObservedOs> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none() {
-            *last = CachedSysroot::kept(&sysroot.join(CACHE_PATH));
+            *last = CachedSysroot::load(&sysroot.join(CACHE_PATH));
         }
         last.as_ref().filter(|last| last.stamp == *stamp).map(|last| last.observed.clone())
     }
 }
 
 impl CachedSysroot {
-    fn kept(path: &Path) -> Option<Self> {
+    fn load(path: &Path) -> Option<Self> {
         let observation: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         (observation.version == VERSION).then_some(observation)
     }

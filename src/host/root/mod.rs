@@ -234,8 +234,8 @@ impl Root {
         Ok(Some(Standing { name: KernelName { path, _fd: fd }, kind, target }))
     }
 
-    /// Returns where the root is in this process's view of the file systems.
-    pub(in crate::host) fn place(&self) -> Result<PathBuf, HostError> {
+    /// Returns the root's path in this process's view of the file systems.
+    pub(in crate::host) fn base_path(&self) -> Result<PathBuf, HostError> {
         use std::os::fd::AsRawFd as _;
         let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let failed = |errno: Errno| HostError::io("inspect", self.base.display().to_string(), errno);

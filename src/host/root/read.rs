@@ -22,7 +22,7 @@ const LARGEST_DIGEST: u64 = LARGEST;
 /// As many bytes of extended attributes as a file may have.
 const LARGEST_ATTRIBUTES: usize = 256 * 1024;
 /// Flags to open a path for inspection only: no side effect of a device or a pipe.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+const INSPECT: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 /// Regular files are opened without waiting, should they be swapped for a pipe in between.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
@@ -156,10 +156,10 @@ impl Root {
         })
     }
 
-    /// Looks at a path, not following a link at its end; the bytes of a file are digested while they are read.
-    pub fn seen(&self, path: &str) -> Result<ObservedFile, HostError> {
+    /// Observes a path, not following a link at its end; the bytes of a file are digested while they are read.
+    pub fn observe(&self, path: &str) -> Result<ObservedFile, HostError> {
         let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
-        let fd = match self.resolve(path, LOOK) {
+        let fd = match self.resolve(path, INSPECT) {
             Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
             other => other.map_err(failed("inspect"))?,
         };

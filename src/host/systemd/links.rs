@@ -168,8 +168,8 @@ impl<'a> UnitLinks<'a> {
         below.chain(self.before.keys().chain(self.now.keys()).filter(differs).cloned()).collect()
     }
 
-    /// Looks at a unit. Enabled is one whose `[Install]` links are all there.
-    pub fn seen(&self, unit: &UnitName) -> Result<ObservedUnit, HostError> {
+    /// Observes a unit. Enabled is one whose `[Install]` links are all there.
+    pub fn observe(&self, unit: &UnitName) -> Result<ObservedUnit, HostError> {
         let enabled = match self.find(unit.as_str())? {
             Found::Masked => UnitFileState::Masked,
             Found::Nothing => UnitFileState::NotFound,
@@ -227,7 +227,7 @@ impl<'a> UnitLinks<'a> {
             let Ok(name) = UnitName::new(other) else { continue };
             // Another name of its own is none.
             if name != *unit && self.find(name.as_str())? != own {
-                companions.insert(name.clone(), self.seen(&name)?);
+                companions.insert(name.clone(), self.observe(&name)?);
             }
         }
         Ok(companions)

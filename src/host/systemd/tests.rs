@@ -50,7 +50,7 @@ fn links(dir: &Path) -> BTreeMap<String, String> {
     found
 }
 
-fn carry(root: &Root, change: impl FnOnce(&mut UnitLinks<'_>)) -> usize {
+fn edit_links(root: &Root, change: impl FnOnce(&mut UnitLinks<'_>)) -> usize {
     let mut units = UnitLinks::load(root).unwrap();
     change(&mut units);
     apply_changes(root, &units.changes(&[]), Attempt::First, &FailPoints::off()).unwrap().changed
@@ -95,41 +95,41 @@ fn enabling_makes_install_links_and_disabling_removes_them() {
         let (dir, root) = host();
         let name = unit(name);
         assert_eq!(
-            UnitLinks::load(&root).unwrap().seen(&name).unwrap().enabled,
+            UnitLinks::load(&root).unwrap().observe(&name).unwrap().enabled,
             UnitFileState::Disabled,
             "{name}"
         );
-        carry(&root, |units| units.enable(&name).unwrap());
+        edit_links(&root, |units| units.enable(&name).unwrap());
         let expected = expected.iter().map(|(at, to)| ((*at).to_owned(), format!("{VENDOR}/{to}"))).collect();
         assert_eq!(links(dir.path()), expected, "{name}");
         if name.as_str() != "getty@.service" {
             assert_eq!(
-                UnitLinks::load(&root).unwrap().seen(&name).unwrap().enabled,
+                UnitLinks::load(&root).unwrap().observe(&name).unwrap().enabled,
                 UnitFileState::Enabled,
                 "{name}"
             );
         }
         assert_eq!(
-            carry(&root, |units| units.enable(&name).unwrap()),
+            edit_links(&root, |units| units.enable(&name).unwrap()),
             0,
             "{name}: a second run writes nothing"
         );
-        carry(&root, |units| units.disable(&name).unwrap());
+        edit_links(&root, |units| units.disable(&name).unwrap());
         assert_eq!(links(dir.path()), BTreeMap::new(), "{name}");
-        assert_eq!(carry(&root, |units| units.disable(&name).unwrap()), 0);
+        assert_eq!(edit_links(&root, |units| units.disable(&name).unwrap()), 0);
     }
 }
 
 #[test]
 fn new_install_links_replace_old_ones() {
     let (dir, root) = host();
-    carry(&root, |units| units.enable(&unit("crio.service")).unwrap());
+    edit_links(&root, |units| units.enable(&unit("crio.service")).unwrap());
     write(dir.path(), "etc/systemd/system/crio.service", "[Install]\nWantedBy=kubelet.service\n");
     assert_eq!(
-        UnitLinks::load(&root).unwrap().seen(&unit("crio.service")).unwrap().enabled,
+        UnitLinks::load(&root).unwrap().observe(&unit("crio.service")).unwrap().enabled,
         UnitFileState::Disabled
     );
-    carry(&root, |units| units.enable(&unit("crio.service")).unwrap());
+    edit_links(&root, |units| units.enable(&unit("crio.service")).unwrap());
     let expected = BTreeMap::from(
         [("kubelet.service.wants/crio.service", "/etc/systemd/system/crio.service")]
             .map(|(a, b)| (a.to_owned(), b.to_owned())),
@@ -140,7 +140,7 @@ fn new_install_links_replace_old_ones() {
         "etc/systemd/system/crio.service.d/10-x.conf",
         "[Install]\nWantedBy=\nRequiredBy=a.target\n",
     );
-    carry(&root, |units| units.enable(&unit("crio.service")).unwrap());
+    edit_links(&root, |units| units.enable(&unit("crio.service")).unwrap());
     assert_eq!(links(dir.path()).keys().collect::<Vec<_>>(), ["a.target.requires/crio.service"]);
 }
 
@@ -148,13 +148,13 @@ fn new_install_links_replace_old_ones() {
 fn masks_hide_unit_and_come_off() {
     let (dir, root) = host();
     let crio = unit("crio.service");
-    carry(&root, |units| units.mask(&crio));
+    edit_links(&root, |units| units.mask(&crio));
     assert_eq!(links(dir.path()), BTreeMap::from([("crio.service".to_owned(), "/dev/null".to_owned())]));
     let mut units = UnitLinks::load(&root).unwrap();
-    let seen = units.seen(&crio).unwrap();
+    let seen = units.observe(&crio).unwrap();
     assert_eq!((seen.enabled, seen.mask), (UnitFileState::Masked, Mask::Masked));
     assert!(units.enable(&crio).unwrap_err().to_string().contains("it is masked"));
-    carry(&root, |units| {
+    edit_links(&root, |units| {
         units.disable(&crio).unwrap();
         units.unmask(&crio);
         units.enable(&crio).unwrap();
@@ -166,7 +166,7 @@ fn masks_hide_unit_and_come_off() {
 fn presets_decide_and_unknown_units_are_unchanged() {
     let (dir, root) = host();
     let mut units = UnitLinks::load(&root).unwrap();
-    let seen = |units: &UnitLinks<'_>, name: &str| units.seen(&unit(name)).unwrap();
+    let seen = |units: &UnitLinks<'_>, name: &str| units.observe(&unit(name)).unwrap();
     assert_eq!(seen(&units, "crio.service").preset, UnitFilePreset::Enable);
     assert_eq!(seen(&units, "sshd.service").preset, UnitFilePreset::Disable);
     assert_eq!(seen(&units, "plain.service").enabled, UnitFileState::Static);
@@ -174,14 +174,14 @@ fn presets_decide_and_unknown_units_are_unchanged() {
     units.enable(&unit("no-such.service")).unwrap();
     units.enable(&unit("plain.service")).unwrap();
     assert!(units.changes(&[]).is_empty());
-    carry(&root, |units| {
+    edit_links(&root, |units| {
         units.enable(&unit("sshd.service")).unwrap();
         assert!(units.preset(&unit("crio.service")).unwrap() && units.preset(&unit("sshd.service")).unwrap());
     });
     assert_eq!(links(dir.path()).keys().collect::<Vec<_>>(), ["multi-user.target.wants/crio.service"]);
     // The unit file is gone (MCD-154): its links go with it.
     std::fs::remove_file(dir.path().join("usr/lib/systemd/system/crio.service")).unwrap();
-    carry(&root, |units| assert!(units.preset(&unit("crio.service")).unwrap()));
+    edit_links(&root, |units| assert!(units.preset(&unit("crio.service")).unwrap()));
     assert_eq!(links(dir.path()), BTreeMap::new());
 }
 

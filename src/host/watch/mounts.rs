@@ -55,7 +55,7 @@ impl Mounts {
         let table = AsyncFd::with_interest(fd, Interest::PRIORITY).ok()?;
         Some(Self {
             table,
-            place: root.place().ok()?,
+            place: root.base_path().ok()?,
             on: Table::new(),
             due: None,
             observation: None,

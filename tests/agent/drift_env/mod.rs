@@ -35,7 +35,7 @@ pub const OTHER_IMAGE: &str =
 #[derive(Debug, Default)]
 pub struct Dropped {
     pub times: Cell<u32>,
-    pub told: Notify,
+    pub notify: Notify,
 }
 
 /// The host and its environment. It outlives the agents that observe it.
@@ -47,7 +47,7 @@ pub struct Scene {
     pub monotonic: Arc<AtomicU64>,
     pub dropped: Rc<Dropped>,
     pub node_settings: NodeSettings,
-    desk: FakeControlPlane,
+    plane: FakeControlPlane,
     /// The report that was waited for last: the next wait returns that one or a later one.
     at: usize,
 }
@@ -73,9 +73,9 @@ impl Scene {
         node.put("root/proc/cmdline", "quiet audit=1\n");
         node.put("root/ostree/deploy/.keep", "");
         node.put("root/run/ostree/.keep", "");
-        let desk = FakeControlPlane::wanting("rendered-a", None);
+        let plane = FakeControlPlane::wanting("rendered-a", None);
         // At first nothing at all reboots.
-        desk.policy(&policy(units).replace("Reboot", "None").replace("Drain", "None"));
+        plane.policy(&policy(units).replace("Reboot", "None").replace("Drain", "None"));
         let node_settings = NodeSettings {
             repair: repair.iter().map(|path| ManagedPath::new(*path).unwrap()).collect(),
             ..NodeSettings::default()
@@ -83,30 +83,30 @@ impl Scene {
         let mut scene = Self {
             node,
             os: Played::running(ImageRef::parse(IMAGE).unwrap()).seen,
-            metrics: desk.metrics.clone(),
+            metrics: plane.metrics.clone(),
             wall: Arc::new(AtomicU64::new(1_795_205_045_000_000)),
             monotonic: Arc::new(AtomicU64::new(60_000_000)),
             dropped: Rc::default(),
             node_settings,
-            desk,
+            plane,
             at: 0,
         };
         scene.config("rendered-a", config);
         scene.live(async |scene| scene.until_done("rendered-a").await).await;
-        scene.desk.policy(&policy(units));
-        scene.told();
+        scene.plane.policy(&policy(units));
+        scene.take_events();
         scene
     }
 
     /// Adds a config.
     pub fn config(&self, name: &str, spec: &Value) {
-        self.desk.config(name, &crate::test_host::config(name, spec));
+        self.plane.config(name, &crate::test_host::config(name, spec));
     }
 
     /// Wants a config.
     pub fn want(&self, name: &str) {
-        self.desk.desired.borrow_mut().config = ConfigName::new(name).unwrap();
-        self.desk.nudge.notify_one();
+        self.plane.desired.borrow_mut().config = ConfigName::new(name).unwrap();
+        self.plane.nudge.notify_one();
     }
 
     /// Runs an agent as long as the story lasts.
@@ -131,7 +131,7 @@ impl Scene {
             pulled: Box::new(|| panic!("nothing is to be staged")),
             dropped: Box::new(move || {
                 dropped.times.set(dropped.times.get() + 1);
-                dropped.told.notify_one();
+                dropped.notify.notify_one();
             }),
             ..Played::running(ImageRef::parse(IMAGE).unwrap())
         };
@@ -141,7 +141,7 @@ impl Scene {
             ..Host::in_directory(Root::open(&self.node.path("root")).unwrap(), FailPoints::off())
         };
         let node_settings = self.node_settings.clone();
-        self.desk.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings.clone())))
+        self.plane.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings.clone())))
     }
 
     /// Moves the clock: an update's id is the time it began.
@@ -159,15 +159,15 @@ impl Scene {
     pub async fn until(&mut self, what: &str, holds: impl Fn(&NodeReport) -> bool) -> NodeReport {
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
-            if let Some(report) = self.desk.reports.borrow().get(self.at) {
+            if let Some(report) = self.plane.reports.borrow().get(self.at) {
                 if holds(report) {
                     return report.clone();
                 }
                 self.at += 1;
                 continue;
             }
-            let late = tokio::time::timeout_at(deadline, self.desk.published.notified()).await;
-            assert!(late.is_ok(), "{what} is not reported: {:#?}", self.desk.reports.borrow().last());
+            let late = tokio::time::timeout_at(deadline, self.plane.published.notified()).await;
+            assert!(late.is_ok(), "{what} is not reported: {:#?}", self.plane.reports.borrow().last());
         }
     }
 
@@ -191,19 +191,19 @@ impl Scene {
     }
 
     /// Returns the number of published reports: one for each observation.
-    pub fn looks(&self) -> usize {
-        self.desk.reports.borrow().len()
+    pub fn observations(&self) -> usize {
+        self.plane.reports.borrow().len()
     }
 
     /// Waits for one more observation.
-    pub async fn another_look(&mut self) {
-        self.at = self.looks();
+    pub async fn next_observation(&mut self) {
+        self.at = self.observations();
         self.until("another look", |_| true).await;
     }
 
     /// Takes the events that were emitted.
-    pub fn told(&self) -> Vec<(&'static str, String)> {
-        self.desk.told.take().iter().map(|one| (one.reason(), one.message())).collect()
+    pub fn take_events(&self) -> Vec<(&'static str, String)> {
+        self.plane.events.take().iter().map(|one| (one.reason(), one.message())).collect()
     }
 
     pub fn at(&self, path: &str) -> PathBuf {

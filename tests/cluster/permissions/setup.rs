@@ -17,7 +17,7 @@ pub(crate) struct Applied {
 }
 
 /// The plural and the scope of what the manifests hold.
-fn place(kind: &str) -> (&'static str, bool) {
+fn plural_and_scope(kind: &str) -> (&'static str, bool) {
     match kind {
         "Namespace" => ("namespaces", false),
         "ServiceAccount" => ("serviceaccounts", true),
@@ -40,7 +40,7 @@ fn place(kind: &str) -> (&'static str, bool) {
 pub(crate) async fn apply(admin: &Client, object: Value) {
     let version = text(&object, "/apiVersion").to_owned();
     let root = if version.contains('/') { "/apis" } else { "/api" };
-    let (plural, namespaced) = place(text(&object, "/kind"));
+    let (plural, namespaced) = plural_and_scope(text(&object, "/kind"));
     let within = match (namespaced, text(&object, "/metadata/namespace")) {
         (true, namespace) => format!("/namespaces/{namespace}"),
         (false, _) => String::new(),

@@ -64,7 +64,7 @@ fn backend() -> OstreeBackend {
     OstreeBackend::new(Worker::new(Path::new("/"), ContainerHandles::default()))
 }
 
-async fn seen() -> Result<(Booted, Option<Staged>), String> {
+async fn observe() -> Result<(Booted, Option<Staged>), String> {
     match backend().observe().await.map_err(|error| error.to_string())? {
         ObservedOs::Deployments { booted, staged, .. } => Ok((booted, staged)),
         ObservedOs::NotImageBased => Err("not an image".to_owned()),
@@ -110,7 +110,7 @@ async fn switch(args: &[&str]) -> Result<(), String> {
     let Switch { transport, progress, soft, target } = parse(args)?;
     let prefix = if transport == "oci" { "oci:" } else { "" };
     let image = ImageRef::parse(&format!("{prefix}{target}")).map_err(|error| error.to_string())?;
-    let (booted, staged) = seen().await?;
+    let (booted, staged) = observe().await?;
     let current = staged.as_ref().map_or(booted.image.as_ref(), |staged| staged.image.as_ref());
     // Layered packages hide the image: nothing is compared then, and they are dropped.
     if current == Some(&image) && booted.local.is_empty() {
@@ -144,7 +144,7 @@ async fn switch(args: &[&str]) -> Result<(), String> {
         eprintln!("warning: about to fail");
         return Err(text.trim().to_owned());
     }
-    backend().stage(&request, &|step| progress.tell(&step)).await.map_err(|error| error.to_string())?;
+    backend().stage(&request, &|step| progress.report(&step)).await.map_err(|error| error.to_string())?;
     if soft && knob("soft").is_some() {
         // The real one mounts it, which would end here with this process.
         std::fs::create_dir_all("/run/nextroot/usr").unwrap();
@@ -174,7 +174,7 @@ impl Progress {
         }
     }
 
-    fn tell(&self, step: &OsProgress) {
+    fn report(&self, step: &OsProgress) {
         let steps = step.percent.unwrap_or_default();
         self.say(&json!({
             "type": "ProgressSteps", "task": "staging", "description": step.text, "id": "deploying",
@@ -204,7 +204,7 @@ async fn rollback() -> Result<(), String> {
 }
 
 async fn status() -> Result<(), String> {
-    let (booted, staged) = seen().await?;
+    let (booted, staged) = observe().await?;
     let incompatible = !booted.local.is_empty();
     let booted = entry(booted.image.as_ref(), &booted.deployment, incompatible);
     let staged = staged.map(|staged| entry(staged.image.as_ref(), &staged.deployment, false));

@@ -269,7 +269,7 @@ impl Os {
         if let Some(active) = active {
             if active.method == method && active.arguments == arguments {
                 self.0.joined.notify_one();
-                self.0.tell("joined", method);
+                self.0.print("joined", method);
                 return Ok(address());
             }
             let text = format!(

@@ -65,7 +65,7 @@ struct Daemon {
 
 impl Daemon {
     /// Signals the result of a transaction.
-    fn tell(&self, what: &str, method: &str) {
+    fn print(&self, what: &str, method: &str) {
         if self.tells {
             eprintln!("{what} {method}");
         }

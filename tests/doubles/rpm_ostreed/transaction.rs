@@ -55,7 +55,7 @@ impl Transaction {
             connected: AtomicUsize::new(0),
         });
         daemon.log.lock().unwrap().push(method.to_owned());
-        daemon.tell("begun", method);
+        daemon.print("begun", method);
         let path = daemon.root.join(SOCKET);
         drop(std::fs::remove_file(&path));
         let listener = UnixListener::bind(path).unwrap();
@@ -72,7 +72,7 @@ impl Transaction {
         first
     }
 
-    async fn tell(&self, text: &str) {
+    async fn send_message(&self, text: &str) {
         let peers = self.peers.lock().unwrap().clone();
         for peer in peers {
             let emitter = SignalEmitter::new(&peer, "/").unwrap();
@@ -117,7 +117,7 @@ async fn work(daemon: Arc<Daemon>, transaction: Arc<Transaction>) {
         std::process::exit(9);
     }
     let ended = (outcome.is_ok(), outcome.err().unwrap_or_default());
-    daemon.tell(if ended.0 { "done" } else { "failed" }, &transaction.method);
+    daemon.print(if ended.0 { "done" } else { "failed" }, &transaction.method);
     *transaction.ended.lock().unwrap() = Some(ended.clone());
     let peers = transaction.peers.lock().unwrap().clone();
     for peer in peers {
@@ -131,9 +131,9 @@ async fn work(daemon: Arc<Daemon>, transaction: Arc<Transaction>) {
 
 async fn done(daemon: &Arc<Daemon>, transaction: &Transaction) -> Result<(), String> {
     let faults = daemon.faults.lock().unwrap().clone();
-    transaction.tell(&format!("Pulling manifest: {}", transaction.title)).await;
+    transaction.send_message(&format!("Pulling manifest: {}", transaction.title)).await;
     for count in 0..faults.chatter {
-        transaction.tell(&format!("remark {count}")).await;
+        transaction.send_message(&format!("remark {count}")).await;
     }
     if faults.die {
         std::process::exit(9);
@@ -167,7 +167,7 @@ async fn done(daemon: &Arc<Daemon>, transaction: &Transaction) -> Result<(), Str
     loop {
         tokio::select! {
             biased;
-            Some(line) = lines.recv() => transaction.tell(&line).await,
+            Some(line) = lines.recv() => transaction.send_message(&line).await,
             result = &mut work => {
                 daemon.backing.mark(&daemon.root);
                 return result;

@@ -108,7 +108,7 @@ impl SweepHost {
     }
 
     /// Path of a config, as the agent sees it.
-    fn seen(&self, name: &str) -> PathBuf {
+    fn agent_path(&self, name: &str) -> PathBuf {
         match self.kind {
             Kind::Plain => self.dir.join("control").join(name),
             Kind::Machine => Path::new(CONTROL).join(name),
@@ -120,8 +120,8 @@ impl SweepHost {
         let mut command = self.command("apply");
         command
             .args(["--yes", "--reboot-by", "supervisor", "--to"])
-            .arg(self.seen(&format!("{config}.json")));
-        command.arg("--policy").arg(self.seen("policy.json"));
+            .arg(self.agent_path(&format!("{config}.json")));
+        command.arg("--policy").arg(self.agent_path("policy.json"));
         command.args(image.into_iter().flat_map(|image| ["--to-image", image]));
         command.envs(point.map(|point| ("MCA_FAIL_POINT", point)));
         self.runs += 1;
@@ -134,8 +134,8 @@ impl SweepHost {
         command.arg("--as=1073741824").arg(AGENT).arg("apply").arg("--root").arg(self.dir.join("root"));
         command
             .args(["--yes", "--reboot-by", "supervisor", "--to"])
-            .arg(self.seen(&format!("{config}.json")));
-        command.arg("--policy").arg(self.seen("policy.json"));
+            .arg(self.agent_path(&format!("{config}.json")));
+        command.arg("--policy").arg(self.agent_path("policy.json"));
         command.envs(point.map(|point| ("MCA_FAIL_POINT", point)));
         self.runs += 1;
         bounded(command)

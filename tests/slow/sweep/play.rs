@@ -227,7 +227,7 @@ impl Scenario {
                 host.reboot(Down::Orderly)?;
                 let ran = host.apply(&ask.config.name, ask.image.as_deref(), Some("count"))?;
                 let count = ran.out.lines().find_map(|line| line.strip_prefix("fail points: ")?.parse().ok());
-                let points = count.ok_or_else(|| told(self.name, &ran))?;
+                let points = count.ok_or_else(|| describe(self.name, &ran))?;
                 begins.push(Begin { ask: index, copy, points });
                 if ran.code == REBOOT {
                     host.reboot(Down::Orderly)?;
@@ -272,7 +272,7 @@ impl Scenario {
         let ran =
             host.apply(&ask.config.name, ask.image.as_deref(), Some(&format!("kill:{}", point.number)))?;
         if ran.code != KILLED {
-            return Err(format!("{NOT_KILLED}: {}", told(self.name, &ran)));
+            return Err(format!("{NOT_KILLED}: {}", describe(self.name, &ran)));
         }
         half(&host)?;
         let mut down = [None, Some(Down::PowerCut), Some(Down::Orderly)]
@@ -310,7 +310,7 @@ impl Scenario {
         let last = self.instead.as_ref().or(self.asks.last()).unwrap();
         let ran = host.verify()?;
         if ran.code != 0 {
-            return Err(format!("verify: {}", told(self.name, &ran)));
+            return Err(format!("verify: {}", describe(self.name, &ran)));
         }
         let (mut state, mut of_mcd) = (Tree::new(), Tree::new());
         super::tree::read(&host.state(), "", &|_| false, &mut state);
@@ -360,10 +360,10 @@ fn settle(host: &mut SweepHost, ask: &Ask) -> Result<(), String> {
 
 fn settled(ask: &Ask, ran: &Ran) -> Result<(), String> {
     let right = if ask.ends == Ends::Done { ran.code == 0 } else { matches!(ran.code, 1..=6) };
-    if right { Ok(()) } else { Err(told(&ask.config.name, ran)) }
+    if right { Ok(()) } else { Err(describe(&ask.config.name, ran)) }
 }
 
-fn told(what: &str, ran: &Ran) -> String {
+fn describe(what: &str, ran: &Ran) -> String {
     let log: Vec<&str> = ran.log.lines().rev().take(12).collect();
     format!(
         "{what} ended with {}: {}\n    {}",

@@ -36,7 +36,7 @@ use tokio::sync::Notify;
 
 use crate::unlocked;
 
-/// A clone is the same desk.
+/// A clone is the same plane.
 #[derive(Clone)]
 pub struct FakeControlPlane {
     pub desired: Rc<RefCell<Target>>,
@@ -47,7 +47,7 @@ pub struct FakeControlPlane {
     /// The answers to a drain, of which the last one stays; with none, no drain can be asked for.
     pub drained: Rc<RefCell<Vec<DrainStatus>>>,
     pub released: UncordonStatus,
-    pub told: Rc<RefCell<Vec<Event>>>,
+    pub events: Rc<RefCell<Vec<Event>>>,
     pub reports: Rc<RefCell<Vec<NodeReport>>>,
     /// The last report, as it is left for `status`.
     pub kept: Rc<RefCell<Option<NodeReport>>>,
@@ -83,7 +83,7 @@ impl FakeControlPlane {
             trust: TrustReceiver::default(),
             drained: Rc::default(),
             released: UncordonStatus::Yes,
-            told: Rc::default(),
+            events: Rc::default(),
             reports: Rc::default(),
             kept: Rc::default(),
             at_report: Rc::new(|| {}),
@@ -116,7 +116,7 @@ impl FakeControlPlane {
         *self.policy.borrow_mut() = DisruptionPolicy::parse(text.as_bytes(), "the policy").unwrap();
     }
 
-    /// Starts a process of the agent at this desk.
+    /// Starts a process of the agent at this plane.
     pub fn agent(&self, host: Host) -> Agent<Self> {
         let kept = Rc::clone(&self.kept);
         let telemetry = Telemetry {
@@ -201,7 +201,7 @@ impl ControlPlane for FakeControlPlane {
     }
 
     async fn emit(&mut self, event: &Event) {
-        self.told.borrow_mut().push(event.clone());
+        self.events.borrow_mut().push(event.clone());
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {

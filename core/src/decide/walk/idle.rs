@@ -6,7 +6,7 @@ use super::moves::Outcome;
 use super::world::{Curse, Rules, World, name, spec};
 use crate::decide::drift::plan_repair;
 use crate::decide::inputs::Rest;
-use crate::decide::kept::Kept;
+use crate::decide::retention::Retention;
 use crate::model::{ManagedPath, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::drift::drift;
@@ -21,8 +21,8 @@ pub(super) fn repaired() -> ManagedPath {
 
 impl World {
     /// Compares the idle node with the current target, and begins to repair it where that is desired and can be done.
-    pub(super) fn rest(&mut self, rules: &Rules) {
-        let (committed, seen) = (spec(self.current), self.seen());
+    pub(super) fn run_idle(&mut self, rules: &Rules) {
+        let (committed, seen) = (spec(self.current), self.observe());
         let is_service = rules.mode.is_service();
         let mut found = if is_service { drift(&committed, &seen) } else { differences(&committed, &seen) };
         let is_as_desired = found.is_empty();
@@ -62,9 +62,9 @@ pub(super) fn repair_done(good: World, bad: Option<World>) -> Vec<Outcome> {
 
 /// The deployment before is given up, or can't be for now.
 pub(super) fn drop_rollback(mut good: World, bad: Option<World>) -> Vec<Outcome> {
-    (good.before, good.memory.kept) = (None, Kept::Given);
+    (good.before, good.memory.kept) = (None, Retention::Given);
     let bad = bad.map(|mut bad| {
-        bad.memory.kept = Kept::Unknown;
+        bad.memory.kept = Retention::Unknown;
         (None, bad)
     });
     std::iter::once((None, good)).chain(bad).map(|(why, world)| (why, world.without_question())).collect()

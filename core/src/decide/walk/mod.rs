@@ -145,7 +145,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
         let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_service()));
         assert_eq!(world.memory.prefetch, prefetched, "{actions:#?}");
         let mut again = world.clone();
-        again.rest(rules);
+        again.run_idle(rules);
         assert!(again.record.is_none(), "drift that is to be repaired stays: {actions:#?}");
         return;
     };

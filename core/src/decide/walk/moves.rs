@@ -84,7 +84,9 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             let ill = bad.map(|bad| ill_answered(bad, question)).unwrap_or_default();
             return std::iter::once((None, answered(good, question, rules))).chain(ill).collect();
         }
-        Action::Begin => return either((None, begin(good, rules)), bad.map(|bad| (None, bad.bear()))),
+        Action::Begin => {
+            return either((None, begin(good, rules)), bad.map(|bad| (None, bad.handle_error())));
+        }
         Action::Execute => return execute(good, bad),
         Action::Reboot => return reboot(good, bad, rules),
         Action::Wait(how) if how.ends && world.is_first_boot() => {
@@ -179,7 +181,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
         (world.current, world.left) = (world.there, None);
     }
     let (from, to) = (spec(world.left.map_or(world.current, |_| world.there)), spec(world.desired));
-    let facts = Facts { seen: world.seen(), ..Facts::assumed(&from, &to).unwrap() };
+    let facts = Facts { seen: world.observe(), ..Facts::assumed(&from, &to).unwrap() };
     let plan = plan(&from, &to, &facts, &rules.policy).unwrap();
     world.answers = Answers::default();
     if plan.is_empty() {
@@ -333,7 +335,7 @@ fn answered(mut world: World, question: Question, rules: &Rules) -> World {
             world.answers.finalization = Some(ended);
         }
         Question::Differences => {
-            world.answers.differences = Some(differences(&spec(world.target()), &world.seen()));
+            world.answers.differences = Some(differences(&spec(world.target()), &world.observe()));
         }
         Question::Trial => {
             world.begin_trial();
@@ -346,7 +348,7 @@ fn answered(mut world: World, question: Question, rules: &Rules) -> World {
             world.answers.has_fallen_back = true;
         }
         Question::Rest => {
-            world.rest(rules);
+            world.run_idle(rules);
         }
     }
     world
@@ -377,11 +379,13 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
             world.answers.is_count_over = true;
             return vec![(Some(Curse::NoWayBack), world)];
         }
-        Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => world = world.bear(),
+        Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => {
+            world = world.handle_error()
+        }
         Question::Trial => {
             world.begin_trial();
             let record = world.record.as_ref().unwrap();
-            let fault = unproven(record, &world.seen(), &["u".to_owned()], Duration::from_secs(600));
+            let fault = unproven(record, &world.observe(), &["u".to_owned()], Duration::from_secs(600));
             world.answers.trial = Some(Err(fault));
             return vec![(Some(Curse::Ill), world)];
         }

@@ -12,10 +12,10 @@ use crate::decide::down::Down;
 use crate::decide::drift;
 use crate::decide::failed::{Failed, failed};
 use crate::decide::inputs::{Answers, Inputs, Memory};
-use crate::decide::kept::Kept;
 use crate::decide::mode::{Reboots, RunMode};
 use crate::decide::next::decide;
 use crate::decide::prefetch::Prefetch;
+use crate::decide::retention::Retention;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::{
     BootCount, Booted, EmbeddedConfig, Finalization, LocalPackages, ObservedOs, Staged,
@@ -199,7 +199,7 @@ impl World {
         BootId::after_soft_reboots(kernel, self.soft).unwrap()
     }
 
-    pub(super) fn seen(&self) -> Observation {
+    pub(super) fn observe(&self) -> Observation {
         let mut seen = Observation::as_specified(&spec(self.there)).unwrap();
         seen.boot_id = self.boot_id();
         seen.boots = self.boots;
@@ -221,7 +221,7 @@ impl World {
     }
 
     pub(super) fn decide(&mut self, rules: &Rules) -> Action {
-        let seen = self.seen();
+        let seen = self.observe();
         let first = &mut self.first_boot;
         let is_first = rules.mode == RunMode::FirstBoot;
         let current = if is_first { first.provisioned } else { Some(self.current) };
@@ -267,7 +267,7 @@ impl World {
     }
 
     /// Handles an error outside of a step: it is reported, and the next try waits.
-    pub(super) fn bear(mut self) -> Self {
+    pub(super) fn handle_error(mut self) -> Self {
         let fault = fault(FaultClass::Retry, "TimedOut");
         let error = Failed {
             mode: self.mode,
@@ -332,9 +332,9 @@ impl World {
             Prefetch::Again { at, failures, .. } => (3 + until(at), u64::from(*failures)),
         };
         let kept = match kept {
-            Kept::Unknown => None,
-            Kept::HealthySince(since) => Some(ago(since).min(KEEP_ROLLBACK.as_secs())),
-            Kept::Given => Some(u64::MAX),
+            Retention::Unknown => None,
+            Retention::HealthySince(since) => Some(ago(since).min(KEEP_ROLLBACK.as_secs())),
+            Retention::Given => Some(u64::MAX),
         };
         let times = (
             prefetch,

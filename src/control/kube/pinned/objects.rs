@@ -73,7 +73,7 @@ struct SetSpec {
 /// A kind that is watched as a whole.
 pub(super) trait Kind: Clone + DeserializeOwned + Send + 'static {
     /// The kept part of an object.
-    type Kept: PartialEq + Clone + Send;
+    type Stored: PartialEq + Clone + Send;
 
     /// Its path.
     const PATH: &'static str;
@@ -84,10 +84,10 @@ pub(super) trait Kind: Clone + DeserializeOwned + Send + 'static {
     fn metadata(&self) -> &Metadata;
 
     /// Returns what is kept.
-    fn kept(self) -> Self::Kept;
+    fn into_stored(self) -> Self::Stored;
 
     /// Returns where it is kept.
-    fn of(objects: &mut Objects) -> &mut Option<BTreeMap<String, Self::Kept>>;
+    fn of(objects: &mut Objects) -> &mut Option<BTreeMap<String, Self::Stored>>;
 }
 
 fn names(names: Option<Vec<Name>>) -> Vec<String> {
@@ -95,7 +95,7 @@ fn names(names: Option<Vec<Name>>) -> Vec<String> {
 }
 
 impl Kind for Pool {
-    type Kept = PinningPool;
+    type Stored = PinningPool;
 
     const PATH: &'static str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
     const NAME: &'static str = "MachineConfigPools";
@@ -104,7 +104,7 @@ impl Kind for Pool {
         &self.metadata
     }
 
-    fn kept(self) -> PinningPool {
+    fn into_stored(self) -> PinningPool {
         let PoolSpec { node_selector, pinned_image_sets } = self.spec;
         PinningPool { name: self.metadata.name, selector: node_selector, sets: names(pinned_image_sets) }
     }
@@ -115,7 +115,7 @@ impl Kind for Pool {
 }
 
 impl Kind for Set {
-    type Kept = PinnedSet;
+    type Stored = PinnedSet;
 
     const PATH: &'static str = "/apis/machineconfiguration.openshift.io/v1/pinnedimagesets";
     const NAME: &'static str = "PinnedImageSets";
@@ -124,7 +124,7 @@ impl Kind for Set {
         &self.metadata
     }
 
-    fn kept(self) -> PinnedSet {
+    fn into_stored(self) -> PinnedSet {
         let Metadata { name, generation, .. } = self.metadata;
         PinnedSet { name, generation, images: names(self.spec.pinned_images) }
     }
@@ -148,7 +148,7 @@ impl<K: Kind> Collector<K> {
         Self { objects, snapshot, logged: None, kind: std::marker::PhantomData }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, K::Kept>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, K::Stored>)) {
         self.objects.send_if_modified(|objects| {
             let before = K::of(objects).clone();
             let kept = K::of(objects).get_or_insert_default();
@@ -175,7 +175,8 @@ impl<K: Kind> WatchHandler for Collector<K> {
     fn on_list(&mut self, list: ObjectList<K>) -> String {
         self.logged = None;
         self.change(|kept| {
-            *kept = list.items.into_iter().map(|one| (one.metadata().name.clone(), one.kept())).collect();
+            *kept =
+                list.items.into_iter().map(|one| (one.metadata().name.clone(), one.into_stored())).collect();
         });
         list.metadata.resource_version.unwrap_or_default()
     }
@@ -184,7 +185,7 @@ impl<K: Kind> WatchHandler for Collector<K> {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let Metadata { name, resource_version, .. } = object.metadata().clone();
-                self.change(|kept| drop(kept.insert(name, object.kept())));
+                self.change(|kept| drop(kept.insert(name, object.into_stored())));
                 WatchStep::At(resource_version)
             }
             WatchEvent::Deleted(object) => {

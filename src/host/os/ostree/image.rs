@@ -42,7 +42,7 @@ const IMAGE_REFS: &str = "ostree/container/image";
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Interval between reports of a pause.
-const PAUSE_TOLD: Duration = Duration::from_secs(20);
+const PAUSE_REPORT_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Keys of the metadata of an image's commit.
 const MANIFEST_DIGEST: &str = "ostree.manifest-digest";
@@ -327,13 +327,13 @@ impl Pull {
                 done = &mut import => {
                     // Progress sent before the end is still reported, so that a watcher sees 100 percent.
                     while let Ok(event) = layers.try_recv() {
-                        unverified.heard(&event);
+                        unverified.record(&event);
                         tally.layer(&event, progress);
                     }
                     return done.map_err(|e| pull_failed(&self.image, e));
                 }
                 Some(event) = layers.recv() => {
-                    unverified.heard(&event);
+                    unverified.record(&event);
                     tally.layer(&event, progress);
                     // The importer is not polled meanwhile: it begins no further layer.
                     rest(pace.pause(tally.done, began.elapsed()), tally.reported, progress).await;
@@ -349,7 +349,7 @@ async fn rest(left: Duration, percent: Option<u8>, progress: &dyn Fn(String, Opt
     let end = Instant::now() + left.min(LONGEST_PAUSE);
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
         progress(format!("pausing {} s for the limit of the bandwidth", left.as_secs()), percent);
-        tokio::time::sleep(left.min(PAUSE_TOLD)).await;
+        tokio::time::sleep(left.min(PAUSE_REPORT_INTERVAL)).await;
     }
 }
 

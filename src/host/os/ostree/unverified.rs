@@ -42,7 +42,7 @@ impl Unverified {
     }
 
     /// Takes a layer out that is known to be right: the importer reports it after the digest was queried.
-    pub(super) fn heard(&mut self, event: &ImportProgress) {
+    pub(super) fn record(&mut self, event: &ImportProgress) {
         match event {
             ImportProgress::OstreeChunkStarted(_) | ImportProgress::DerivedLayerStarted(_) => {}
             ImportProgress::OstreeChunkCompleted(layer) | ImportProgress::DerivedLayerCompleted(layer) => {

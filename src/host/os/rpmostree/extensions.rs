@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::model::Sha256;
 
-    fn place(dir: &Path) -> PathBuf {
+    fn directory(dir: &Path) -> PathBuf {
         dir.join(STATE_DIR.trim_start_matches('/')).join(EXTENSIONS_DIRECTORY)
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let text = fs::read_to_string(dir.path().join("etc/yum.repos.d/coreos-extensions.repo")).unwrap();
         let base = text.lines().find_map(|line| line.strip_prefix("baseurl=file:///")).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join(base).join("usbguard.rpm")).unwrap(), "a package");
-        assert!(!place(dir.path()).join("tree/etc").exists(), "only the packages are unpacked");
+        assert!(!directory(dir.path()).join("tree/etc").exists(), "only the packages are unpacked");
 
         // An agent that comes back finds them: the source may be gone.
         fs::remove_dir_all(dir.path().join("images")).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         withdraw(&root).unwrap();
         withdraw(&root).unwrap();
         assert!(!dir.path().join("etc/yum.repos.d/coreos-extensions.repo").exists());
-        assert!(!place(dir.path()).exists());
+        assert!(!directory(dir.path()).exists());
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -171,10 +171,10 @@ pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Res
             return Err(OsError::new(OsErrorKind::WrongStaged, deployment, cause).into_error());
         }
         let done = if staged {
-            carry(&daemon, "Cleanup", &(vec!["pending-deploy"],), deployment, &|_| {}).await
+            run_transaction(&daemon, "Cleanup", &(vec!["pending-deploy"],), deployment, &|_| {}).await
         } else {
             let none: BTreeMap<&str, Value<'_>> = BTreeMap::new();
-            carry(&daemon, "Rollback", &(none,), deployment, &|_| {}).await
+            run_transaction(&daemon, "Rollback", &(none,), deployment, &|_| {}).await
         };
         match done {
             Ok(()) => asked |= !staged,
@@ -196,7 +196,7 @@ async fn clean(root: &Root, element: &'static str, progress: &Progress<'_>) -> R
         if !there {
             return Ok(());
         }
-        match carry(&daemon, "Cleanup", &(vec![element],), SYSROOT, progress).await {
+        match run_transaction(&daemon, "Cleanup", &(vec![element],), SYSROOT, progress).await {
             Err(CallError::Busy) => wait_for_others(&daemon, progress).await?,
             done => return done.map_err(CallError::into_error),
         }
@@ -247,10 +247,12 @@ async fn perform(
     let object = request.image.as_ref().map_or_else(|| SYSROOT.to_owned(), ToString::to_string);
     match next {
         Next::Nothing => Ok(()),
-        Next::DropPending => carry(daemon, "Cleanup", &(vec!["pending-deploy"],), &object, progress).await,
+        Next::DropPending => {
+            run_transaction(daemon, "Cleanup", &(vec!["pending-deploy"],), &object, progress).await
+        }
         Next::Update(update) => {
             let body = (modifiers(update), options(update));
-            carry(daemon, "UpdateDeployment", &body, &object, progress).await
+            run_transaction(daemon, "UpdateDeployment", &body, &object, progress).await
         }
         Next::Kargs { existing, desired } => {
             let none: Vec<&str> = Vec::new();
@@ -260,7 +262,7 @@ async fn perform(
                 ("initiating-command-line", Value::from(title)),
             ]);
             let body = (existing.as_str(), &none, &none, &none, options);
-            carry(daemon, "KernelArgs", &body, &object, progress).await
+            run_transaction(daemon, "KernelArgs", &body, &object, progress).await
         }
     }
 }
@@ -296,7 +298,7 @@ fn options(update: &Update) -> BTreeMap<&'static str, Value<'_>> {
 }
 
 /// Requests a transaction and follows it to its end.
-async fn carry<B>(
+async fn run_transaction<B>(
     daemon: &Daemon,
     method: &'static str,
     body: &B,
@@ -375,7 +377,7 @@ async fn undone(daemon: &Daemon, error: HostError) -> HostError {
         Err(_) => false,
     };
     if pending {
-        let cleaned = carry(daemon, "Cleanup", &(vec!["pending-deploy"],), SYSROOT, &|_| {}).await;
+        let cleaned = run_transaction(daemon, "Cleanup", &(vec!["pending-deploy"],), SYSROOT, &|_| {}).await;
         if let Err(refused) = cleaned {
             tracing::warn!("Failed to drop the pending deployment: {}", refused.into_error());
         }

@@ -19,8 +19,8 @@ pub(crate) const NAME: &str = "machine-config-agent-ostree";
 /// Directory of programs that are not started by people.
 const LIBEXEC: &str = "/usr/libexec/machine-config-agent";
 
-/// The places in which an agent with this path looks, in order.
-pub(crate) fn places(agent: &Path) -> [PathBuf; 2] {
+/// The paths of the worker for an agent with this path, in order of preference.
+pub(crate) fn candidates(agent: &Path) -> [PathBuf; 2] {
     [agent.with_file_name(NAME), Path::new(LIBEXEC).join(NAME)]
 }
 
@@ -34,7 +34,7 @@ impl Executable {
         let absent = |cause: String| OsError::new(OsErrorKind::NotInstalled, NAME, cause).into_error();
         let agent = std::env::current_exe()
             .map_err(|e| absent(format!("the agent's own file can't be found: {e}")))?;
-        let places = places(&agent);
+        let places = candidates(&agent);
         let mut causes = Vec::new();
         for place in &places {
             match rustix::fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {

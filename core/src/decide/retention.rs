@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Progress of the retention. A restart of the agent begins it again: the time is a lower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kept {
+pub enum Retention {
     /// The node is not healthy, or not known to be.
     #[default]
     Unknown,
@@ -25,7 +25,7 @@ pub enum Due {
     Now,
 }
 
-impl Kept {
+impl Retention {
     /// Looks at a node that keeps its old deployment for `within`; `None` keeps it for ever.
     pub fn due(&mut self, within: Option<Duration>, is_healthy: bool, now: Duration) -> Due {
         let Some(within) = within else { return Due::Nothing };
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn previous_deployment_is_removed_once_after_healthy_time() {
         let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
-        let mut kept = Kept::default();
+        let mut kept = Retention::default();
         assert_eq!(kept.due(None, true, hour), Due::Nothing);
         assert_eq!(kept.due(Some(hour), true, hour), Due::In(hour));
         assert_eq!(kept.due(Some(hour), true, hour + minute), Due::In(minute * 59));
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(kept.due(Some(hour), false, hour + minute), Due::Nothing);
         assert_eq!(kept.due(Some(hour), true, hour + minute * 2), Due::In(hour));
         assert_eq!(kept.due(Some(hour), true, hour * 2 + minute * 2), Due::Now);
-        kept = Kept::Given;
+        kept = Retention::Given;
         assert_eq!(kept.due(Some(hour), true, hour * 9), Due::Nothing);
     }
 }
