@@ -1,4 +1,4 @@
-//! The node agent that brings image-based hosts to their MachineConfig.
+//! Node agent that applies MachineConfigs and OS images.
 //!
 //! It reads the desired state of the node, decides every step before changing anything, records each step before taking
 //! it, and reports only recorded state.

@@ -16,7 +16,7 @@ pub(super) struct AgentFlags {
     host: HostFlags,
     #[command(flatten)]
     node_settings: SettingsFlags,
-    /// Who reboots: logind, or a supervisor that plays it when the agent exits
+    /// Executor of reboots: logind, or a supervisor, when the agent exits with 133
     #[arg(long, value_enum, default_value_t = RebootBy::Logind)]
     reboot_by: RebootBy,
 }
@@ -24,7 +24,7 @@ pub(super) struct AgentFlags {
 /// The flags of those that a container may run, too.
 #[derive(Debug, clap::Args)]
 pub(super) struct ContainerFlags {
-    /// Where a container has the host's root mounted, which is entered at the start; --settings is still a file of the
+    /// Mount point of the host's root in a container; the agent enters it at its start; --settings is still a file of the
     /// container
     #[arg(long, value_name = "DIR", conflicts_with = "root")]
     root_mount: Option<PathBuf>,

@@ -56,7 +56,7 @@ pub(super) struct Arguments {
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// Who drains the node
+    /// Actor of the drain: the drain controller or the agent
     #[arg(long, value_enum, default_value_t = DrainFlag::Controller, conflicts_with = "directory")]
     drain: DrainFlag,
     #[command(flatten)]

@@ -16,10 +16,10 @@ pub(super) use crate::control::kube::Desired;
 /// Source of `desired`. Without any flag it is read from the source of this host's agent.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(super) struct Flags {
-    /// Control directory to read `desired` and the policy from (default: what the agent follows)
+    /// Control directory to read `desired` and the policy from (default: that of the agent)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "node_name"])]
     pub(super) directory: Option<PathBuf>,
-    /// Kubeconfig to read `desired` and the policy with (default: what the agent follows)
+    /// Kubeconfig to read `desired` and the policy with (default: that of the agent)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Name of this node in the cluster (default: as the agent finds it)

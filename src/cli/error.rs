@@ -35,7 +35,7 @@ pub enum CliError {
     /// The desired config can't be reached.
     #[error(transparent)]
     Irreconcilable(#[from] Irreconcilable),
-    /// The host could not be looked at.
+    /// The host could not be observed.
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The host.
@@ -72,7 +72,7 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Returns the exit code of `interfaces.md`.
+    /// Returns the exit code (docs/reference.md, "Exit status").
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => 2,

@@ -20,12 +20,12 @@ use crate::settings::{Environment, file};
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-agent plan --from a.yaml --to b.yaml\n\n\
-    With files on both sides the host is assumed to be as --from says; with `--from current` it is looked at.")]
+    With files on both sides the host is assumed to match --from; `--from current` reads the host.")]
 pub(super) struct Arguments {
-    /// Where it starts: a MachineConfig's file, `-`, or `current`
+    /// Config to start from: a MachineConfig's file, `-`, or `current`
     #[arg(long, value_name = "FILE|current", default_value = "current")]
     from: String,
-    /// Where it leads: a MachineConfig's file, `-`, or `desired`, as the Node or the directory says
+    /// Config to reach: a MachineConfig's file, `-`, or `desired`, from the Node or the directory
     #[arg(long, value_name = "FILE|desired", default_value = "desired")]
     to: String,
     /// OS image that goes with --from
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     /// OS image that goes with --to
     #[arg(long, value_name = "IMAGE")]
     to_image: Option<String>,
-    /// The config that the target image carries (default: asked of the image)
+    /// The config that the target image carries (default: read from the image)
     #[arg(long, value_name = "NAME")]
     image_config: Option<String>,
     /// A MachineConfiguration object with the disruption policy

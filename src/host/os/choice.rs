@@ -118,7 +118,8 @@ impl Choice {
     /// Chooses for a host.
     pub fn detect(root: &Root, requested: RequestedBackend) -> Result<Self, HostError> {
         if let RequestedBackend::For(candidate) = requested {
-            return Ok(Self { candidate, reason: "set by --os-backend" });
+            let reason = "set by --os-backend";
+            return Ok(Self { candidate, reason });
         }
         for candidate in &CANDIDATES {
             if let Some(reason) = (candidate.fits)(root)? {
