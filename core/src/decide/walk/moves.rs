@@ -380,7 +380,7 @@ fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
             return vec![(Some(Curse::NoWayBack), world)];
         }
         Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => {
-            world = world.handle_error()
+            world = world.handle_error();
         }
         Question::Trial => {
             world.begin_trial();
