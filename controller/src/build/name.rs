@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::api::pool::Configuration;
 use crate::api::{MachineConfig, MachineOSConfigSpec};
+use crate::image::ApplyBy;
 
 /// The annotation of a rendered config with the release that it belongs to.
 const RELEASE: &str = "machineconfiguration.openshift.io/release-image-version";
@@ -27,6 +28,15 @@ pub struct Inputs<'a> {
     pub configuration: &'a Configuration,
     /// The rendered config of that name.
     pub rendered: &'a MachineConfig,
+    /// What brings the config in.
+    pub apply_by: ApplyBy,
+}
+
+impl Inputs<'_> {
+    /// Returns what brings the config in, unless it is the default: a build of before keeps its name.
+    fn other_way(&self) -> Option<ApplyBy> {
+        (self.apply_by != ApplyBy::default()).then_some(self.apply_by)
+    }
 }
 
 /// Returns the name of a build: OCL-021. It has the form of upstream's, not its digits: those are of YAML as one library of Go writes
@@ -40,14 +50,15 @@ pub fn build_name(inputs: &Inputs<'_>) -> Result<String, serde_json::Error> {
         &spec.extensions_image,
         release(inputs.rendered),
     );
-    Ok(format!("{}-{}", inputs.os_config, digest(&of)?))
+    Ok(format!("{}-{}", inputs.os_config, digest(&of, inputs.other_way())?))
 }
 
 /// Returns a digest of what decides the image, but for files: those are written by the agent where an image does not have them.
 pub fn image_inputs(inputs: &Inputs<'_>) -> Result<String, serde_json::Error> {
     let spec = &inputs.rendered.spec;
     let os = (&spec.os_image_url, &spec.extensions_image, release(inputs.rendered));
-    digest(&(inputs.spec, os, &spec.kernel_type, &spec.extensions, &spec.kernel_arguments))
+    let of = (inputs.spec, os, &spec.kernel_type, &spec.extensions, &spec.kernel_arguments);
+    digest(&of, inputs.other_way())
 }
 
 /// Returns the user's lines of the Containerfile, whatever the processor: as upstream, only those.
@@ -82,9 +93,12 @@ fn release(rendered: &MachineConfig) -> Option<&String> {
     rendered.metadata.annotations.as_ref()?.get(RELEASE)
 }
 
-fn digest(of: &impl Serialize) -> Result<String, serde_json::Error> {
+fn digest(of: &impl Serialize, other_way: Option<ApplyBy>) -> Result<String, serde_json::Error> {
     // A tree has its keys in order, whatever reads it.
-    let tree: Value = serde_json::to_value(of)?;
+    let mut tree: Value = serde_json::to_value(of)?;
+    if let (Some(by), Some(list)) = (other_way, tree.as_array_mut()) {
+        list.push(serde_json::to_value(by)?);
+    }
     let digest = Sha256::digest(&serde_json::to_vec(&tree)?).to_string();
     Ok(digest.chars().take(32).collect())
 }

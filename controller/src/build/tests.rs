@@ -8,6 +8,7 @@ use super::*;
 use crate::api::os_config::{ContainerFile, MachineOSConfigSpec};
 use crate::api::pool::Configuration;
 use crate::api::{MachineConfig, MachineConfigSpec};
+use crate::image::ApplyBy;
 
 fn spec(content: &str) -> MachineOSConfigSpec {
     let file = ContainerFile { containerfile_arch: None, content: content.to_owned() };
@@ -25,10 +26,14 @@ fn rendered(kernel: &str, files: &str) -> MachineConfig {
 }
 
 fn names(content: &str, kernel: &str, files: &str) -> (String, String) {
+    names_by(content, kernel, files, ApplyBy::Agent)
+}
+
+fn names_by(content: &str, kernel: &str, files: &str, apply_by: ApplyBy) -> (String, String) {
     let (spec, rendered) = (spec(content), rendered(kernel, files));
     let configuration = Configuration { name: rendered.metadata.name.clone(), source: None };
-    let inputs =
-        Inputs { os_config: "worker", spec: &spec, configuration: &configuration, rendered: &rendered };
+    let (configuration, rendered) = (&configuration, &rendered);
+    let inputs = Inputs { os_config: "worker", spec: &spec, configuration, rendered, apply_by };
     (build_name(&inputs).unwrap(), image_inputs(&inputs).unwrap())
 }
 
@@ -44,6 +49,38 @@ fn build_name_is_stable_and_differs_by_input() {
     // Files make another build with the same image.
     let (files, same) = names("FROM configs", "default", "b");
     assert!(files != name && same == image);
+    // An image that Ignition made is not taken for one that the agent made.
+    let (by_ignition, made) = names_by("FROM configs", "default", "a", ApplyBy::Ignition);
+    assert!(by_ignition != name && made != image);
+}
+
+/// One build runs at a time, and none whose image would be published nowhere: the spec is another one.
+#[test]
+fn invalid_text_ends_build_of_earlier_text() {
+    let config = OsConfig { uid: "config".to_owned(), generation: 2, ..OsConfig::default() };
+    let build = Build { uid: "b".to_owned(), owner: config.uid.clone(), ..Build::default() };
+    let builds = BTreeMap::from([("worker-old".to_owned(), Build { state: State::Building, ..build })]);
+    let why = "the Containerfile, line 2: it is no instruction".to_owned();
+    let wanted =
+        Wanted { name: "worker-new".to_owned(), inputs: "i".to_owned(), ready: Ready::Invalid(why.clone()) };
+    let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let decided = |builds: &BTreeMap<String, Build>| {
+        decide(&Seen {
+            now: jiff::Timestamp::UNIX_EPOCH,
+            os_config: Some(&config),
+            pool: Some(&pool),
+            wanted: Some(&wanted),
+            builds,
+            jobs: &BTreeMap::new(),
+            used_images: &BTreeSet::new(),
+            answers: &Answers::default(),
+        })
+    };
+    let old = ("worker-old".to_owned(), "b".to_owned());
+    let expected = Action::DeleteBuild { name: old.0, uid: old.1, why: Why::Superseded };
+    assert_eq!(decided(&builds), expected);
+    let Action::SetCondition(condition) = decided(&BTreeMap::new()) else { panic!("the pool says why") };
+    assert!(condition.is_degraded && condition.message.contains(&why), "{condition:?}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ const PRESETS: &str = "/etc/systemd/system-preset/20-ignition.preset";
 const STATE: &str = "/var/lib/machine-config-agent";
 
 /// Program that applies the config.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
 pub enum ApplyBy {
     /// The agent: an image holds what the agent makes of the config on a node.
     #[default]

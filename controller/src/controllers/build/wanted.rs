@@ -45,7 +45,7 @@ impl Plan {
         };
         let Ok(spec) = &config.spec else { return Ok(None) };
         let Some(rendered) = read(client, &target).await? else { return Ok(None) };
-        let inputs = Inputs { os_config: &group.name, spec, configuration, rendered: &rendered };
+        let inputs = Inputs { os_config: &group.name, spec, configuration, rendered: &rendered, apply_by };
         let (Ok(name), Ok(image)) = (build_name(&inputs), image_inputs(&inputs)) else { return Ok(None) };
         let ready = match context(rendered, &config.pool, spec, apply_by).await {
             Ok(_) => Ready::Yes,
