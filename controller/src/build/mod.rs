@@ -76,6 +76,9 @@ pub const NO_REUSE: &str = "machine-config-agent.io/no-reuse";
 /// The annotation of a build with the name of the Secret that pushed its image, and may delete it.
 pub const PUSH_SECRET: &str = "machine-config-agent.io/push-secret";
 
+/// The annotation of a build with the namespace of its Build of OpenShift: its status can name Jobs alone.
+pub const BUILD_NAMESPACE: &str = "machine-config-agent.io/build-namespace";
+
 /// The finalizer of a build that has an image: the image is looked at before the build goes.
 pub const FINALIZER: &str = "machine-config-agent.io/image";
 

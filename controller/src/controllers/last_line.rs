@@ -13,9 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::cache::Cache;
-
-/// The container of a build's pod that builds.
-const CONTAINER: &str = "image-build";
+use super::layering::BuildPods;
 
 /// The most builds whose lines are read.
 const MAX_BUILDS: usize = 16;
@@ -51,16 +49,16 @@ impl LastLines {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads them once. The Jobs are given by namespace and name.
-    pub(super) async fn read(&mut self, running: BTreeMap<String, (String, String)>) {
-        for (build, job) in running.into_iter().take(MAX_BUILDS) {
-            let reading = read(&self.client, &job, false, |line| put(&self.known, &build, line));
+    /// Reads them once.
+    pub(super) async fn read(&mut self, running: BTreeMap<String, BuildPods>) {
+        for (build, pods) in running.into_iter().take(MAX_BUILDS) {
+            let reading = read(&self.client, &pods, false, |line| put(&self.known, &build, line));
             drop(timeout(READ_TIMEOUT, reading).await);
         }
     }
 
     /// Follows them for as long as the builds run.
-    pub(super) fn follow(&mut self, running: BTreeMap<String, (String, String)>) {
+    pub(super) fn follow(&mut self, running: BTreeMap<String, BuildPods>) {
         self.followed.retain(|build, task| {
             let is_running = running.contains_key(build);
             if !is_running {
@@ -71,7 +69,7 @@ impl LastLines {
         });
         // Removes tasks that ended or were aborted above.
         while self.tasks.try_join_next().is_some() {}
-        for (build, job) in running {
+        for (build, pods) in running {
             if self.followed.len() >= MAX_BUILDS || self.followed.contains_key(&build) {
                 continue;
             }
@@ -80,7 +78,7 @@ impl LastLines {
             let task = self.tasks.spawn(async move {
                 loop {
                     let sink = |line| cache.change(|_| put(&known, &name, line));
-                    read(&client, &job, true, sink).await;
+                    read(&client, &pods, true, sink).await;
                     sleep(RETRY_INTERVAL).await;
                 }
             });
@@ -97,16 +95,14 @@ fn put(known: &Known, build: &str, line: String) -> bool {
     is_news
 }
 
-/// Reads the log of a Job's newest pod, from its last line on.
-async fn read<T>(client: &Client, job: &(String, String), follow: bool, mut sink: impl FnMut(String) -> T) {
-    let (namespace, name) = job;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
-    let Ok(found) = pods.list(&of_job).await else { return };
+/// Reads the log of a build's newest pod, from its last line on.
+async fn read<T>(client: &Client, of: &BuildPods, follow: bool, mut sink: impl FnMut(String) -> T) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &of.namespace);
+    let Ok(found) = pods.list(&ListParams::default().labels(&of.selector)).await else { return };
     let newest = found.items.into_iter().max_by_key(|pod| pod.metadata.creation_timestamp.clone());
     let Some(pod) = newest.and_then(|pod| pod.metadata.name) else { return };
     let how = LogParams {
-        container: Some(CONTAINER.to_owned()),
+        container: Some(of.container.to_owned()),
         follow,
         tail_lines: Some(1),
         ..LogParams::default()
@@ -155,7 +151,53 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Answers one request a connection; returns the paths with their queries.
+    async fn serve(listener: TcpListener, answers: [String; 2]) -> Vec<String> {
+        let mut asked = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = [0; 8192];
+            let count = stream.read(&mut bytes).await.unwrap();
+            let head = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            asked.push(head.split(' ').nth(1).unwrap().to_owned());
+            let length = answer.len();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+            stream.write_all((head + &answer).as_bytes()).await.unwrap();
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn newest_pod_of_build_is_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        let pod = |name: &str, made: u8| json!({ "metadata": { "name": name, "creationTimestamp": format!("2026-01-01T00:00:0{made}Z") } });
+        let pods = json!({
+            "apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod("new", 2), pod("old", 1)],
+        });
+        let server = tokio::spawn(serve(listener, [pods.to_string(), "STEP 1\nSTEP 2\n".to_owned()]));
+        let of = BuildPods {
+            namespace: "ns".to_owned(),
+            selector: "openshift.io/build.name=build-a".to_owned(),
+            container: "docker-build",
+        };
+        let mut lines = Vec::new();
+        read(&client, &of, false, |line| lines.push(line)).await;
+        let asked = server.await.unwrap();
+        assert_eq!(lines, ["STEP 2"]);
+        assert!(
+            asked[0].contains("/namespaces/ns/pods?&labelSelector=openshift.io%2Fbuild.name%3Dbuild-a"),
+            "{asked:?}"
+        );
+        assert!(asked[1].contains("/namespaces/ns/pods/new/log?&container=docker-build"), "{asked:?}");
+    }
 
     #[test]
     fn last_line_is_not_empty() {

@@ -12,7 +12,7 @@ use super::build::reduce;
 use super::cache::is_older;
 use super::lenient::cause;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
-use crate::build::{self, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State};
+use crate::build::{self, BUILD_NAMESPACE, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State, job_name};
 use crate::opt_in::is_made;
 use crate::rollout::{BuildState, Layering};
 use crate::seed;
@@ -49,8 +49,18 @@ pub(super) struct OsBuild {
     /// Its start, and its entry into the state.
     began: Option<Timestamp>,
     since: Option<Timestamp>,
-    /// Namespace and name of its Job.
-    pub(super) job: Option<(String, String)>,
+    /// Namespace and name of its Job, or of its Build of OpenShift.
+    job: Option<(String, String)>,
+}
+
+/// Pods of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BuildPods {
+    pub(super) namespace: String,
+    /// Their label.
+    pub(super) selector: String,
+    /// The container that builds.
+    pub(super) container: &'static str,
 }
 
 fn text(object: &DynamicObject, pointer: &str) -> String {
@@ -106,6 +116,17 @@ fn made(object: &DynamicObject) -> Option<Arc<MachineOSConfig>> {
     serde_json::from_value::<MachineOSConfig>(tree).ok().map(Arc::new)
 }
 
+/// Returns namespace and name of what carries a build out, where that is known.
+fn job(object: &DynamicObject) -> Option<(String, String)> {
+    let field = |field: &str| text(object, &format!("/status/builder/job/{field}"));
+    let job = (field("namespace"), field("name"));
+    let own = || {
+        let namespace = object.annotations().get(BUILD_NAMESPACE)?.clone();
+        Some((namespace, job_name(&object.name_any())))
+    };
+    Some(job).filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()).or_else(own)
+}
+
 impl OsBuild {
     pub(super) fn of(object: &DynamicObject) -> Self {
         let build = reduce::build(object);
@@ -115,8 +136,6 @@ impl OsBuild {
         let since = held.and_then(|held| held["lastTransitionTime"].as_str()).unwrap_or_default();
         let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
         let began = Some(text(object, "/status/buildStart")).filter(|began| !began.is_empty()).or(created);
-        let job = "/status/builder/job";
-        let job = (text(object, &format!("{job}/namespace")), text(object, &format!("{job}/name")));
         Self {
             version: object.resource_version().unwrap_or_default(),
             config: text(object, "/spec/machineConfig/name"),
@@ -127,13 +146,19 @@ impl OsBuild {
             build,
             began: began.and_then(|began| began.parse().ok()),
             since: since.parse().ok(),
-            job: Some(job).filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty()),
+            job: job(object),
         }
     }
 
-    /// Returns true if a pod builds it, which may write lines.
-    pub(super) fn is_building(&self) -> bool {
-        self.build.state == State::Building
+    /// Returns the pods that build it, if there are any: they may write lines.
+    pub(super) fn pods(&self) -> Option<BuildPods> {
+        let (namespace, name) = self.job.as_ref().filter(|_| self.build.state == State::Building)?;
+        let (label, container) = match self.builder {
+            BuilderType::Job => ("batch.kubernetes.io/job-name", "image-build"),
+            BuilderType::OpenShiftBuild => ("openshift.io/build.name", "docker-build"),
+            BuilderType::Unknown(_) => return None,
+        };
+        Some(BuildPods { namespace: namespace.clone(), selector: format!("{label}={name}"), container })
     }
 
     /// Returns it as a person sees it.
@@ -201,6 +226,29 @@ mod tests {
 
     fn object(value: Value) -> DynamicObject {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn running_build_has_pods_of_its_builder() {
+        let build = |builder: &str, status: Value, state: &str| {
+            let mut status = status;
+            status["conditions"] = json!([{ "type": state, "status": "True" }]);
+            OsBuild::of(&object(json!({
+                "metadata": { "name": "worker-1", "annotations": {
+                    IMAGE_BUILDER: builder, BUILD_NAMESPACE: "ns",
+                } },
+                "status": status,
+            })))
+        };
+        let job = json!({ "builder": { "job": { "namespace": "jobs", "name": "build-worker-1" } } });
+        let pods = build("Job", job, "Building").pods().unwrap();
+        assert_eq!((&*pods.namespace, pods.container), ("jobs", "image-build"));
+        assert_eq!(pods.selector, "batch.kubernetes.io/job-name=build-worker-1");
+        let pods = build("OpenShiftBuild", json!({}), "Building").pods().unwrap();
+        assert_eq!((&*pods.namespace, pods.container), ("ns", "docker-build"));
+        assert_eq!(pods.selector, "openshift.io/build.name=build-worker-1");
+        assert_eq!(build("OpenShiftBuild", json!({}), "Succeeded").pods(), None);
+        assert_eq!(build("Mine", json!({}), "Building").pods(), None);
     }
 
     /// OCL-022: nodes wait until build and config agree on the digest.

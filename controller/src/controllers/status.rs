@@ -16,7 +16,7 @@ use super::client::{self, Fence};
 use super::follow::follow;
 use super::kept::Kept;
 use super::last_line::LastLines;
-use super::layering::layering;
+use super::layering::{BuildPods, layering};
 use super::lenient::Lenient;
 use super::node::NodeObject;
 use super::untyped::{MachineOsBuild, MachineOsConfig};
@@ -132,10 +132,9 @@ fn unread(kind: Kind, code: u16, cause: &str) -> RunError {
     RunError::Unread { what: kind.resource().to_owned(), cause: cause.to_owned(), next }
 }
 
-/// Returns the builds whose pods may write lines, with namespace and name of their Jobs.
-fn running(seen: &Seen) -> BTreeMap<String, (String, String)> {
-    let running = seen.os_builds.iter().filter(|(_, build)| build.is_building());
-    running.filter_map(|(name, build)| Some((name.clone(), build.job.clone()?))).collect()
+/// Returns the builds whose pods may write lines, with these pods.
+fn running(seen: &Seen) -> BTreeMap<String, BuildPods> {
+    seen.os_builds.iter().filter_map(|(name, build)| Some((name.clone(), build.pods()?))).collect()
 }
 
 /// Makes the screen from the cached objects.

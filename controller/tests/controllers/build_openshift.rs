@@ -255,6 +255,8 @@ async fn openshift_build_becomes_image() {
     assert_eq!(jobs.started(), Vec::<String>::new(), "no Job");
     let object = serde_json::to_value(builds.builds().get(&name).await.unwrap()).unwrap();
     assert!(object["status"]["builder"].is_null(), "its definition knows Jobs alone: {object}");
+    let namespace = &object["metadata"]["annotations"]["machine-config-agent.io/build-namespace"];
+    assert_eq!(*namespace, NAMESPACE, "where `status` finds its pod");
     assert!(object["status"]["buildStart"].as_str() < object["status"]["buildEnd"].as_str(), "{object}");
     assert!(second.terminate().await.success());
 }

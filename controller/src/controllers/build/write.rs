@@ -12,7 +12,10 @@ use super::{wanted, written};
 use crate::api::MachineConfigPool;
 use crate::api::pool::Condition;
 use crate::api::{CURRENT_BUILD, MachineOSConfigSpec};
-use crate::build::{Action, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES, Status, Wanted, job_name};
+use crate::build::{
+    Action, BUILD_NAMESPACE, BuilderType, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES, Status,
+    Wanted, job_name,
+};
 use crate::controllers::cache::Cache;
 use crate::controllers::client::{RequestError, ask};
 use crate::controllers::kept::{Kept as _, keep};
@@ -143,8 +146,12 @@ impl Writer<'_> {
     async fn record(&self, uid: &str) -> Result<(), RequestError> {
         let name = &self.wanted.ok_or_else(gone)?.name;
         let build = self.group.builds.get(name).ok_or_else(gone)?;
+        let mut annotations = json!({ JOB_UID: uid });
+        if let Some(annotations) = annotations.as_object_mut().filter(|_| build.builder != BuilderType::Job) {
+            annotations.insert(BUILD_NAMESPACE.to_owned(), json!(self.namespace));
+        }
         let body = json!({ "metadata": {
-            "uid": build.build.uid, "resourceVersion": build.version, "annotations": { JOB_UID: uid },
+            "uid": build.build.uid, "resourceVersion": build.version, "annotations": annotations,
         }});
         let now = ask(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
         self.keep_build(now);
