@@ -21,6 +21,7 @@
 //! - An image is deleted with its build, unless a node, another build or the `MachineOSConfig` names it, or it was not built here.
 //!   Upstream looks at the nodes only, and a reused image dies with its first build.
 
+mod archives;
 mod builder_type;
 mod condition;
 mod decide;

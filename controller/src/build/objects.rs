@@ -19,13 +19,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::archives;
 use super::job::MAX_FAILURES;
 use super::mounts::{Mount, source, volume_name};
 use super::name::{job_name, short};
-use crate::image::{AGENT, ApplyBy, Context};
-
-/// Bytes that a Secret holds at most, as the API server counts them.
-const MAX_SECRET: usize = 1024 * 1024;
+use crate::image::{AGENT, ApplyBy, Context, MAX_ARCHIVE};
 
 /// Seconds that all tries of a build may take.
 const DEADLINE: i64 = 3 * 3600;
@@ -180,12 +178,12 @@ pub enum ObjectsError {
     /// The API server would refuse it.
     #[error(
         "MachineConfig {rendered} is too large for a build: compressed it has {bytes} bytes, and a Secret at most \
-         {MAX_SECRET}; make its files smaller, or copy them from an image in the Containerfile"
+         {MAX_ARCHIVE}; make its files smaller, or copy them from an image in the Containerfile"
     )]
     TooLarge {
         /// The rendered config.
         rendered: String,
-        /// Bytes of its compressed files.
+        /// Bytes of its largest file, compressed.
         bytes: usize,
     },
     /// Not to be: the Job's form is fixed.
@@ -270,7 +268,7 @@ fn pod(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
         }],
         "volumes": [
             { "name": "containerfile", "configMap": { "name": containerfile } },
-            secret("files", "mc"), secret("base", "base"), secret("final", "final"),
+            archives::volume(request), secret("base", "base"), secret("final", "final"),
             { "name": "context", "emptyDir": { "medium": "Memory" } },
             { "name": "work", "emptyDir": {} },
         ],
@@ -345,8 +343,8 @@ fn env(request: &JobRequest<'_>, settings: &JobSettings) -> Vec<Value> {
 pub struct JobInputs {
     /// The Containerfile.
     pub config_map: ConfigMap,
-    /// The files, and the credentials for pull and push.
-    pub secrets: [Secret; 3],
+    /// The files, each in a Secret of its own, and the credentials for pull and push.
+    pub secrets: Vec<Secret>,
 }
 
 /// Owner of a build's inputs, by UID.
@@ -367,42 +365,41 @@ pub fn inputs(
     last: &[u8],
 ) -> Result<JobInputs, ObjectsError> {
     check_size(request.rendered, request.context)?;
-    let metadata = |prefix: &str| ObjectMeta {
-        name: Some(format!("{prefix}-{}", request.build)),
+    let metadata = |name: String| ObjectMeta {
+        name: Some(name),
         namespace: Some(settings.namespace.clone()),
         labels: Some(labels(request)),
         owner_references: Some(vec![owner(request, input_owner)]),
         ..ObjectMeta::default()
     };
-    let files = request.context.files.iter().map(|(name, bytes)| (name.clone(), ByteString(bytes.clone())));
-    let secret = |prefix: &str, kind: Option<&str>, data: BTreeMap<String, ByteString>| Secret {
-        metadata: metadata(prefix),
+    let secret = |name: String, kind: Option<&str>, key: &str, bytes: &[u8]| Secret {
+        metadata: metadata(name),
         type_: kind.map(str::to_owned),
-        data: Some(data),
+        data: Some(BTreeMap::from([(key.to_owned(), ByteString(bytes.to_vec()))])),
         immutable: Some(true),
         ..Secret::default()
     };
+    let files = archives::secrets(request).map(|(name, file, bytes)| secret(name, None, file, bytes));
     let credentials = |prefix: &str, bytes: &[u8]| {
-        let data = BTreeMap::from([(".dockerconfigjson".to_owned(), ByteString(bytes.to_vec()))]);
-        secret(prefix, Some("kubernetes.io/dockerconfigjson"), data)
+        let kind = Some("kubernetes.io/dockerconfigjson");
+        secret(format!("{prefix}-{}", request.build), kind, ".dockerconfigjson", bytes)
     };
     let texts = settings.files().map(|(name, text)| (name.to_owned(), text.clone()));
     let containerfile = ("Containerfile".to_owned(), request.context.containerfile.clone());
     let config_map = ConfigMap {
-        metadata: metadata("containerfile"),
+        metadata: metadata(format!("containerfile-{}", request.build)),
         data: Some(texts.chain([containerfile]).collect()),
         immutable: Some(true),
         ..ConfigMap::default()
     };
-    let secrets =
-        [secret("mc", None, files.collect()), credentials("base", base), credentials("final", last)];
+    let secrets = files.chain([credentials("base", base), credentials("final", last)]).collect();
     Ok(JobInputs { config_map, secrets })
 }
 
-/// Refuses a build whose files fit into no Secret.
+/// Refuses a build with a file that fits into no Secret.
 pub fn check_size(rendered: &str, context: &Context) -> Result<(), ObjectsError> {
-    let bytes = context.files.values().map(Vec::len).sum();
-    if bytes > MAX_SECRET {
+    let bytes = context.files.values().map(Vec::len).max().unwrap_or(0);
+    if bytes > MAX_ARCHIVE {
         return Err(ObjectsError::TooLarge { rendered: rendered.to_owned(), bytes });
     }
     Ok(())

@@ -98,9 +98,34 @@ fn seccomp_profile_is_that_of_settings() {
     assert_eq!(profile(&own), json!({ "type": "Localhost", "localhostProfile": "b.json" }));
 }
 
+/// Each archive has a Secret of its own, and the builder has all of them in one directory.
+#[test]
+fn archives_are_secrets_of_one_volume() {
+    let files = ["a", "b"].map(|name| (name.to_owned(), vec![b'x'; MAX_ARCHIVE]));
+    let context = Context { files: files.into(), ..context(1) };
+    let (request, settings) = (request(&context), settings());
+    let inputs = inputs(&request, &settings, InputOwner::Job("job-uid"), b"{}", b"{}").unwrap();
+    let names: Vec<&str> =
+        inputs.secrets.iter().map(|secret| secret.metadata.name.as_deref().unwrap()).collect();
+    let build = request.build;
+    let expected = ["mc", "mc2", "base", "final"].map(|prefix| format!("{prefix}-{build}"));
+    assert_eq!(names, expected);
+    let made = serde_json::to_value(job(&request, &settings).unwrap()).unwrap();
+    let pod_spec = &made["spec"]["template"]["spec"];
+    assert_eq!(*pod_spec, pod(&request, &settings), "no field is lost");
+    let volumes = pod_spec["volumes"].as_array().unwrap();
+    let volume = volumes.iter().find(|volume| volume["name"] == "files").unwrap();
+    let sources = json!([{ "secret": { "name": names[0] } }, { "secret": { "name": names[1] } }]);
+    assert_eq!(volume["projected"], json!({ "sources": sources, "defaultMode": 0o400 }));
+    let openshift = crate::build::openshift_build(&request, &settings);
+    let of_build = openshift["spec"]["source"]["secrets"].as_array().unwrap();
+    let of_build: Vec<&Value> = of_build.iter().map(|one| &one["secret"]["name"]).collect();
+    assert_eq!(of_build, [names[0], names[1]]);
+}
+
 #[test]
 fn config_too_large_for_a_secret_is_refused() {
-    let context = context(MAX_SECRET + 1);
+    let context = context(MAX_ARCHIVE + 1);
     let error = inputs(&request(&context), &settings(), InputOwner::Job("job-uid"), b"{}", b"{}")
         .unwrap_err()
         .to_string();

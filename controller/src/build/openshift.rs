@@ -9,6 +9,7 @@
 
 use serde_json::{Value, json};
 
+use super::archives;
 use super::job::Job;
 use super::mounts::volume_name;
 use super::objects::{JobRequest, JobSettings, metadata};
@@ -35,13 +36,16 @@ pub fn openshift_build(request: &JobRequest<'_>, settings: &JobSettings) -> Valu
     let mounts = settings.mounts.iter().enumerate();
     let volumes: Vec<Value> =
         mounts.map(|(number, mount)| mount.build_volume(&volume_name(number))).collect();
+    let files = archives::secrets(request);
+    let files: Vec<Value> =
+        files.map(|(name, ..)| json!({ "secret": { "name": name }, "destinationDir": "." })).collect();
     let mut spec = json!({
         "completionDeadlineSeconds": settings.deadline,
         "resources": settings.resources,
         "source": {
             "type": "Dockerfile",
             "dockerfile": request.context.containerfile,
-            "secrets": [{ "secret": named("mc"), "destinationDir": "." }],
+            "secrets": files,
             "images": [{
                 "from": { "kind": "DockerImage", "name": settings.agent_image },
                 "paths": [{ "sourcePath": format!("/usr/bin/{AGENT}"), "destinationDir": "." }],

@@ -1,7 +1,7 @@
-//! The files of a build as one compressed archive. Pure: the same files give the same bytes.
+//! The files of a build as one compressed archive, or as several. Pure: the same files give the same bytes.
 //!
-//! A Secret holds 1 MiB, and a build has the config more than once. `ADD` unpacks the archive in a stage of its own: the base image
-//! needs no tool for that, and has no layer of it.
+//! A Secret holds 1 MiB, and a build has the config more than once. `ADD` unpacks the archives in a stage of its own: the base image
+//! needs no tool for that, and has no layer of them. One file is never parted: to join it the base image would need a tool.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,19 +10,32 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, Header};
 
-/// Name of the archive among the files of a build.
-pub(super) const ARCHIVE: &str = "config.tar.gz";
+/// Bytes that one archive should have at most: a Secret holds as many.
+pub const MAX_ARCHIVE: usize = 1024 * 1024;
 
 /// Stage with the unpacked files.
 pub(super) const FILES: &str = "machine-config-files";
 
-/// Returns the instructions that unpack the archive.
-pub(super) fn unpack() -> String {
-    format!("FROM scratch AS {FILES}\nADD {ARCHIVE} /\n\n")
+/// Returns the instructions that unpack archives.
+pub(super) fn unpack<'a>(archives: impl Iterator<Item = &'a String>) -> String {
+    let add: String = archives.map(|archive| format!("ADD {archive} /\n")).collect();
+    format!("FROM scratch AS {FILES}\n{add}\n")
 }
 
-/// Packs the files. Only root may read them.
-pub(super) fn pack(files: &BTreeMap<String, Vec<u8>>) -> std::io::Result<Vec<u8>> {
+/// Packs the files; returns archives by name. One that is too large for a Secret becomes one for each file.
+pub(super) fn pack(files: &BTreeMap<String, Vec<u8>>) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
+    let whole = archive(files.iter())?;
+    if whole.len() <= MAX_ARCHIVE {
+        return Ok(BTreeMap::from([("config.tar.gz".to_owned(), whole)]));
+    }
+    let parts = files.iter().enumerate();
+    parts
+        .map(|(number, file)| Ok((format!("config-{number}.tar.gz"), archive([file].into_iter())?)))
+        .collect()
+}
+
+/// Only root may read the files.
+fn archive<'a>(files: impl Iterator<Item = (&'a String, &'a Vec<u8>)>) -> std::io::Result<Vec<u8>> {
     let mut archive = Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for (name, bytes) in files {
         let mut header = Header::new_ustar();

@@ -5,7 +5,7 @@
 //! - Two stages: `configs` from the base, with the config; the user's text, which ends with a stage from `configs`. Our labels
 //!   and `verify` follow it: what the label says holds for the image as it is.
 //! - What the builder alone needs (the agent, the config in parts) is mounted, not copied: it is in no layer.
-//! - The config in parts is one compressed archive, unpacked in a stage of its own: plain it fits into no Secret from some 500 KiB on.
+//! - The config in parts is a compressed archive, unpacked in a stage of its own: plain it fits into no Secret from some 500 KiB on.
 //! - Parts of a config that no image can carry (kernel arguments, FIPS mode, disks) are left to the node.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use machine_config_core::model::machineconfig::MachineConfig as Document;
 use machine_config_core::model::{HostSpec, short};
 use serde_json::{Map, Value, json};
 
-use super::archive::{ARCHIVE, FILES, pack, unpack};
+use super::archive::{FILES, pack, unpack};
 use super::{ImageError, bound, packages, user};
 use crate::api::MachineConfig;
 
@@ -74,7 +74,7 @@ pub struct Request<'a> {
 pub struct Context {
     /// The text.
     pub containerfile: String,
-    /// The files by name: an archive. Only the builder may read them: a config holds secrets.
+    /// The files by name: archives, each for a Secret of its own. Only the builder may read them: a config holds secrets.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -99,8 +99,7 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
     let pool = request.pool.map(|pool| label("the pool", pool)).transpose()?;
 
     let mut files = contents(request, &document)?;
-    let mut text = format!("# Of {name}, by machine-config-controller.\n{}", unpack());
-    text += &format!("FROM {base} AS {}\n", user::CONFIGS);
+    let mut text = format!("FROM {base} AS {}\n", user::CONFIGS);
     for step in packages::steps(&spec, extensions)? {
         text = text + &step + "\n";
     }
@@ -115,7 +114,9 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
         if user::is_blank(request.containerfile) { "FROM configs AS final\n" } else { request.containerfile };
     text += "\n\n";
     text += &ending(name, pool, base, checked.account.as_deref());
-    Ok(Context { containerfile: text, files: BTreeMap::from([(ARCHIVE.to_owned(), pack(&files)?)]) })
+    let archives = pack(&files)?;
+    let head = format!("# Of {name}, by machine-config-controller.\n{}", unpack(archives.keys()));
+    Ok(Context { containerfile: head + &text, files: archives })
 }
 
 fn contents(request: &Request<'_>, document: &Document) -> Result<BTreeMap<String, Vec<u8>>, ImageError> {

@@ -16,6 +16,7 @@ mod user;
 #[cfg(test)]
 mod tests;
 
+pub use archive::MAX_ARCHIVE;
 pub use compose::{AGENT, ApplyBy, Context, Request, compose};
 pub use error::ImageError;
 pub use user::{Checked, check as check_containerfile};

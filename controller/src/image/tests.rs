@@ -53,8 +53,11 @@ fn composed(request: &Request<'_>) -> Context {
 
 /// The files of a build, unpacked.
 fn files(context: &Context) -> BTreeMap<String, Vec<u8>> {
-    assert_eq!(context.files.keys().collect::<Vec<_>>(), ["config.tar.gz"], "one file beside the agent");
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&*context.files["config.tar.gz"]));
+    context.files.values().flat_map(|archive| unpacked(archive)).collect()
+}
+
+fn unpacked(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
     let unpacked = archive.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
         let header = entry.header();
@@ -94,6 +97,30 @@ fn containerfile_brings_config_then_user_part_then_verify() {
     let mut whole = rendered.spec.config.clone().unwrap();
     whole["storage"]["files"].as_array_mut().unwrap().remove(1);
     assert_eq!(ignition, whole, "Ignition gets the whole, but for the builder's own /etc/hosts");
+}
+
+/// What nothing compresses is in the build twice: in the image, and for `apply`.
+#[test]
+fn large_config_is_archive_for_each_file() {
+    let mut number = 0x2545_f491_4f6c_dd1d_u64;
+    let noise = std::iter::repeat_with(|| {
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        char::from(b'0' + u8::try_from(number >> 60).unwrap())
+    });
+    let source = format!("data:,{}", noise.take(1_300_000).collect::<String>());
+    let mut rendered = rendered(&json!({}));
+    rendered.spec.config.as_mut().unwrap()["storage"]["files"][0]["contents"]["source"] = source.into();
+    let context = composed(&request(&rendered, ""));
+    let names: Vec<&String> = context.files.keys().collect();
+    assert_eq!(names, ["config-0.tar.gz", "config-1.tar.gz", "config-2.tar.gz"]);
+    for name in names {
+        assert!(context.containerfile.contains(&format!("\nADD {name} /\n")), "{name}");
+        assert!(context.files[name].len() <= MAX_ARCHIVE, "{name}");
+    }
+    let unpacked = files(&context);
+    assert_eq!(unpacked.keys().collect::<Vec<_>>(), ["applied.json", "hosts", "machineconfig.json"]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Builds {
     }
 
     /// A config with a file.
-    pub async fn config(&self, contents: &str) {
+    pub async fn config(&self, contents: impl AsRef<[u8]>) {
         let config = MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, contents);
         self.cluster.config("worker", config.os_image_url(BASE)).await;
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, ObjectList, Patch, PatchParams, PostParams, Preconditions,
     PropagationPolicy,
@@ -241,6 +241,9 @@ impl World {
             if let Some(map) = &volume.config_map {
                 self.api::<ConfigMap>().get(&map.name).await.unwrap();
             }
+            for name in projected(volume) {
+                self.api::<Secret>().get(&name).await.unwrap();
+            }
         }
     }
 
@@ -313,6 +316,12 @@ impl World {
             }
         }
     }
+}
+
+/// Names of the Secrets of a projected volume.
+pub fn projected(volume: &Volume) -> Vec<String> {
+    let sources = volume.projected.iter().filter_map(|projected| projected.sources.as_ref()).flatten();
+    sources.filter_map(|source| Some(source.secret.as_ref()?.name.clone())).collect()
 }
 
 /// Status of a Job that has ended well: a real API server takes no end without what leads to it.

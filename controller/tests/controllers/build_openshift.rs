@@ -168,11 +168,10 @@ async fn go_on(client: &Client, build: &DynamicObject, plays: Plays, started: &S
 
 async fn has_inputs(client: &Client, build: &DynamicObject) -> bool {
     let spec = &build.data["spec"];
-    let names = [
-        &spec["source"]["secrets"][0]["secret"]["name"],
-        &spec["strategy"]["dockerStrategy"]["pullSecret"]["name"],
-        &spec["output"]["pushSecret"]["name"],
-    ];
+    let files = spec["source"]["secrets"].as_array().unwrap().iter().map(|one| &one["secret"]["name"]);
+    let credentials =
+        [&spec["strategy"]["dockerStrategy"]["pullSecret"]["name"], &spec["output"]["pushSecret"]["name"]];
+    let names: Vec<&Value> = files.chain(credentials).collect();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     for name in names {
         if secrets.get_opt(name.as_str().unwrap()).await.unwrap().is_none() {

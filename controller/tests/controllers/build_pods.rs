@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use crate::build_jobs::{ended_well, failed_again};
+use crate::build_jobs::{ended_well, failed_again, projected};
 use crate::cluster::{Bench, Presence, changes, key};
 use crate::process::NAMESPACE;
 
@@ -175,8 +175,13 @@ impl Kubelet {
             let found = self.api::<ConfigMap>().get(&map.name).await.unwrap();
             return found.data.unwrap().into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
         }
-        assert!(volume.empty_dir.is_some(), "{volume:?}");
-        Vec::new()
+        let mut all = Vec::new();
+        for name in projected(volume) {
+            let found = self.api::<Secret>().get(&name).await.unwrap();
+            all.extend(found.data.unwrap().into_iter().map(|(name, bytes)| (name, bytes.0)));
+        }
+        assert!(volume.empty_dir.is_some() || !all.is_empty(), "{volume:?}");
+        all
     }
 
     async fn run_container(

@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Read as _;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ListParams};
 use sha2::{Digest as _, Sha256};
 
@@ -37,7 +35,7 @@ fn lines(bytes: usize) -> String {
 #[tokio::test]
 async fn config_over_one_mebibyte_is_built() {
     let builds = Builds::new().await;
-    builds.config(&lines(850 * 1024)).await;
+    builds.config(lines(850 * 1024)).await;
     let _controller = builds.start("a", &[]);
     let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
     builds.secret().await;
@@ -65,11 +63,37 @@ async fn config_over_one_mebibyte_is_built() {
     assert_eq!(published, build);
 }
 
+/// A config whose files are compressed already is in two Secrets: a build has it twice.
+#[tokio::test]
+async fn config_of_compressed_files_is_built_from_several_secrets() {
+    let builds = Builds::new().await;
+    builds.config(noise(800 * 1024)).await;
+    let _controller = builds.start("a", &[]);
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    builds.until_condition("False", "Building").await;
+    let build = builds.only_build().await;
+    let secrets: Api<Secret> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
+    let maps: Api<ConfigMap> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
+    let text = maps.get(&format!("containerfile-{build}")).await.unwrap().data.unwrap();
+    for (name, file) in [("mc", "config-0.tar.gz"), ("mc2", "config-1.tar.gz")] {
+        let data = secrets.get(&format!("{name}-{build}")).await.unwrap().data.unwrap();
+        assert_eq!(data.keys().collect::<Vec<_>>(), [file]);
+        assert!(data[file].0.len() > MEBIBYTE / 2 && data[file].0.len() < MEBIBYTE);
+        assert!(text["Containerfile"].contains(&format!("ADD {file} /")), "{}", text["Containerfile"]);
+    }
+    jobs.play(Plays::Well);
+    let (published, _) = builds.until_published("").await;
+    assert_eq!(published, build);
+    jobs.until_gone().await;
+}
+
 /// A config that is too large even when compressed is refused before any object is there; a smaller one is built.
 #[tokio::test]
 async fn config_too_large_when_compressed_is_refused() {
     let builds = Builds::new().await;
-    builds.config(&STANDARD.encode(noise(600 * 1024))).await;
+    builds.config(noise(1060 * 1024)).await;
     let _controller = builds.start("a", &[]);
     let target = builds.cluster.until_target("worker", "").await;
     let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;

@@ -172,7 +172,7 @@ impl MachineConfigBuilder {
     }
 
     /// With a file.
-    pub fn file(mut self, path: &str, mode: u32, contents: &str) -> Self {
+    pub fn file(mut self, path: &str, mode: u32, contents: impl AsRef<[u8]>) -> Self {
         let source = format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(contents));
         self.files
             .push(json!({ "path": path, "mode": mode, "overwrite": true, "contents": { "source": source } }));
