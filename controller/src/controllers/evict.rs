@@ -32,14 +32,19 @@ pub(super) async fn evict(
     let params = PostParams::default();
     match ask(pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object)).await {
         Ok(_) => ("evicted", Some(EvictionState::Leaving)),
-        // Gone, or another pod by now.
-        Err(RequestError::Refused(status)) if matches!(status.code, 404 | 409) => ("gone", None),
+        Err(RequestError::Refused(status)) if is_gone(&status) => ("gone", None),
         Err(RequestError::Refused(status)) => ("refused", Some(refused(&status, retry, uptime()))),
         Err(error @ (RequestError::Late | RequestError::Failed(_))) => {
             let again = uptime() + SHORT_RETRY;
             ("failed", Some(EvictionState::Refused { budget: false, message: error.to_string(), again }))
         }
     }
+}
+
+/// Returns true if the pod is gone, or another one of its name is there. Another conflict is a pod that changed meanwhile: it is
+/// still there.
+fn is_gone(status: &Status) -> bool {
+    status.code == 404 || (status.code == 409 && status.message.contains("UID in precondition"))
 }
 
 /// Reads a refusal. A budget is a 429 with a cause, two of them on one pod a 500 with a sentence.
@@ -64,6 +69,21 @@ fn refused(status: &Status, retry: Duration, now: Duration) -> EvictionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conflict_is_another_pod_only_by_its_uid() {
+        let status = |code: u16, message: &str| -> Status {
+            serde_json::from_value(json!({ "code": code, "message": message })).unwrap()
+        };
+        let other = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        assert!(is_gone(&status(404, "pods \"a\" not found")) && is_gone(&status(409, other)));
+        let changed =
+            status(409, "the object has been modified; please apply your changes to the latest version");
+        assert!(!is_gone(&changed), "a drain would end with the pod on the node");
+        let state = refused(&changed, Duration::from_secs(60), Duration::ZERO);
+        let again = matches!(state, EvictionState::Refused { again, .. } if again == SHORT_RETRY);
+        assert!(again, "{state:?}");
+    }
 
     /// Answers of a kube-apiserver.
     #[test]
