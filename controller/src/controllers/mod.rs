@@ -11,6 +11,7 @@
 //! | `opt_in.rs` | the shell of [`crate::opt_in`] |
 //! | `build/` | the shell of [`crate::build`] |
 //! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
+//! | `merge.rs` | patches of statuses |
 //! | `status.rs`, `last_line.rs` | the shell of [`crate::view`], for a person's terminal |
 //! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | output for people and Prometheus |
 //!
@@ -33,6 +34,7 @@ mod layering;
 mod leader;
 mod lenient;
 mod log;
+mod merge;
 mod metrics;
 mod node;
 mod opt_in;

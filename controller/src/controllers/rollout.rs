@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -26,6 +26,7 @@ use super::events::{About, Severity, emit};
 use super::kept::keep;
 use super::layering::layering;
 use super::lenient::Lenient;
+use super::merge::merge;
 use super::metrics::Metrics;
 use super::node::{Node, write_body};
 use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
@@ -114,7 +115,7 @@ impl Controller {
         if self.has_plan.is_none() {
             self.has_plan = has_plan(&self.client).await;
         }
-        let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
+        let names = living(&self.cache.lock());
         self.forget(&names);
         for name in names {
             let costs = self.costs(&name).await;
@@ -308,6 +309,14 @@ impl Controller {
     }
 }
 
+/// Returns the pools whose nodes may be given a target. The rendered configs of one that is being deleted go before it does.
+fn living(seen: &Seen) -> Vec<String> {
+    let lives = |pool: &Result<MachineConfigPool, String>| {
+        pool.as_ref().is_ok_and(|pool| pool.metadata.deletion_timestamp.is_none())
+    };
+    seen.pools.iter().filter(|(_, pool)| lives(pool)).map(|(name, _)| name.clone()).collect()
+}
+
 fn target(pool: &MachineConfigPool) -> Option<String> {
     pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).filter(|name| !name.is_empty())
 }
@@ -344,7 +353,8 @@ fn decide(
         unavailable_elsewhere: unavailable_elsewhere(seen, members),
         selector_error: controller.members.1.error(name).cloned(),
         has_plan: controller.has_plan == Some(true),
-        policies: policies.iter().map(|policy| Policy::from_policy(policy)).collect(),
+        policies: policies.iter().map(|policy| known(policy, seen)).collect(),
+        unreadable_policy: seen.policies.get(name).and_then(|policy| policy.as_ref().err()).cloned(),
         ..Pool::from_pool(&object)
     };
     let decided = rollout(&rollout::Seen {
@@ -359,6 +369,13 @@ fn decide(
         policy: policies.first().map(|policy| (*policy).clone()),
         rollout: decided,
     })
+}
+
+/// Reads a policy. No node returns to a config that is gone: those of a pool go with it, and a pool of its name is another one.
+fn known(policy: &RolloutPolicy, seen: &Seen) -> Policy {
+    let mut policy = Policy::from_policy(policy);
+    policy.status.last_good.take_if(|good| !seen.rendered.contains_key(&good.config));
+    policy
 }
 
 /// Counts the nodes of the control plane that are out of service and not in this pool.
@@ -389,25 +406,41 @@ async fn has_plan(client: &Client) -> Option<bool> {
     Some(status.and_then(|status| status.properties).is_some_and(|all| all.contains_key("plan")))
 }
 
-/// Returns the merge patch from one object to another: removed fields are null. Fields that neither has stay as they are.
-fn merge(old: &Value, new: &Value) -> Value {
-    let (Some(before), Value::Object(after)) = (old.as_object(), new) else { return new.clone() };
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let kept = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
-    let changed =
-        kept.map(|(key, value)| (key.clone(), merge(before.get(key).unwrap_or(&Value::Null), value)));
-    Value::Object(gone.chain(changed).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn merge_patch_has_changes_and_removals() {
-        let old = json!({ "a": 1, "b": { "c": 1, "d": 2 }, "e": [1], "f": 1 });
-        let new = json!({ "a": 1, "b": { "c": 2 }, "e": [1, 2] });
-        assert_eq!(merge(&old, &new), json!({ "b": { "c": 2, "d": null }, "e": [1, 2], "f": null }));
-        assert_eq!(merge(&Value::Null, &new), new);
+    fn pool_that_is_being_deleted_gives_no_target() {
+        let pool = |metadata: serde_json::Value| -> MachineConfigPool {
+            serde_json::from_value(json!({ "metadata": metadata, "spec": {} })).unwrap()
+        };
+        let mut seen = Seen::default();
+        seen.pools.insert("a".to_owned(), Ok(pool(json!({ "name": "a" }))));
+        let deleted = json!({ "name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        seen.pools.insert("b".to_owned(), Ok(pool(deleted)));
+        seen.pools.insert("c".to_owned(), Err("no object".to_owned()));
+        assert_eq!(living(&seen), ["a"]);
+    }
+
+    #[test]
+    fn config_that_is_gone_is_not_returned_to() {
+        let policy: RolloutPolicy = serde_json::from_value(json!({
+            "metadata": { "name": "worker" }, "spec": {},
+            "status": { "lastGood": { "config": "rendered-worker-1" }, "wave": 2 },
+        }))
+        .unwrap();
+        let mut seen = Seen::default();
+        let status = known(&policy, &seen).status;
+        assert_eq!((status.last_good, status.wave), (None, Some(2)));
+        let rendered = crate::controllers::cache::RenderedConfig {
+            pool: "worker".to_owned(),
+            uid: "u".to_owned(),
+            version: "1".to_owned(),
+            made: None,
+            generation: 1,
+        };
+        seen.rendered.insert("rendered-worker-1".to_owned(), rendered);
+        assert_eq!(known(&policy, &seen).status, policy.status.unwrap());
     }
 }

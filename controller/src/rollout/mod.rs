@@ -96,6 +96,8 @@ pub struct Pool {
     pub has_plan: bool,
     /// Its policy. More than one is a mistake that is reported.
     pub policies: Vec<Policy>,
+    /// Cause that the policy of its name can't be read: it may hold a window, or ask for a canary.
+    pub unreadable_policy: Option<String>,
 }
 
 /// A `RolloutPolicy`.

@@ -293,6 +293,14 @@ fn invalid_policy_is_reported_and_stops_rollout() {
         assert!(pool.policies[0].status.invalid.as_ref().unwrap().contains(expected));
         assert_eq!(condition(&decide(&pool, &nodes), "Degraded").0, "True");
     }
+    let unreadable = Pool { unreadable_policy: Some("spec.windows: no list".to_owned()), ..pool("b") };
+    let rollout = decide(&unreadable, &nodes(2, "a"));
+    let (status, reason, message) = condition(&rollout, "RolloutInvalid");
+    assert!(rollout.patches.is_empty() && status == "True" && reason == "PolicyInvalid");
+    assert!(
+        message.starts_with("RolloutPolicy worker can't be read: spec.windows: no list; correct it"),
+        "{message}"
+    );
     let mut two = with_policy("b", json!({}));
     two.policies.push(Policy { name: "other".to_owned(), ..Policy::default() });
     let rollout = decide(&two, &nodes(2, "a"));
