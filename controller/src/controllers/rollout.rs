@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Seen};
-use super::client::{RequestError, ask};
+use super::client::{RequestError, ask, uptime};
 use super::events::{About, Severity, emit};
 use super::kept::keep;
 use super::layering::layering;
@@ -33,7 +33,7 @@ use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, Roll
 use crate::cost::{NodeCost, cost};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Rendered;
-use crate::rollout::{self, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
+use crate::rollout::{self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
 
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
@@ -44,8 +44,12 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Time in which changes are collected for one decision.
 const COALESCE: Duration = Duration::from_millis(20);
 
-/// The longest time without a decision: a wall clock that is set back must not delay a window.
+/// The longest time without a decision.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// The longest time without one where time alone changes something: nobody tells that the wall clock was set, and it must neither
+/// delay a window nor make nodes late.
+const LONGEST_TIMED_WAIT: Duration = Duration::from_secs(60);
 
 /// Runs it. It has no end. `own_node` is the node that this process runs on.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node: Option<String>) {
@@ -71,6 +75,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         contents: BTreeMap::new(),
         measured: BTreeSet::new(),
         members: (None, Members::default()),
+        clock: Clock::default(),
     };
     loop {
         changes.mark_unchanged();
@@ -99,6 +104,7 @@ struct Controller {
     measured: BTreeSet<String>,
     /// The nodes of each pool, by this state of [`Seen::membership`].
     members: (Option<u64>, Members),
+    clock: Clock,
 }
 
 /// Decision for a pool, and the objects that its writes need.
@@ -134,13 +140,14 @@ impl Controller {
             }
             if let Some(wake) = wake {
                 let until = Duration::try_from(wake.duration_since(Timestamp::now())).unwrap_or_default();
-                wait = wait.min(until);
+                wait = wait.min(until).min(LONGEST_TIMED_WAIT);
             }
         }
         wait
     }
 
     fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
+        self.clock.observe(Timestamp::now(), uptime());
         let cache = self.cache.clone();
         let seen = cache.lock();
         if self.members.0 != Some(seen.membership) {
@@ -363,6 +370,7 @@ fn decide(
         conflicts: &members.conflicts,
         costs,
         now: Timestamp::now(),
+        clock: &controller.clock,
     });
     Some(Decision {
         pool: object,

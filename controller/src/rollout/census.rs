@@ -47,7 +47,7 @@ impl<'a> Census<'a> {
             census.add(node);
         }
         let is_late = |node: &&&Node| {
-            let passed = node.desired_since.map(|since| seen.now.duration_since(since));
+            let passed = node.desired_since.map(|since| seen.clock.passed(since, seen.now));
             node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))
         };
         census.late = census.at_work.iter().filter(is_late).copied().collect();

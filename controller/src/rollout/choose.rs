@@ -79,14 +79,14 @@ fn prefetching<'a>(seen: &Seen<'a>, census: &Census<'a>, course: &Course) -> BTr
     let mut asked = BTreeSet::new();
     let mut idle = Vec::new();
     // One that was cordoned meanwhile downloads all the same.
-    let cordoned = census.blocked.iter().filter(|node| gates::is_running(node, order, seen.now));
+    let cordoned = census.blocked.iter().filter(|node| gates::is_running(node, order, seen));
     for node in census.waiting.iter().chain(cordoned).filter(|node| node.ready) {
-        if gates::is_running(node, order, seen.now) {
+        if gates::is_running(node, order, seen) {
             running += 1;
             if is_ahead(node) {
                 asked.insert(&*node.name);
             }
-        } else if gates::is_pending(node, order, seen.now) {
+        } else if gates::is_pending(node, order, seen) {
             idle.push(*node);
         }
     }

@@ -4,7 +4,7 @@
 //! that opens it gives no node a target. A gate that closes holds at once, recorded or not.
 //!
 //! Time that a wave is watched is counted between calls, and never more than a step of it at once: a clock that jumps ahead
-//! skips nothing, and one that jumps back starts the step again.
+//! skips nothing, and one that jumps back starts the step again. Timeouts of nodes count by [`super::Clock`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -239,7 +239,7 @@ impl Gates<'_> {
     /// Opens the gate once no prefetch is pending.
     fn prefetched(&mut self, order: Option<&PrefetchOrder>) -> Course {
         let waiting = self.census.waiting.iter().filter(|node| node.ready);
-        let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.seen.now));
+        let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.seen));
         let pending: Vec<_> = waiting.filter(pending).collect();
         if pending.is_empty() {
             self.memory.prefetched = Some(true);
@@ -249,8 +249,9 @@ impl Gates<'_> {
         let mut course = Course::stop(Phase::Prefetching, message);
         // A node that waits for its turn has no end of its own; an earlier image's may long be past.
         let running =
-            pending.iter().filter(|node| order.is_some_and(|order| is_running(node, order, self.seen.now)));
-        let ends = running.filter_map(|node| node.prefetch_since?.checked_add(order?.timeout).ok());
+            pending.iter().filter(|node| order.is_some_and(|order| is_running(node, order, self.seen)));
+        let (clock, now) = (self.seen.clock, self.seen.now);
+        let ends = running.filter_map(|node| clock.end(node.prefetch_since?, order?.timeout, now));
         if let Some(end) = ends.min() {
             course.wake_at(end);
         }
@@ -309,7 +310,8 @@ impl Gates<'_> {
 
     fn wake_for_timeouts(&self, course: &mut Course) {
         let Some(timeout) = self.rules.node_timeout else { return };
-        let late_at = |node: &&Node| node.desired_since?.checked_add(timeout).ok();
+        let (clock, now) = (self.seen.clock, self.seen.now);
+        let late_at = |node: &&Node| clock.end(node.desired_since?, timeout, now);
         let next = self.census.at_work.iter().filter_map(late_at).filter(|at| *at > self.seen.now).min();
         if let Some(next) = next {
             course.wake_at(next);
@@ -318,16 +320,17 @@ impl Gates<'_> {
 }
 
 /// Returns true if a node has yet to download the image, and is waited for.
-pub(super) fn is_pending(node: &Node, order: &PrefetchOrder, now: Timestamp) -> bool {
+pub(super) fn is_pending(node: &Node, order: &PrefetchOrder, seen: &Seen<'_>) -> bool {
     if node.current.image.as_ref() == Some(&order.image) {
         return false;
     }
-    node.prefetch_image.as_ref() != Some(&order.image) || is_running(node, order, now)
+    node.prefetch_image.as_ref() != Some(&order.image) || is_running(node, order, seen)
 }
 
 /// Returns true if a node downloads the image now.
-pub(super) fn is_running(node: &Node, order: &PrefetchOrder, now: Timestamp) -> bool {
-    let is_late = node.prefetch_since.is_some_and(|since| now.duration_since(since) >= order.timeout);
+pub(super) fn is_running(node: &Node, order: &PrefetchOrder, seen: &Seen<'_>) -> bool {
+    let passed = node.prefetch_since.map(|since| seen.clock.passed(since, seen.now));
+    let is_late = passed.is_some_and(|passed| passed >= order.timeout);
     node.prefetch_image.as_ref() == Some(&order.image)
         && matches!(node.prefetch, None | Some(PrefetchProgress::Running))
         && !is_late

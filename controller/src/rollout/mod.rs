@@ -22,6 +22,7 @@
 
 mod census;
 mod choose;
+mod clock;
 mod course;
 mod gates;
 mod node;
@@ -44,6 +45,7 @@ use crate::api::{
 };
 use crate::cost::NodeCost;
 pub use choose::most as max_unavailable;
+pub use clock::Clock;
 pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,
@@ -67,6 +69,8 @@ pub struct Seen<'a> {
     pub costs: &'a BTreeMap<String, NodeCost>,
     /// The wall clock.
     pub now: Timestamp,
+    /// How far it is to be believed.
+    pub clock: &'a Clock,
 }
 
 /// A pool, as far as a rollout is concerned.

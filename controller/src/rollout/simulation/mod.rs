@@ -64,6 +64,7 @@ impl Counts {
 struct Controller {
     nodes: BTreeMap<String, Node>,
     pool: Pool,
+    clock: Clock,
 }
 
 struct Simulation {
@@ -159,7 +160,8 @@ impl Simulation {
         let policies = spec.map(policy).into_iter().collect();
         let name = if is_master { MASTER } else { WORKER }.to_owned();
         let world = World::new(dice, count, Pool { name, max_unavailable, policies, ..Pool::default() });
-        let controller = Controller { nodes: BTreeMap::new(), pool: world.pool.clone() };
+        let controller =
+            Controller { nodes: BTreeMap::new(), pool: world.pool.clone(), clock: Clock::default() };
         let counts = Counts { seeds: 1, nodes: count, ..Counts::default() };
         let mut simulation = Self { world, controller, rules, checks: Checks::default(), counts, wake: None };
         simulation.restart();
@@ -169,6 +171,7 @@ impl Simulation {
     /// The controller lists everything.
     fn restart(&mut self) {
         self.controller.pool = self.world.pool.clone();
+        self.controller.clock = Clock::default();
         let node = |(name, machine): (&String, &world::Machine)| (name.clone(), machine.node.clone());
         self.controller.nodes = self.world.machines.iter().map(node).collect();
     }
@@ -216,7 +219,10 @@ impl Simulation {
         let known = std::mem::take(&mut self.controller.nodes);
         let nodes: Vec<&Node> = known.values().collect();
         let costs = BTreeMap::new();
-        let seen = Seen { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now: self.world.now() };
+        let now = self.world.now();
+        self.controller.clock.observe(now, self.world.uptime());
+        let clock = self.controller.clock.clone();
+        let seen = Seen { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now, clock: &clock };
         let rollout = rollout(&seen);
         self.wake = rollout.wake;
         self.count(&rollout);

@@ -79,6 +79,11 @@ impl World {
         start + SignedDuration::from_secs(self.time + self.offset)
     }
 
+    /// The clock that nobody sets.
+    pub(super) fn uptime(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(u64::try_from(self.time).unwrap())
+    }
+
     pub(super) fn version(&mut self) -> String {
         self.version += 1;
         self.version.to_string()

@@ -1,5 +1,7 @@
 //! With a policy: canary, waves, soak, halt, return, windows, prefetch.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -178,6 +180,33 @@ fn node_past_its_timeout_has_failed() {
     assert!(pool.policies[0].status.halt.as_ref().unwrap().cause.contains("nodeTimeout"));
 }
 
+/// A clock that is set ahead makes no node late: the process knows how long it was.
+#[test]
+fn clock_set_ahead_fails_no_node() {
+    let mut pool = with_policy("b", json!({"nodeTimeout": "1h", "onFailure": "RollBack"}));
+    let mut nodes = nodes(3, "a");
+    let mut clock = Clock::default();
+    let minute = |minute: u64| Duration::from_secs(minute * 60);
+    clock.observe(now(), minute(0));
+    settle(&mut pool, &mut nodes, now());
+    nodes[0].state = AgentState::Working;
+    // After ten minutes somebody sets it a year ahead.
+    let year = 60 * 24 * 365;
+    clock.observe(minutes(year + 10), minute(10));
+    let rollout = decide_by(&clock, &pool, &nodes, minutes(year + 10));
+    assert_eq!(condition(&rollout, "RolloutHalted").0, "False", "{rollout:?}");
+    assert_eq!(rollout.wake, Some(minutes(year + 60)), "50 minutes are left");
+    // A node that is given its target after that has its own hour.
+    assert_eq!(clock.passed(minutes(year + 20), minutes(year + 50)), SignedDuration::from_mins(30));
+    let late = decide_by(&clock, &pool, &nodes, minutes(year + 60));
+    assert_eq!(condition(&late, "RolloutHalted").0, "True");
+    // Set back, in two steps: none of the jumps is time.
+    clock.observe(minutes(1000), minute(70));
+    assert_eq!(clock.passed(now(), minutes(1000)), SignedDuration::from_mins(70));
+    clock.observe(minutes(75), minute(75));
+    assert_eq!(clock.passed(now(), minutes(75)), SignedDuration::from_mins(75));
+}
+
 /// Times that a wrong clock wrote are corrected.
 #[test]
 fn start_in_future_is_now() {
@@ -333,8 +362,14 @@ fn node_in_two_pools_is_named_and_others_continue() {
     let conflict = Conflict { node: "n9".to_owned(), pools: vec!["gpu".to_owned(), "infra".to_owned()] };
     let (pool, nodes) = (pool("b"), nodes(2, "a"));
     let nodes: Vec<&Node> = nodes.iter().collect();
-    let seen =
-        Seen { pool: &pool, nodes: &nodes, conflicts: &[conflict], costs: &BTreeMap::new(), now: now() };
+    let seen = Seen {
+        pool: &pool,
+        nodes: &nodes,
+        conflicts: &[conflict],
+        costs: &BTreeMap::new(),
+        now: now(),
+        clock: &Clock::default(),
+    };
     let rollout = rollout(&seen);
     assert_eq!(given(&rollout), ["n00"]);
     let (_, reason, message) = condition(&rollout, "RolloutInvalid");
@@ -356,10 +391,17 @@ fn plan_sums_remaining_nodes() {
     nodes.extend([node("m0", "b"), node("m1", "gone"), node("m2", "c")]);
     let pool = Pool { has_plan: true, ..pool("c") };
     let nodes: Vec<&Node> = nodes.iter().collect();
-    let plan = rollout(&Seen { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now: now() })
-        .status
-        .plan
-        .unwrap();
+    let plan = rollout(&Seen {
+        pool: &pool,
+        nodes: &nodes,
+        conflicts: &[],
+        costs: &costs,
+        now: now(),
+        clock: &Clock::default(),
+    })
+    .status
+    .plan
+    .unwrap();
     assert_eq!((plan.nodes, plan.drains, plan.reboots, plan.unknown), (5, 3, 3, Some(1)));
     assert_eq!(plan.reboot_because.unwrap(), ["kernelArguments"]);
     let services = plan.services.unwrap();

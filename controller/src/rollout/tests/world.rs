@@ -36,8 +36,12 @@ pub(super) fn pool(config: &str) -> Pool {
 }
 
 pub(super) fn decide_at(pool: &Pool, nodes: &[Node], now: Timestamp) -> Rollout {
+    decide_by(&Clock::default(), pool, nodes, now)
+}
+
+pub(super) fn decide_by(clock: &Clock, pool: &Pool, nodes: &[Node], now: Timestamp) -> Rollout {
     let nodes: Vec<&Node> = nodes.iter().collect();
-    rollout(&Seen { pool, nodes: &nodes, conflicts: &[], costs: &BTreeMap::new(), now })
+    rollout(&Seen { pool, nodes: &nodes, conflicts: &[], costs: &BTreeMap::new(), now, clock })
 }
 
 pub(super) fn decide(pool: &Pool, nodes: &[Node]) -> Rollout {
