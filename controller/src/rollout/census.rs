@@ -19,7 +19,7 @@ pub(super) struct Census<'a> {
     pub(super) late: Vec<&'a Node>,
     /// Have the target since it was given to them, and are not Ready.
     pub(super) down: Vec<&'a Node>,
-    /// Were given the target while a policy held, whatever came of it.
+    /// Were given the target by this controller, whatever came of it.
     pub(super) stamped: usize,
     /// Given the target, failing.
     pub(super) failing: Vec<&'a Node>,

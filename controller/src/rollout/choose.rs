@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::census::Census;
 use super::course::{Course, Phase};
-use super::{Node, NodePatch, Pair, Pool, Prefetch, Seen, gates};
+use super::{Node, NodePatch, Pair, Pool, Prefetch, Seen, Since, gates};
 
 /// The most patches of one call; the next ones follow at once.
 const MAX_PATCHES: usize = 512;
@@ -21,7 +21,6 @@ pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> 
     if matches!(course.phase, Phase::Paused | Phase::Invalid) {
         return (Vec::new(), false);
     }
-    let since = course.is_stamped.then_some(seen.now);
     let capacity = capacity(seen, census).unwrap_or(0);
     let mut patches = Vec::new();
     let given = chosen(census, capacity, course.limit).into_iter().map(|node| (node, target));
@@ -30,7 +29,7 @@ pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> 
     for (node, pair) in given.chain(returned) {
         let mut patch = NodePatch::new(node);
         patch.pair = Some(pair.clone());
-        patch.since = since;
+        patch.since = Some(Since::new(pair, seen.now));
         patch.taint(node, pair != target);
         patches.push(patch);
     }
@@ -58,8 +57,9 @@ fn other(seen: &Seen<'_>, node: &Node, target: &Pair, course: &Course, is_asked:
         patch.taint(node, !is_given);
     }
     let is_ahead = |since: Timestamp| since.duration_since(seen.now) > MAX_SKEW;
-    if course.is_stamped && node.is_in_flight() && node.desired_since.is_some_and(is_ahead) {
-        patch.since = Some(seen.now);
+    // One without a stamp was given the target by somebody else.
+    if is_given && node.is_in_flight() && node.desired_since.is_none_or(is_ahead) {
+        patch.since = Some(Since::new(&node.desired, seen.now));
     }
     if let (Some(order), true) = (&course.prefetch, is_asked) {
         patch.prefetch = Some(Some(Prefetch { image: order.image.clone(), since: seen.now }));

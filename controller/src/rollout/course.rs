@@ -129,8 +129,6 @@ pub(super) struct Course {
     pub(super) roll_back: Option<Pair>,
     /// Prefetch that the nodes are given.
     pub(super) prefetch: Option<PrefetchOrder>,
-    /// A policy holds: new targets are stamped with the time.
-    pub(super) is_stamped: bool,
     /// The status of the policy.
     pub(super) memory: Option<RolloutPolicyStatus>,
     /// Cause of the halt.
@@ -161,7 +159,6 @@ impl Course {
             limit: 0,
             roll_back: None,
             prefetch: None,
-            is_stamped: false,
             memory: None,
             halt: None,
             mistakes: Vec::new(),

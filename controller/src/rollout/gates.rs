@@ -39,7 +39,6 @@ pub(super) fn course(
     memory.waves = Some(number(rules.waves.len().saturating_add(1)));
     memory.invalid = (course.phase == Phase::Invalid).then(|| course.message.clone());
     course.memory = Some(memory);
-    course.is_stamped = true;
     if gates.is_opened {
         course.limit = 0;
         course.wake_at(seen.now);

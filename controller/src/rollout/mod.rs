@@ -50,7 +50,7 @@ pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
-pub use patch::{NodePatch, Prefetch};
+pub use patch::{NodePatch, Prefetch, Since};
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
 
 use census::Census;

@@ -17,7 +17,7 @@ pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage"
 pub const STATE: &str = "machineconfiguration.openshift.io/state";
 /// The annotation with the agent's error.
 pub const REASON: &str = "machineconfiguration.openshift.io/reason";
-/// The annotation with the time at which the node was given its target; written where a policy holds.
+/// The annotation with a config and the time at which the node was given it: `<config> <time>`.
 pub const DESIRED_SINCE: &str = "machine-config-agent.io/desired-since";
 /// The annotation with the time at which the node was asked to prefetch.
 pub const PREFETCH_SINCE: &str = "machine-config-agent.io/prefetch-since";
@@ -153,7 +153,8 @@ impl Node {
             },
             state: state(annotation(STATE).as_deref()),
             reason: annotation(REASON),
-            desired_since: annotation(DESIRED_SINCE).and_then(|time| time.parse().ok()),
+            desired_since: annotation(DESIRED_SINCE)
+                .and_then(|stamp| given(&stamp, annotation(DESIRED_CONFIG).as_deref())),
             prefetch_since: annotation(PREFETCH_SINCE).and_then(|time| time.parse().ok()),
             prefetch: annotation(PREFETCH_STATUS)
                 .and_then(|status| progress(&status, prefetch_image.as_deref())),
@@ -198,6 +199,12 @@ impl Node {
     pub fn is_tainted(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == UPDATE_IN_PROGRESS && taint.effect == "PreferNoSchedule")
     }
+}
+
+/// Reads when a node was given its target. The stamp of another one says nothing: a person, or another controller, gave it this.
+fn given(stamp: &str, config: Option<&str>) -> Option<Timestamp> {
+    let (of, time) = stamp.split_once(' ').map_or((config, stamp), |(of, time)| (Some(of), time));
+    if of == config { time.parse().ok() } else { None }
 }
 
 /// Returns the cause that blocks a drain, as long as the agent waits for the drain.

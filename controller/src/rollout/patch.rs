@@ -18,12 +18,27 @@ pub struct NodePatch {
     pub resource_version: String,
     /// The target.
     pub pair: Option<Pair>,
-    /// When the target was given, where a policy holds.
-    pub since: Option<Timestamp>,
+    /// When the target was given.
+    pub since: Option<Since>,
     /// The image to prefetch; `Some(None)` takes the request back.
     pub prefetch: Option<Option<Prefetch>>,
     /// The taints, all of them.
     pub taints: Option<Vec<Taint>>,
+}
+
+/// When a node was given a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Since {
+    /// The config of the target.
+    pub config: String,
+    /// The time.
+    pub at: Timestamp,
+}
+
+impl Since {
+    pub(super) fn new(target: &Pair, at: Timestamp) -> Self {
+        Self { config: target.config.clone().unwrap_or_default(), at }
+    }
 }
 
 /// A request to prefetch.
@@ -80,8 +95,9 @@ impl NodePatch {
             // A different alias would degrade the node.
             annotations.extend(aliases.map(|alias| (alias.to_owned(), Value::Null)));
         }
-        if let Some(since) = self.since {
-            annotations.insert(DESIRED_SINCE.to_owned(), json!(text(since)));
+        if let Some(since) = &self.since {
+            let stamp = format!("{} {}", since.config, text(since.at));
+            annotations.insert(DESIRED_SINCE.to_owned(), json!(stamp));
         }
         if let Some(prefetch) = &self.prefetch {
             let image = prefetch.as_ref().map(|prefetch| &prefetch.image);
@@ -110,8 +126,8 @@ impl NodePatch {
         if let Some(pair) = &self.pair {
             node.desired = pair.clone();
         }
-        if let Some(since) = self.since {
-            node.desired_since = Some(since);
+        if let Some(since) = &self.since {
+            node.desired_since = Some(since.at);
         }
         if let Some(prefetch) = &self.prefetch {
             let image = prefetch.as_ref().map(|prefetch| prefetch.image.clone());

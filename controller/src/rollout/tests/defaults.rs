@@ -334,13 +334,13 @@ fn node_object_is_reduced() {
                 "machineconfiguration.openshift.io/state": "Unreconcilable",
                 "machine-config-agent.io/prefetch-image": "i",
                 "machine-config-agent.io/prefetch-status": r#"{"image":"i","state":"Done"}"#,
-                "machine-config-agent.io/desired-since": "2026-11-23T12:00:00Z"
+                "machine-config-agent.io/desired-since": "b 2026-11-23T12:00:00Z"
             }
         },
         "spec": {"unschedulable": true},
         "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "Unknown"}]}
     });
-    let object: KubeNode = serde_json::from_value(object).unwrap();
+    let mut object: KubeNode = serde_json::from_value(object).unwrap();
     let mut node = Node::from_node(&object);
     assert!(!node.ready && node.unschedulable && node.control_plane && node.is_failing());
     assert_eq!((node.zone.as_deref(), node.current.image.as_deref()), (Some("z"), None));
@@ -353,4 +353,27 @@ fn node_object_is_reduced() {
     patch.apply(&mut node);
     assert_eq!(node.desired, Pair::new("c", None));
     assert!(node.is_tainted() && node.prefetch_image.is_none());
+    // A stamp is of one target; earlier versions wrote the time alone.
+    let mut stamped = |stamp: &str| {
+        let annotations = object.metadata.annotations.as_mut().unwrap();
+        annotations.insert(DESIRED_SINCE.to_owned(), stamp.to_owned());
+        Node::from_node(&object).desired_since
+    };
+    assert_eq!(stamped("a 2026-11-23T12:00:00Z"), None);
+    assert_eq!(stamped("2026-11-23T12:00:00Z"), Some(now()));
+    assert_eq!(stamped("b yesterday"), None);
+}
+
+/// Also without a policy: what is left of a rollout is reckoned from it.
+#[test]
+fn node_is_stamped_with_its_target_and_time() {
+    let mut nodes = nodes(2, "a");
+    let rollout = decide(&pool("b"), &nodes);
+    let body = rollout.patches[0].body();
+    assert_eq!(body["metadata"]["annotations"][DESIRED_SINCE], format!("b {NOW}"));
+    // A person gave the second one the target.
+    nodes[1].desired = Pair::new("b", None);
+    let rollout = decide(&pool("b"), &nodes);
+    let by_hand = rollout.patches.iter().find(|patch| patch.node == "n01").unwrap();
+    assert_eq!((&by_hand.pair, &by_hand.since), (&None, &Some(Since { config: "b".to_owned(), at: now() })));
 }
