@@ -18,8 +18,8 @@ pub(super) const FILES: &str = "machine-config-files";
 
 /// Returns the instructions that unpack archives.
 pub(super) fn unpack<'a>(archives: impl Iterator<Item = &'a String>) -> String {
-    let add: String = archives.map(|archive| format!("ADD {archive} /\n")).collect();
-    format!("FROM scratch AS {FILES}\n{add}\n")
+    let head = format!("FROM scratch AS {FILES}\n");
+    archives.fold(head, |text, archive| text + "ADD " + archive + " /\n") + "\n"
 }
 
 /// Packs the files; returns archives by name. One that is too large for a Secret becomes one for each file.

@@ -322,6 +322,10 @@ fn invalid_policy_is_reported_and_stops_rollout() {
         assert!(pool.policies[0].status.invalid.as_ref().unwrap().contains(expected));
         assert_eq!(condition(&decide(&pool, &nodes), "Degraded").0, "True");
     }
+}
+
+#[test]
+fn policies_of_which_none_can_be_followed_stop_rollout() {
     let unreadable = Pool { unreadable_policy: Some("spec.windows: no list".to_owned()), ..pool("b") };
     let rollout = decide(&unreadable, &nodes(2, "a"));
     let (status, reason, message) = condition(&rollout, "RolloutInvalid");
