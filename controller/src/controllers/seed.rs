@@ -18,8 +18,8 @@ pub(super) fn rendered(pool: &MachineConfigPool, seen: &Seen) -> Result<Rendered
     let sources = sources(seen);
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let configs = with_components(name, &sources, &seen.configs).map_err(|error| error.to_string())?;
-    let configs: Vec<MachineConfig> = configs.into_values().collect();
-    let rendered = render(pool, &configs, &seen.release).map_err(|error| error.to_string())?;
+    let configs = configs.iter().map(|config| &**config);
+    let rendered = render(pool, configs, &seen.release).map_err(|error| error.to_string())?;
     selected(name, &sources, &rendered.sources).map_err(|error| error.to_string())?;
     Ok(rendered)
 }

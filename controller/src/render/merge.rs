@@ -35,15 +35,82 @@ const KEYS: [(&str, &str); 15] = [
     ("users", "name"),
 ];
 
+/// Merges configs; the later one wins.
+pub fn merged(configs: &[&Map<String, Value>]) -> Map<String, Value> {
+    let repeated = Repeated::new(configs);
+    configs
+        .iter()
+        .fold(Map::new(), |all, config| merged_objects(all, (*config).clone(), Level::Config(&repeated)))
+}
+
+/// The keys of long lists that several configs have. A list is searched for these alone: with each config it is longer, and most of
+/// its items are in one config only.
+struct Repeated<'a>([HashSet<Cow<'a, str>>; LONG.len()]);
+
+/// Lists that are long: section and name.
+const LONG: [(&str, &str); 2] = [("storage", "files"), ("systemd", "units")];
+
+impl<'a> Repeated<'a> {
+    fn new(configs: &[&'a Map<String, Value>]) -> Self {
+        Self(LONG.map(|(section, list)| {
+            let key = Key::of(list);
+            let lists = configs.iter().filter_map(|config| config.get(section)?.get(list)?.as_array());
+            let mut once = HashSet::new();
+            lists.flatten().map(|item| key.read(item)).filter(|item| !once.insert(item.clone())).collect()
+        }))
+    }
+
+    /// Returns the repeated keys of a long list.
+    fn of(&self, section: &str, list: &str) -> Option<&HashSet<Cow<'a, str>>> {
+        let mut lists = LONG.iter().zip(&self.0);
+        lists.find(|(long, _)| **long == (section, list)).map(|(_, repeated)| repeated)
+    }
+}
+
+/// The object that is merged.
+#[derive(Clone, Copy)]
+enum Level<'a> {
+    /// A whole config.
+    Config(&'a Repeated<'a>),
+    /// One of its sections.
+    Section(&'a Repeated<'a>, &'a str),
+    /// Anything within.
+    Inner,
+}
+
+impl<'a> Level<'a> {
+    fn within(self, field: &'a str) -> Self {
+        match self {
+            Self::Config(repeated) => Self::Section(repeated, field),
+            Self::Section(..) | Self::Inner => Self::Inner,
+        }
+    }
+
+    /// Returns true if the list before may have an item of the new one.
+    fn is_shared(self, list: &str, new: &[Value]) -> bool {
+        let Self::Section(repeated, section) = self else { return true };
+        let key = Key::of(list);
+        repeated
+            .of(section, list)
+            .is_none_or(|repeated| new.iter().any(|item| repeated.contains(&key.read(item))))
+    }
+}
+
 /// Merges two objects; the second one wins.
-pub fn merged(mut first: Map<String, Value>, second: Map<String, Value>) -> Map<String, Value> {
+fn merged_objects(
+    mut first: Map<String, Value>,
+    second: Map<String, Value>,
+    level: Level<'_>,
+) -> Map<String, Value> {
     take_over(&mut first, &second);
     for (name, new) in second {
         let value = match (first.remove(&name), new) {
             (Some(old), Value::Null) => old,
             (Some(Value::Object(_)), Value::Object(new)) if replaces(&name, &new) => Value::Object(new),
-            (Some(Value::Object(old)), Value::Object(new)) => Value::Object(merged(old, new)),
-            (Some(Value::Array(old)), Value::Array(new)) => Value::Array(merged_list(&name, old, new)),
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                Value::Object(merged_objects(old, new, level.within(&name)))
+            }
+            (Some(Value::Array(old)), Value::Array(new)) => Value::Array(merged_list(&name, old, new, level)),
             (_, new) => new,
         };
         first.insert(name, value);
@@ -77,8 +144,8 @@ fn take_over(first: &mut Map<String, Value>, second: &Map<String, Value>) {
 }
 
 /// Merges two lists. The first one grows with each config that is merged, so it is gone through once, in place.
-fn merged_list(name: &str, mut old: Vec<Value>, new: Vec<Value>) -> Vec<Value> {
-    if APPENDED.contains(&name) {
+fn merged_list(name: &str, mut old: Vec<Value>, new: Vec<Value>, level: Level<'_>) -> Vec<Value> {
+    if APPENDED.contains(&name) || !level.is_shared(name, &new) {
         old.extend(new);
         return old;
     }
@@ -98,7 +165,9 @@ fn merge_known(name: &str, old: &mut Vec<Value>, new: &[Value]) -> Vec<bool> {
         match (new, item) {
             // A header without a value takes the one before away.
             (new, _) if name == "httpHeaders" && new.get("value").is_none_or(Value::is_null) => return false,
-            (Value::Object(new), Value::Object(old)) => *old = merged(std::mem::take(old), new.clone()),
+            (Value::Object(new), Value::Object(old)) => {
+                *old = merged_objects(std::mem::take(old), new.clone(), Level::Inner);
+            }
             (new, old) => *old = (*new).clone(),
         }
         true
@@ -140,20 +209,20 @@ fn number_or_label(partition: &Value) -> Option<String> {
     number.map(|number| format!("number:{number}")).or_else(label)
 }
 
-/// Drops empty values: nulls, and lists and objects without content. Equal meaning becomes equal text.
-pub fn tidied(value: Value) -> Option<Value> {
+/// Drops empty values: nulls, and lists and objects without content. Equal meaning becomes equal text. Returns false if nothing is
+/// left.
+pub fn tidy(value: &mut Value) -> bool {
     match value {
-        Value::Null => None,
+        Value::Null => false,
         Value::Object(fields) => {
-            let fields: Map<String, Value> =
-                fields.into_iter().filter_map(|(name, value)| Some((name, tidied(value)?))).collect();
-            (!fields.is_empty()).then_some(Value::Object(fields))
+            fields.retain(|_, value| tidy(value));
+            !fields.is_empty()
         }
         Value::Array(items) => {
-            let items: Vec<Value> = items.into_iter().filter_map(tidied).collect();
-            (!items.is_empty()).then_some(Value::Array(items))
+            items.retain_mut(tidy);
+            !items.is_empty()
         }
-        value @ (Value::Bool(_) | Value::Number(_) | Value::String(_)) => Some(value),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     }
 }
 
@@ -165,7 +234,13 @@ mod tests {
 
     fn both(first: Value, second: Value) -> Value {
         let (Value::Object(first), Value::Object(second)) = (first, second) else { panic!("objects") };
-        Value::Object(merged(first, second))
+        let found = merged(&[&first, &second]);
+        assert_eq!(found, merged_objects(first, second, Level::Inner), "whatever is known of repeated keys");
+        Value::Object(found)
+    }
+
+    fn tidied(mut value: Value) -> Option<Value> {
+        tidy(&mut value).then_some(value)
     }
 
     /// Each line: its case; then the first config, the second, and both.
@@ -230,6 +305,32 @@ null says nothing
             assert_eq!(tidied(both(first, second)), tidied(expected), "{line}");
         }
         assert!(lines.lines().count() > 50);
+    }
+
+    /// A path that is in the first and the last config, and one that is in one alone: as if two were merged at a time.
+    #[test]
+    fn many_configs_merge_as_pairs_do() {
+        let config = |files: &[&str], unit: &str| {
+            let files: Vec<Value> =
+                files.iter().map(|path| json!({ "path": path, "mode": files.len() })).collect();
+            let value = json!({ "storage": { "files": files }, "systemd": { "units": [{ "name": unit }] } });
+            let Value::Object(config) = value else { panic!("an object") };
+            config
+        };
+        let all = [
+            config(&["/a", "/b"], "a"),
+            config(&["/c"], "b"),
+            config(&[], "a"),
+            config(&["/d", "/a", "/e"], "c"),
+        ];
+        let whole = merged(&all.each_ref());
+        let pairs =
+            all.iter().fold(Map::new(), |first, second| merged_objects(first, second.clone(), Level::Inner));
+        assert_eq!(whole, pairs);
+        let paths: Vec<&Value> =
+            whole["storage"]["files"].as_array().unwrap().iter().map(|file| &file["path"]).collect();
+        assert_eq!(paths, ["/a", "/b", "/c", "/d", "/e"]);
+        assert_eq!(whole["storage"]["files"][0]["mode"], 3);
     }
 
     #[test]

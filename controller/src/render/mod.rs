@@ -70,9 +70,9 @@ impl Rendered {
 }
 
 /// Renders a pool.
-pub fn render(
+pub fn render<'a>(
     pool: &MachineConfigPool,
-    configs: &[MachineConfig],
+    configs: impl IntoIterator<Item = &'a MachineConfig>,
     release: &Release,
 ) -> Result<Rendered, RenderError> {
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn surplus<'a, T: Ord>(unused: &[(&'a str, T)], keep: usize) -> Vec<&'a str>
 /// Returns the MachineConfigs that the pool selects, in the order in which they are merged.
 fn selected<'a>(
     pool: &MachineConfigPool,
-    configs: &'a [MachineConfig],
+    configs: impl IntoIterator<Item = &'a MachineConfig>,
 ) -> Result<Vec<&'a MachineConfig>, RenderError> {
     let pool_name = || pool.metadata.name.clone().unwrap_or_default();
     let selector = pool.spec.machine_config_selector.clone().unwrap_or_default();
@@ -131,7 +131,7 @@ fn selected<'a>(
         config.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "MachineConfigPool")
     };
     let mut chosen: Vec<&MachineConfig> = configs
-        .iter()
+        .into_iter()
         .filter(|config| !is_rendered(config) && selector.matches(labels(config).unwrap_or(&nothing)))
         .collect();
     // A custom pool's own configs win over those of the workers that it has as well.
@@ -148,7 +148,7 @@ fn name_of(config: &MachineConfig) -> &str {
 
 /// Merges the Ignition parts.
 fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
-    let mut config = Map::new();
+    let mut parts = Vec::new();
     for source in chosen {
         let Some(part) = &source.spec.config else { continue };
         let refused = |cause: String| RenderError::Ignition { config: name_of(source).to_owned(), cause };
@@ -157,12 +157,10 @@ fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
             continue;
         }
         readable(part).map_err(refused)?;
-        config = merge::merged(config, part.clone());
+        parts.push(part);
     }
-    let Some(Value::Object(mut config)) = merge::tidied(Value::Object(config)).or_else(|| Some(json!({})))
-    else {
-        return Ok(json!({ "ignition": { "version": IGNITION } }));
-    };
+    let mut config = merge::merged(&parts);
+    config.retain(|_, value| merge::tidy(value));
     let ignition = config.entry("ignition").or_insert_with(|| json!({}));
     if let Some(ignition) = ignition.as_object_mut() {
         ignition.insert("version".to_owned(), Value::from(IGNITION));

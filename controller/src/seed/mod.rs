@@ -14,6 +14,7 @@
 //!   image would be given another one.
 //! - An image that can't be read changes nothing: the pool is not rendered, and says why.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use kube::core::ObjectMeta;
@@ -170,25 +171,26 @@ pub fn actions(
     (actions, errors)
 }
 
-/// Returns the sources of a pool's rendered config: the components are as they are going to be.
-pub fn with_components(
+/// Returns the sources of a pool's rendered config: the components are as they are going to be. The others are not copied.
+pub fn with_components<'a>(
     pool: &str,
     sources: &[Source],
-    configs: &BTreeMap<String, MachineConfig>,
-) -> Result<BTreeMap<String, MachineConfig>, SourceError> {
-    let mut configs = configs.clone();
+    configs: &'a BTreeMap<String, MachineConfig>,
+) -> Result<Vec<Cow<'a, MachineConfig>>, SourceError> {
     let name = format!("{COMPONENT_PREFIX}{pool}");
+    let mut component = configs.get(&name).map(Cow::Borrowed);
+    let mut has_source = false;
     for source in sources.iter().filter(|source| source.pool == pool) {
-        let _: Option<MachineConfig> = match action(source, configs.get(&name))? {
-            Some(Action::Create(config) | Action::Update(config)) => configs.insert(name.clone(), *config),
-            Some(Action::Delete(_)) => configs.remove(&name),
-            None => None,
-        };
+        has_source = true;
+        match action(source, component.as_deref())? {
+            Some(Action::Create(config) | Action::Update(config)) => component = Some(Cow::Owned(*config)),
+            Some(Action::Delete(_)) => component = None,
+            None => {}
+        }
     }
-    if sources.iter().all(|source| source.pool != pool) && configs.get(&name).is_some_and(is_component) {
-        configs.remove(&name);
-    }
-    Ok(configs)
+    let component = component.filter(|config| has_source || !is_component(config));
+    let others = configs.iter().filter(|(other, _)| **other != name);
+    Ok(others.map(|(_, config)| Cow::Borrowed(config)).chain(component).collect())
 }
 
 /// Refuses a pool that has an image and was rendered without it. A MachineConfig of a later name may have another one.

@@ -1,5 +1,7 @@
 //! The life of a component, beside objects of a person and of upstream.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -21,14 +23,15 @@ fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> 
         let rendered = with_components("worker", sources, configs);
         let (actions, errors) = actions(sources, configs);
         if let Ok(rendered) = &rendered {
-            let images = |all: &BTreeMap<String, MachineConfig>| {
-                all.values().filter_map(|config| config.spec.os_image_url.clone()).collect::<Vec<_>>()
-            };
+            fn images<'a>(all: impl Iterator<Item = &'a MachineConfig>) -> BTreeSet<String> {
+                all.filter_map(|config| config.spec.os_image_url.clone()).collect()
+            }
             let mut later = configs.clone();
             for action in &actions {
                 execute(action, &mut later);
             }
-            assert_eq!(images(rendered), images(&later));
+            assert_eq!(images(rendered.iter().map(|config| &**config)), images(later.values()));
+            assert_eq!(rendered.len(), later.len());
         }
         assert_eq!(rendered.is_err(), !errors.is_empty());
         if actions.is_empty() {
