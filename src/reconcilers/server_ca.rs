@@ -87,27 +87,12 @@ pub(super) fn follow(
 ) -> Result<Rotated, HostError> {
     restart.taken()?;
     let root = &host.root;
-    for path in KUBECONFIGS {
-        if managed.iter().any(|managed| managed.as_str() == path) {
-            // A config writes it: the renderer of that config brings the CA.
-            continue;
-        }
-        let Some(bytes) = root.read_at_most(path, MAX_BYTES)? else { continue };
-        let wrong =
-            |cause: String| HostError::Malformed { path: path.to_owned(), format: "a kubeconfig", cause };
-        let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
-        let changed = with_authority(&text, authority.bytes()).map_err(|error| wrong(error.to_string()))?;
-        let Some(changed) = changed else { continue };
-        root.replace(RESTART_DUE, b"", FileMode::PRIVATE)?;
-        root.write_if_changed(path, changed.as_bytes(), mode_of(root, path)?)?;
-        info!(
-            MESSAGE_ID = message::CA_ROTATION,
-            MCA_TARGET = path,
-            "Added the API server's new CA to {path}"
-        );
-    }
+    // A config that writes one brings the CA by itself.
+    let own = KUBECONFIGS.iter().filter(|path| !managed.iter().any(|managed| managed.as_str() == **path));
+    // The kubelet's own does not wait for the other one.
+    let added = own.map(|path| add_authority(root, path, authority)).fold(Ok(()), Result::and);
     if !root.exists(RESTART_DUE)? {
-        return Ok(Rotated::Done);
+        return added.map(|()| Rotated::Done);
     }
     if !restart.runs {
         info!(
@@ -117,7 +102,20 @@ pub(super) fn follow(
         );
         restart.start(host);
     }
-    Ok(Rotated::Restarting)
+    added.map(|()| Rotated::Restarting)
+}
+
+/// Adds the CA to a kubeconfig that does not trust it yet.
+fn add_authority(root: &Root, path: &str, authority: &Contents) -> Result<(), HostError> {
+    let Some(bytes) = root.read_at_most(path, MAX_BYTES)? else { return Ok(()) };
+    let wrong = |cause: String| HostError::Malformed { path: path.to_owned(), format: "a kubeconfig", cause };
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+    let changed = with_authority(&text, authority.bytes()).map_err(|error| wrong(error.to_string()))?;
+    let Some(changed) = changed else { return Ok(()) };
+    root.replace(RESTART_DUE, b"", FileMode::PRIVATE)?;
+    root.write_if_changed(path, changed.as_bytes(), mode_of(root, path)?)?;
+    info!(MESSAGE_ID = message::CA_ROTATION, MCA_TARGET = path, "Added the API server's new CA to {path}");
+    Ok(())
 }
 
 /// Returns the mode that the file has.
@@ -195,5 +193,27 @@ mod tests {
         assert_eq!(follow(&host, &authority, &managed, &mut restart).unwrap(), Rotated::Done);
         let error = follow(&host, &authority, &BTreeSet::new(), &mut restart).unwrap_err();
         assert!(error.to_string().contains(first), "{error}");
+    }
+
+    /// A kubeconfig that is damaged keeps the kubelet's own from no certificate, nor the kubelet from its restart.
+    #[tokio::test(flavor = "current_thread")]
+    async fn damaged_kubeconfig_affects_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::in_directory(Root::open(directory.path()).unwrap(), FailPoints::off());
+        let [first, second] = KUBECONFIGS;
+        host.root.replace(first, b"no kubeconfig", FileMode::PRIVATE).unwrap();
+        host.root.replace(second, kubeconfig(&pem("old")).as_bytes(), FileMode::PRIVATE).unwrap();
+        let both = pem("old") + &pem("new");
+        let authority = Contents::new(both.clone().into_bytes());
+        let mut restart = Restart::default();
+        for _ in 0..2 {
+            let error = follow(&host, &authority, &BTreeSet::new(), &mut restart).unwrap_err();
+            assert!(error.to_string().contains(first), "{error}");
+            assert_eq!(host.root.read_text(second).unwrap(), Some(kubeconfig(&both)));
+            if restart.runs {
+                restart.over().await;
+            }
+        }
+        assert!(!host.root.exists(RESTART_DUE).unwrap());
     }
 }
