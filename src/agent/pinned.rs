@@ -27,6 +27,10 @@ use crate::model::{FileMode, ImageRef, UnitName, message};
 /// CRI-O's list, where MCD writes it.
 const DROP_IN_PATH: &str = "/etc/crio/crio.conf.d/50-pinned-images";
 
+/// File that exists while CRI-O has not read its list yet: a list that is right already may be of a process that died, or of a
+/// reload that failed. Below `/run`, since a boot starts CRI-O anyway.
+const RELOAD_DUE_PATH: &str = "/run/machine-config-agent-crio-reload";
+
 /// File that exists while images are pinned.
 const MARK_PATH: &str = "/var/lib/machine-config-agent/pinned-images";
 
@@ -175,13 +179,12 @@ impl Pinner {
 
     /// Ends what was pinned before (MCD-245).
     async fn unpin(&self) -> Result<bool, Refusal> {
-        let (was_pinned, has_list) = (self.root.exists(MARK_PATH)?, self.root.exists(DROP_IN_PATH)?);
-        if !was_pinned && !has_list {
+        let has_list = self.root.exists(DROP_IN_PATH)? || self.root.exists(RELOAD_DUE_PATH)?;
+        if !has_list && !self.root.exists(MARK_PATH)? {
             return Ok(false);
         }
         if has_list {
-            self.root.remove(DROP_IN_PATH)?;
-            self.reload_crio().await?;
+            self.pin_in_crio(&BTreeSet::new()).await?;
         } else {
             let cri = Cri::connect(&self.root).await?;
             self.pin(&cri, &BTreeSet::new()).await?;
@@ -247,19 +250,18 @@ impl Pinner {
 
     async fn pin_in_crio(&self, images: &BTreeSet<String>) -> Result<(), Refusal> {
         let desired = crio_drop_in(images).map(String::into_bytes);
-        if self.root.read(DROP_IN_PATH)? == desired {
-            return Ok(());
+        if self.root.read(DROP_IN_PATH)? != desired {
+            self.root.replace(RELOAD_DUE_PATH, b"", FileMode::PRIVATE)?;
+            match desired {
+                Some(text) => self.root.replace(DROP_IN_PATH, &text, FileMode::DEFAULT)?,
+                None => self.root.remove(DROP_IN_PATH)?,
+            }
         }
-        match desired {
-            Some(text) => self.root.replace(DROP_IN_PATH, &text, FileMode::DEFAULT)?,
-            None => self.root.remove(DROP_IN_PATH)?,
+        if self.root.exists(RELOAD_DUE_PATH)? {
+            let unit = UnitName::new("crio.service").map_err(|error| Refusal(error.to_string()))?;
+            self.systemd.reload(&unit).await?;
+            self.root.remove(RELOAD_DUE_PATH)?;
         }
-        self.reload_crio().await
-    }
-
-    async fn reload_crio(&self) -> Result<(), Refusal> {
-        let unit = UnitName::new("crio.service").map_err(|error| Refusal(error.to_string()))?;
-        self.systemd.reload(&unit).await?;
         Ok(())
     }
 }
@@ -305,3 +307,6 @@ async fn await_pinned(cri: &Cri, image: &str) -> Result<(), Refusal> {
         "{image} is there, but containerd does not keep it: that needs containerd 1.7 or later"
     )))
 }
+
+#[cfg(test)]
+mod tests;
