@@ -100,10 +100,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own, kubelet: None };
         match source {
             Source::Directory(path) => {
-                let control = match &arguments.pool {
-                    Some(pool) => Directory::rendered(&path, pool)?,
-                    None => Directory::open(&path)?,
-                };
+                let control = Directory::of_pool(&path, arguments.pool.as_ref())?;
                 Box::pin(setting.follow(host, control, Vec::new(), None)).await
             }
             Source::Cluster(identity) => {
@@ -226,7 +223,7 @@ fn clear_leftovers(root: &Root) {
 /// Names where the targets come from, for people.
 fn follows(arguments: &Arguments) -> Follows {
     match (&arguments.directory, &arguments.kubeconfig) {
-        (Some(path), _) => last_report::directory(path),
+        (Some(path), _) => last_report::directory(path, arguments.pool.as_ref()),
         (None, Some(path)) => last_report::kubeconfig(path),
         (None, None) => Follows::Cluster("the pod's service account".to_owned()),
     }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use super::CliError;
 use super::daemon::service_account;
 use super::last_report::{Follows, SavedReport};
-use crate::control::directory::Directory;
+use crate::control::directory::{Directory, pool_file};
 use crate::control::kube::{Identity, desired};
 use crate::control::{ControlError, ControlPlane as _};
 use crate::host::{Proxies, Root, machine_name};
+use crate::model::ConfigName;
 use crate::settings::Environment;
 
 pub(super) use crate::control::kube::Desired;
@@ -19,6 +20,9 @@ pub(super) struct Flags {
     /// Control directory to read `desired` and the policy from (default: that of the agent)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "node_name"])]
     pub(super) directory: Option<PathBuf>,
+    /// The directory is what a bootstrap has rendered, and `desired` is this pool's
+    #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
+    pool: Option<ConfigName>,
     /// Kubeconfig to read `desired` and the policy with (default: that of the agent)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -30,8 +34,8 @@ pub(super) struct Flags {
 /// A control plane that was found.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A directory.
-    Directory(PathBuf),
+    /// A directory, and the pool whose config counts where a bootstrap has rendered it.
+    Directory(PathBuf, Option<ConfigName>),
     /// A cluster, and the node's name in it.
     Cluster(Identity, String),
 }
@@ -40,12 +44,15 @@ pub(super) enum Source {
 pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> Result<Source, CliError> {
     let left = SavedReport::load(root)?;
     if let Some(path) = &flags.directory {
-        return Ok(Source::Directory(path.clone()));
+        return Ok(Source::Directory(path.clone(), flags.pool.clone()));
     }
     let followed = left.as_ref().map(|left| &left.follows);
     let identity = match (&flags.kubeconfig, followed) {
         (Some(path), _) => Some(Identity::kubeconfig(path).map_err(ControlError::from)?),
-        (None, Some(Follows::Directory(path))) => return Ok(Source::Directory(PathBuf::from(path))),
+        (None, Some(Follows::Directory(path))) => return Ok(Source::Directory(PathBuf::from(path), None)),
+        (None, Some(Follows::Rendered { directory, pool })) => {
+            return Ok(Source::Directory(PathBuf::from(directory), Some(pool.clone())));
+        }
         // Else it is the service account of a pod.
         (None, Some(Follows::Cluster(path))) if path.starts_with('/') => {
             Some(Identity::kubeconfig(path.as_ref()).map_err(ControlError::from)?)
@@ -70,11 +77,14 @@ impl Source {
     /// Reads the desired config.
     pub(super) async fn read(&self) -> Result<Desired, CliError> {
         match self {
-            Self::Directory(path) => {
-                let mut directory = Directory::open(path)?;
+            Self::Directory(path, pool) => {
+                let mut directory = Directory::of_pool(path, pool.as_ref())?;
                 let policy = directory.policy().await?;
-                let none = "the directory has no target.yaml; write one, or name a file with --to";
-                let target = directory.desired().await?.ok_or_else(|| usage(none))?;
+                let target = directory.desired().await?.ok_or_else(|| {
+                    let file = pool.as_ref().map_or_else(|| "target.yaml".to_owned(), pool_file);
+                    let file = file.trim_start_matches('/');
+                    usage(&format!("the directory has no {file}; write one, or name a file with --to"))
+                })?;
                 let machine_config = directory.machine_config(&target.config).await?;
                 Ok(Desired { target, machine_config, policy })
             }

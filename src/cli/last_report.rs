@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::host::{FailPoints, HostError, Root};
-use crate::model::FileMode;
 use crate::model::text::chain;
+use crate::model::{ConfigName, FileMode};
 use crate::report::NodeReport;
 use crate::telemetry::LastReport;
 
@@ -24,6 +24,13 @@ pub(super) const REPORT_PATH: &str = "/run/machine-config-agent/report.json";
 pub(super) enum Follows {
     /// A directory.
     Directory(String),
+    /// What a bootstrap has rendered for a pool.
+    Rendered {
+        /// The directory.
+        directory: String,
+        /// The pool.
+        pool: ConfigName,
+    },
     /// A cluster, reached with this.
     Cluster(String),
     /// The file that Ignition left for the first boot.
@@ -100,8 +107,12 @@ fn log_failure(done: Result<(), HostError>) {
 }
 
 /// Names the directory so that another process finds it.
-pub(super) fn directory(path: &Path) -> Follows {
-    Follows::Directory(absolute(path))
+pub(super) fn directory(path: &Path, pool: Option<&ConfigName>) -> Follows {
+    let directory = absolute(path);
+    match pool {
+        Some(pool) => Follows::Rendered { directory, pool: pool.clone() },
+        None => Follows::Directory(directory),
+    }
 }
 
 /// Names the kubeconfig so that another process finds it.

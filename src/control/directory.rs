@@ -116,9 +116,10 @@ impl Directory {
         Self::laid_out(path, Layout::Own)
     }
 
-    /// Opens a bootstrap's output, for the nodes of a pool.
-    pub fn rendered(path: &Path, pool: &ConfigName) -> Result<Self, ControlError> {
-        Self::laid_out(path, Layout::Rendered { pool: format!("/machine-pools/{pool}.yaml") })
+    /// Opens a bootstrap's output for the nodes of a pool, or the agent's own directory where none is named.
+    pub fn of_pool(path: &Path, pool: Option<&ConfigName>) -> Result<Self, ControlError> {
+        let Some(pool) = pool else { return Self::open(path) };
+        Self::laid_out(path, Layout::Rendered { pool: pool_file(pool) })
     }
 
     fn laid_out(path: &Path, layout: Layout) -> Result<Self, ControlError> {
@@ -277,6 +278,11 @@ fn watched(root: &Root, directory: &str, layout: &Layout) -> Result<WatchSet, Ho
         paths.extend(parts.chain([way]).filter(|part| !part.is_empty()).map(str::to_owned));
     }
     Ok(WatchSet { paths, directories: BTreeSet::from([configs]), trees: BTreeSet::new() })
+}
+
+/// Returns the path of a pool's file below a bootstrap's output.
+pub fn pool_file(pool: &ConfigName) -> String {
+    format!("/machine-pools/{pool}.yaml")
 }
 
 fn first_line(text: &str) -> String {

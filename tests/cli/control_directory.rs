@@ -490,7 +490,7 @@ fn status_beside_failed_commit_names_open_update() {
 /// is written beside what the machine-config-server serves.
 #[tokio::test(flavor = "current_thread")]
 async fn bootstrap_rendering_is_followed_by_pool() {
-    let daemon = Daemon::start_with(Node::new(), &["--reboot-by", "supervisor", "--pool", "master"], &[]);
+    let mut daemon = Daemon::start_with(Node::new(), &["--reboot-by", "supervisor", "--pool", "master"], &[]);
     let pool = |name: &str| {
         format!(
             "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {{name: master}}\n\
@@ -507,4 +507,29 @@ async fn bootstrap_rendering_is_followed_by_pool() {
     assert!(daemon.report().is_none());
     daemon.put("machine-pools/master.yaml", "kind: MachineConfigPool\n");
     daemon.until_logged(&["machine-pools/master.yaml", "spec.configuration.name is missing"]).await;
+
+    // `status` and `plan` find what it follows, also when it is gone.
+    daemon.put("machine-configs/rendered-master-c.yaml", &motd("rendered-master-c", "c"));
+    daemon.signal(rustix::process::Signal::KILL);
+    daemon.end(Duration::from_secs(60));
+    daemon.put("machine-pools/master.yaml", &pool("rendered-master-c"));
+    let seen = status(&daemon);
+    assert_eq!(seen["desired"]["config"], "rendered-master-c", "{seen}");
+    assert_eq!(seen["follows"]["rendered"]["pool"], "master", "{seen}");
+    let control = daemon.node.path("control").display().to_string();
+    let named = ["--directory", &control, "--pool", "master"];
+    for more in [&[][..], &named] {
+        let words = [&["plan", "--output", "json", "--root", "root", "--os-backend", "none"], more].concat();
+        let ran = daemon.node.run(&words);
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        let plan: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(
+            (&plan["to"]["config"], plan["steps"].as_array().unwrap().len()),
+            (&json!("rendered-master-c"), 1)
+        );
+    }
+    std::fs::remove_file(daemon.node.path("control/machine-pools/master.yaml")).unwrap();
+    let ran = daemon.node.run(&["plan", "--root", "root", "--os-backend", "none"]);
+    assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("the directory has no machine-pools/master.yaml; "), "{}", ran.err);
 }

@@ -16,7 +16,7 @@ use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
 use crate::agent::drift::{add_diffs, watched};
 use crate::control::ControlPlane as _;
-use crate::control::directory::Directory;
+use crate::control::directory::{Directory, pool_file};
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
@@ -24,7 +24,7 @@ use crate::journal::stored::{Stored, load_record};
 use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
 use crate::model::text::chain;
-use crate::model::{HostSpec, Target};
+use crate::model::{ConfigName, HostSpec, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
@@ -103,11 +103,12 @@ fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
     let own =
         [state("record.json"), state("current.json"), state("lock"), last_report::REPORT_PATH.to_owned()];
     desired.paths.extend(own);
-    if let Some(SavedReport { follows: Follows::Directory(path), .. }) = SavedReport::load(&host.root)?
-        && host.root.is_machine()
-    {
-        desired.paths.insert(format!("{path}/target.yaml"));
-    }
+    let target = match SavedReport::load(&host.root)?.map(|left| left.follows) {
+        Some(Follows::Directory(path)) => Some(format!("{path}/target.yaml")),
+        Some(Follows::Rendered { directory, pool }) => Some(format!("{directory}{}", pool_file(&pool))),
+        Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => None,
+    };
+    desired.paths.extend(target.filter(|_| host.root.is_machine()));
     Ok(desired)
 }
 
@@ -200,7 +201,10 @@ async fn health(
 ) -> Result<LoopState, CliError> {
     let current = disk.stored.as_ref().map(|stored| stored.target.clone());
     let mut desired = match left.map(|left| &left.follows) {
-        Some(Follows::Directory(path)) => or_unread(target(Path::new(path)).await, true, unread)?,
+        Some(Follows::Directory(path)) => or_unread(target(path, None).await, true, unread)?,
+        Some(Follows::Rendered { directory, pool }) => {
+            or_unread(target(directory, Some(pool)).await, true, unread)?
+        }
         Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => None,
     };
     let reported = left.and_then(|left| {
@@ -219,8 +223,8 @@ async fn health(
 }
 
 /// Reads the target of a directory. One that is not valid is the agent's to report.
-async fn target(directory: &Path) -> Result<Option<Target>, CliError> {
-    match Directory::open(directory) {
+async fn target(directory: &str, pool: Option<&ConfigName>) -> Result<Option<Target>, CliError> {
+    match Directory::of_pool(Path::new(directory), pool) {
         Ok(mut directory) => Ok(directory.desired().await.unwrap_or_default()),
         Err(crate::control::ControlError::Host(error)) if error.is_denied() => Err(error.into()),
         Err(_) => Ok(None),

@@ -15,6 +15,7 @@ fn agent(status: &Status) -> String {
     let follows = match &status.follows {
         Some(Follows::FirstBoot(path)) => format!("; it completes the first boot from {path}"),
         Some(Follows::Directory(path)) => format!("; it follows {path}"),
+        Some(Follows::Rendered { directory, pool }) => format!("; it follows pool {pool} of {directory}"),
         Some(Follows::Cluster(access)) => format!("; it follows the Node object, with {access}"),
         None => String::new(),
     };
