@@ -76,6 +76,11 @@ def another_cgroup(name):
     return made
 
 
+# The ends of the only wire of a guest with a network of its own: this run's, and the guest's.
+OUTSIDE, INSIDE = "10.99.0.1", "10.99.0.2"
+NETWORKS = Path("/run/netns")
+
+
 def isolate():
     """Gives this run, its guests and its registry a network of their own: runs beside it don't fight for a port."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -89,12 +94,28 @@ class Machine(Host):
 
     def __init__(self, golden: Path, directory: Path, name="node"):
         super().__init__(golden, directory)
-        self.name, self.cgroup = name, None
+        self.name, self.cgroup, self.network = name, None, None
         (directory / "ostree-booted").touch()
         self.mounts = disk.mounted(self.disk, self.sysroot)
         self.mounts.__enter__()
         self.leader, self.deployment = None, None
         self.stateroot = self.sysroot / "ostree/deploy" / disk.STATEROOT
+
+    def confine(self, _port):
+        """Gives the guest a network of its own, before it boots: what listens on this run's loopback is not in it. Returns
+        the address on which something has to listen that the guest is to reach, and that under which it finds it."""
+        NETWORKS.mkdir(exist_ok=True)
+        run("mount", "-t", "tmpfs", "tmpfs", NETWORKS)
+        run("ip", "netns", "add", self.name)
+        run("ip", "link", "add", "lab-outside", "type", "veth", "peer", "name", "lab-inside")
+        run("ip", "link", "set", "lab-inside", "netns", self.name)
+        run("ip", "address", "add", f"{OUTSIDE}/24", "dev", "lab-outside")
+        run("ip", "link", "set", "lab-outside", "up")
+        run("ip", "-netns", self.name, "address", "add", f"{INSIDE}/24", "dev", "lab-inside")
+        for link in ("lo", "lab-inside"):
+            run("ip", "-netns", self.name, "link", "set", link, "up")
+        self.network = NETWORKS / self.name
+        return OUTSIDE, OUTSIDE
 
     def boot(self, choose=max):
         """Boots what the boot entries name and waits until systemd says that it is up."""
@@ -131,8 +152,12 @@ class Machine(Host):
                  f"--bind={var}:/sysroot/ostree/deploy/{self.stateroot.name}/var:norbind",
                  f"--bind-ro={self.directory}/ostree-booted:/run/ostree-booted"]
         # As ostree-prepare-root lays it out. The entry's arguments are PID 1's: in a container systemd reads them there.
-        return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes",
-                f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only", "--boot", *options]
+        return [*self._nspawn_command(), f"--directory={self.deployment}", *binds, "--capability=all", "--console=read-only",
+                "--boot", *options]
+
+    def _nspawn_command(self):
+        network = [f"--network-namespace-path={self.network}"] if self.network else []
+        return ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes", *network]
 
     def _nspawn_composefs(self, options):
         """A composefs root is laid out by the guest's own ostree-prepare-root, in mounts that end with the container."""
@@ -141,8 +166,7 @@ class Machine(Host):
         root.mkdir(exist_ok=True)
         return ["unshare", "--mount", "--propagation=private", "sh", "-c", PREPARE_ROOT, str(root), str(self.sysroot),
                 str(self.deployment), f"{self.stateroot}/var", str(self.directory),
-                "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--machine={self.name}", "--notify-ready=yes",
-                f"--directory={root}/sysroot", f"--bind-ro={self.directory}/ostree-booted:/run/ostree-booted",
+                *self._nspawn_command(), f"--directory={root}/sysroot", f"--bind-ro={self.directory}/ostree-booted:/run/ostree-booted",
                 "--capability=all", "--console=read-only", "--boot", *options]
 
     def entered_again(self):
@@ -172,7 +196,8 @@ class Machine(Host):
     def inside(self, *command):
         """Returns the command line that runs a program in the guest."""
         spaces = ("--mount", "--pid", "--uts", "--ipc", "--cgroup", "--root", "--wd")
-        return ["nsenter", f"--target={self.leader}", *spaces, "--", *map(str, command)]
+        network = ("--net",) if self.network else ()
+        return ["nsenter", f"--target={self.leader}", *spaces, *network, "--", *map(str, command)]
 
     def stop(self, entered):
         """Ends a program that was started in the guest: the program itself, then nsenter, which waits for it."""
@@ -230,6 +255,10 @@ class Machine(Host):
         self.keep_journal()
         self.console.close()
         self.mounts.__exit__(None, None, None)
+        if self.network:
+            run("ip", "link", "delete", "lab-outside")
+            run("ip", "netns", "delete", self.name)
+            run("umount", NETWORKS)
 
     def _kill(self):
         # The guest's PID 1 first: all of the guest goes with it, and nsenter's other ends too.

@@ -1,4 +1,4 @@
-"""A real forward proxy, Debian's tinyproxy: the only one who knows the names of servers, and it wants a password."""
+"""A real forward proxy, Debian's tinyproxy: the only one who reaches the servers and knows their names. It wants a password."""
 
 import select
 import subprocess
@@ -10,7 +10,7 @@ from .paths import HarnessError
 PORT = 8888
 USER, PASSWORD = "node", "proxy-geheim"
 CONFIG = """Port {port}
-Listen 127.0.0.1
+Listen {address}
 Timeout 600
 LogLevel Info
 BasicAuth {user} {password}
@@ -21,12 +21,14 @@ READY, LIMIT = b"Accepting connections", 60
 
 
 class Proxy:
-    """tinyproxy, which resolves these names to this run's loopback."""
+    """tinyproxy, which resolves these names to this run's loopback; for a guest it is the only way out of its network."""
 
-    def __init__(self, directory, names):
+    def __init__(self, machine, names):
+        directory = machine.directory
+        address, self.address = machine.confine(PORT)
         hosts, config, self.log = (directory / f"proxy.{kind}" for kind in ("hosts", "conf", "log"))
         hosts.write_text("127.0.0.1 localhost " + " ".join(names) + "\n")
-        config.write_text(CONFIG.format(port=PORT, user=USER, password=PASSWORD))
+        config.write_text(CONFIG.format(port=PORT, address=address, user=USER, password=PASSWORD))
         log = open(self.log, "wb")
         self.process = subprocess.Popen(["unshare", "--mount", "--propagation=private", "sh", "-c", STARTS, hosts, config],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -47,9 +49,9 @@ class Proxy:
             log.write(more)
             said += more
 
-    def url(self, address):
-        """Returns its URL for a guest that reaches the loopback of this run at this address."""
-        return f"http://{USER}:{PASSWORD}@{address}:{PORT}"
+    def url(self):
+        """Returns its URL for the guest."""
+        return f"http://{USER}:{PASSWORD}@{self.address}:{PORT}"
 
     def asked(self):
         """Returns what it has logged of requests."""

@@ -13,6 +13,7 @@ import select
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +29,9 @@ KVM = os.access("/dev/kvm", os.R_OK | os.W_OK) and bool(re.search(r" (vmx|svm)\b
 HARDWARE = ("-machine", "pc,usb=off,vmport=off", "-accel", "kvm" if KVM else "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2",
             "-m", "1024", "-nodefaults", "-no-user-config", "-display", "none", "-boot", "strict=on",
             "-device", "virtio-rng-pci", "-no-reboot")
+# Where a guest without another way out finds what is forwarded to it, and what QEMU runs for each such connection.
+FORWARDED = "10.0.2.100"
+RELAY = Path(__file__).with_name("relay.py")
 # Replaced atomically, as an administrator would.
 WRITE = 'mkdir -p "${1%/*}" && cat > "$1.new" && chmod 644 "$1.new" && mv "$1.new" "$1"'
 
@@ -92,9 +96,16 @@ class Machine(Host):
 
     def __init__(self, golden: Path, directory: Path, key=None):
         super().__init__(golden, directory)
-        self.golden, self.key, self.fresh = golden, key or golden.with_name("key"), True
+        self.golden, self.key, self.fresh, self.network = golden, key or golden.with_name("key"), True, ""
         # The path of a socket is short.
         self.channel = tempfile.TemporaryDirectory(prefix="lab-")
+
+    def confine(self, port):
+        """Takes the guest's ways out, before it boots, but for one to this port. Returns the address on which something has
+        to listen there, and that under which the guest finds it."""
+        forward = f"guestfwd=tcp:{FORWARDED}:{port}-cmd:{sys.executable} -B {RELAY} 127.0.0.1 {port}"
+        self.network = f",restrict=on,{forward}"
+        return "127.0.0.1", FORWARDED
 
     def boot(self, choose=max):
         """Switches the machine on and waits until systemd says that it is up. A fresh disk has been booted already."""
@@ -159,7 +170,7 @@ class Machine(Host):
     def _qemu(self, choice):
         return ["qemu-system-x86_64", *HARDWARE, "-qmp", "stdio", "-smbios", f"type=1,version={choice}",
                 "-drive", f"file={self.disk},format=raw,if=none,id=disk,discard=unmap", "-device", "virtio-blk-pci,drive=disk",
-                "-netdev", "user,id=net,ipv6=off,hostfwd=tcp:127.0.0.1:22-:22", "-device", "virtio-net-pci,netdev=net,romfile=",
+                "-netdev", f"user,id=net,ipv6=off,hostfwd=tcp:127.0.0.1:22-:22{self.network}", "-device", "virtio-net-pci,netdev=net,romfile=",
                 "-chardev", f"file,id=serial,path={self.directory}/console.log,append=on", "-serial", "chardev:serial"]
 
     def _ssh(self, *options):

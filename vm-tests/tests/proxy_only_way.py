@@ -1,5 +1,6 @@
-"""Promise: a node whose only way to the API server and to the registry is a forward proxy waits for it, joins once
-/etc/mco/proxy.env names it, without a restart, and switches its image; the proxy's password is in no line of the journal.
+"""Promise: a node whose only way out of its network is a forward proxy waits for it, joins once /etc/mco/proxy.env names it,
+without a restart, and switches its image; a registry that NO_PROXY excepts is away until that is corrected, and the proxy's
+password is in no line of the journal.
 
 Boots: 2
 Minutes: 0.3; in a machine 4
@@ -9,11 +10,11 @@ import json
 
 from harness.agent import config
 from harness.cluster import API, CONFIGS, HOST
-from harness.proxy import PASSWORD, Proxy
+from harness.proxy import PASSWORD, PORT, Proxy
 
 PATH, BROUGHT, PROXIES = "/etc/lab/settings.conf", "/etc/lab/app.conf", "/etc/mco/proxy.env"
 FIRST, SECOND = "rendered-worker-a", "rendered-worker-b"
-# Names that no resolver knows: the proxy alone leads there.
+# Names that no resolver knows, of servers that are not in the guest's network: the proxy alone leads there.
 SERVER, REGISTRY = "api.lab.test", "registry.lab.test"
 
 
@@ -39,23 +40,38 @@ def named(test):
     return f"{REGISTRY}:{test.registry().host.rpartition(':')[2]}"
 
 
+def no_way_out(test, proxy):
+    """Makes sure that the guest reaches neither server by an address."""
+    reached = 'for each; do (exec 3<>"/dev/tcp/${each%:*}/${each#*:}") 2>/dev/null && echo "$each"; done; true'
+    registry = test.registry().address.rpartition(":")[2]
+    addresses = (test.machine.HOST_ADDRESS, proxy.address)
+    servers = [f"{address}:{port}" for address in addresses for port in (API, registry)]
+    own = f"{proxy.address}:{PORT}"
+    test.same("ways out", test.machine.run("timeout", "60", "bash", "-c", reached, "bash", *servers, own).split(), [own])
+
+
 def play(test):
     machine, agent, images, registry, cluster = test.machine, test.agent, test.images, test.registry(), test.cluster()
     digest = images.next("v2", {BROUGHT.lstrip("/"): "from = image\n"}, {"machineconfig": SECOND})
     image = registry.push(images.layout.path, "v2", digest).replace(registry.host, named(test))
-    proxy = Proxy(machine.directory, (SERVER, REGISTRY))
+    proxy = Proxy(machine, (SERVER, REGISTRY))
     try:
         # Boot 1: without the proxy there is no way, and none is found by itself.
         machine.boot()
+        no_way_out(test, proxy)
         machine.write(PATH, "version = 1\n")
         joined(test)
         agent.start()
         machine.wait_console(f"https://{SERVER}:{API} can't be reached")
-        url = proxy.url(machine.HOST_ADDRESS)
-        machine.write(PROXIES, f"HTTP_PROXY={url}\nHTTPS_PROXY={url}\nNO_PROXY=.svc,10.96.0.0/12\n")
+        url = proxy.url()
+        settings = f"HTTP_PROXY={url}\nHTTPS_PROXY={url}\nNO_PROXY=.svc,10.96.0.0/12"
+        machine.write(PROXIES, f"{settings},{REGISTRY}\n")
         cluster.wait_node(f"Done with {FIRST}", state="Done", currentConfig=FIRST)
         test.same("starts of the agent", len(agent.logged("STARTED")), 1)
         cluster.patch(desiredConfig=SECOND, desiredImage=image)
+        agent.wait_log("the registry is away", lambda lines: lines[-1]["MCA_FAULT"] == "ImagePullFailed", "FAULT")
+        test.same("requests for the registry", [line for line in proxy.asked() if REGISTRY in line], [])
+        machine.write(PROXIES, f"{settings}\n")
 
         # Boot 2: the image came through the proxy.
         machine.next_boot()
