@@ -36,6 +36,26 @@ fn both_packages_hold_same_files() {
     }
 }
 
+/// Every unit of the repository is in both packages, and their scripts enable and disable it.
+#[test]
+fn packages_hold_every_unit() {
+    let units =
+        std::fs::read_dir("systemd").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let units: Vec<String> = units.filter(|name| name.ends_with(".service")).collect();
+    assert_eq!(units.len(), 3, "{units:?}");
+    let scripts = ["debian/postinst", "debian/prerm", "debian/postrm", "rpm/post", "rpm/preun"];
+    for unit in &units {
+        let source = format!("systemd/{unit}");
+        for kind in ["deb", "generate-rpm"] {
+            assert!(assets(kind).iter().any(|(from, ..)| *from == source), "{kind}: {unit} is missing");
+        }
+        for script in scripts {
+            let text = std::fs::read_to_string(format!("dist/{script}")).unwrap();
+            assert!(text.contains(unit.as_str()), "dist/{script} does not name {unit}");
+        }
+    }
+}
+
 /// systemd reads units, presets and catalogs there; the unit and the agent expect the executables there.
 #[test]
 fn packages_install_files_at_documented_paths() {
