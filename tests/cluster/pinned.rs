@@ -1,7 +1,7 @@
 //! Pinned images from a real API server's PinnedImageSets to a container runtime, and back into the MachineConfigNode.
 
 use crate::cluster::scene::{Scene, condition, status};
-use crate::cluster::{Bench, Gates, Request, create_object, object_api, within};
+use crate::cluster::{Bench, Fault, Gates, Request, create_object, object_api, within};
 use crate::cri::{CONTAINERD, CRIO, Runtime, id};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -114,6 +114,23 @@ async fn images_of_pool_are_pinned_and_reported() {
     node.scene.want("a").await;
     node.scene.updated("a").await;
     assert_eq!(of_pins(&node.scene.requests(mark).await).len(), 0);
+}
+
+/// A node that may not ask says so, and asks again by itself: permissions come with no event.
+#[tokio::test]
+async fn refused_request_for_sets_is_tried_again() {
+    let bench = Bench::private(Gates::Default);
+    let node = Pinning::set(&bench, "pins-refused", CONTAINERD).await;
+    node.create("set", &["a"]).await;
+    node.name_in_pool(&["set"]).await;
+    let agent = node.scene.agent(&[]);
+    node.scene.updated("a").await;
+    let path = "/apis/machineconfiguration.openshift.io/v1/pinnedimagesets";
+    bench.fault(&Fault::status(403).path(path).count(1));
+    node.ask("1").await;
+    node.pinned("pinned", set(1)).await;
+    let log = agent.lines().join("\n");
+    assert!(log.contains("PinnedImageSets can't be asked for: ") && log.contains("dist/manifests"), "{log}");
 }
 
 /// A node learns of its first set without a watch: it asks once, when its annotation or its labels change.

@@ -5,7 +5,7 @@
 //! at all: when the API server is seen first or again, when the Node's labels change, and when somebody changes the
 //! Node's annotation `machine-config-agent.io/pinned-image-sets`. Only a cluster with a `ControllerConfig` is asked, or a Node
 //! with that annotation: others have no PinnedImageSets. Pools and sets are watched from then on until no pool of the
-//! node names one.
+//! node names one. A refusal is logged, and the node asks again ever less often: permissions come with no event.
 
 mod objects;
 mod status;
@@ -17,6 +17,7 @@ use kube::api::ListParams;
 use serde::de::IgnoredAny;
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
+use tracing::warn;
 
 use super::client::ApiClient;
 use super::error::KubeError;
@@ -27,6 +28,7 @@ use crate::control::pins::{DesiredPins, PinLink, PinSource, pin_channel};
 use crate::control::trust::TrustReceiver;
 use crate::model::annotations::PINNED_IMAGE_SETS;
 use crate::model::backoff::Backoff;
+use crate::model::message;
 use crate::model::pinned::Pins;
 
 use objects::{Collector, Kind, Objects, Pool, Set};
@@ -101,6 +103,8 @@ struct Follower {
 impl Follower {
     async fn run(mut self) {
         let mut backoff = Backoff::for_requests(&format!("{}/pins", self.node));
+        let mut refused = Backoff::for_missing_kind(&format!("{}/pins", self.node));
+        let mut logged = None;
         loop {
             let fields = self.pin_fields().await;
             match self.has_sets().await {
@@ -111,10 +115,17 @@ impl Follower {
                     tokio::time::sleep(backoff.next_wait()).await;
                     continue;
                 }
-                // Who may not ask has nothing to pin; the next occasion comes.
-                Err(_) => {}
+                Err(error) => {
+                    log_refusal(&error, &mut logged);
+                    // Both only wait, and each end means another look.
+                    let occasion = Self::another(&mut self.snapshot, fields.as_ref());
+                    drop(tokio::time::timeout(refused.next_wait(), occasion).await);
+                    continue;
+                }
             }
+            logged = None;
             backoff.reset();
+            refused.reset();
             Self::another(&mut self.snapshot, fields.as_ref()).await;
         }
     }
@@ -195,6 +206,19 @@ impl Follower {
 
     fn put(&self, pins: Pins) {
         put(&self.desired, pins);
+    }
+}
+
+/// Logs why it is not known whether there are sets, once.
+fn log_refusal(error: &KubeError, logged: &mut Option<&'static str>) {
+    if logged.replace(error.reason()) != Some(error.reason()) {
+        warn!(
+            MESSAGE_ID = message::PINS_FAILED,
+            MCA_FAULT = error.reason(),
+            "{} can't be asked for: {error}. Next: {}",
+            Set::NAME,
+            error.next()
+        );
     }
 }
 
