@@ -28,12 +28,12 @@ pub struct Inputs<'a> {
     pub configuration: &'a Configuration,
     /// The rendered config of that name.
     pub rendered: &'a MachineConfig,
-    /// What brings the config in.
+    /// Program that applies the config.
     pub apply_by: ApplyBy,
 }
 
 impl Inputs<'_> {
-    /// Returns what brings the config in, unless it is the default: a build of before keeps its name.
+    /// Returns the program that applies the config, unless it is the default: a build of before keeps its name.
     fn other_way(&self) -> Option<ApplyBy> {
         (self.apply_by != ApplyBy::default()).then_some(self.apply_by)
     }

@@ -268,7 +268,7 @@ fn pod(request: &JobRequest<'_>, settings: &JobSettings) -> Value {
         }],
         "volumes": [
             { "name": "containerfile", "configMap": { "name": containerfile } },
-            archives::volume(request), secret("base", "base"), secret("final", "final"),
+            archives::volume(request.build, request.context), secret("base", "base"), secret("final", "final"),
             { "name": "context", "emptyDir": { "medium": "Memory" } },
             { "name": "work", "emptyDir": {} },
         ],
@@ -379,7 +379,8 @@ pub fn inputs(
         immutable: Some(true),
         ..Secret::default()
     };
-    let files = archives::secrets(request).map(|(name, file, bytes)| secret(name, None, file, bytes));
+    let files = archives::secrets(request.build, request.context)
+        .map(|(name, file, bytes)| secret(name, None, file, bytes));
     let credentials = |prefix: &str, bytes: &[u8]| {
         let kind = Some("kubernetes.io/dockerconfigjson");
         secret(format!("{prefix}-{}", request.build), kind, ".dockerconfigjson", bytes)

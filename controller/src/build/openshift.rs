@@ -36,7 +36,7 @@ pub fn openshift_build(request: &JobRequest<'_>, settings: &JobSettings) -> Valu
     let mounts = settings.mounts.iter().enumerate();
     let volumes: Vec<Value> =
         mounts.map(|(number, mount)| mount.build_volume(&volume_name(number))).collect();
-    let files = archives::secrets(request);
+    let files = archives::secrets(request.build, request.context);
     let files: Vec<Value> =
         files.map(|(name, ..)| json!({ "secret": { "name": name }, "destinationDir": "." })).collect();
     let mut spec = json!({

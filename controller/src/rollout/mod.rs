@@ -69,7 +69,7 @@ pub struct Seen<'a> {
     pub costs: &'a BTreeMap<String, NodeCost>,
     /// The wall clock.
     pub now: Timestamp,
-    /// How far it is to be believed.
+    /// The jumps of the wall clock.
     pub clock: &'a Clock,
 }
 
