@@ -1,6 +1,7 @@
 //! The deployments: in memory, or of a real sysroot by way of the agent's own worker.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -76,7 +77,21 @@ pub(crate) enum Job {
 /// Storage of the deployments.
 pub(crate) enum Backing {
     Memory(Mutex<Vec<Deployment>>),
-    Sysroot,
+    /// What was read last, and the marks of the sysroot from before: the real one reads it again when it was written.
+    Sysroot(Mutex<Option<(Marks, Vec<Deployment>)>>),
+}
+
+/// The times and inodes of what libostree writes with each change, as the real one compares them.
+type Marks = Vec<Option<(u64, i64, i64)>>;
+
+fn marks() -> Marks {
+    let all = ["/ostree/deploy", "/run/ostree/staged-deployment", "/run/ostree/staged-deployment-locked"];
+    all.iter().map(|path| path_mark(path)).collect()
+}
+
+fn path_mark(path: &str) -> Option<(u64, i64, i64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
 impl Backing {
@@ -85,14 +100,23 @@ impl Backing {
     }
 
     pub(crate) fn sysroot() -> Self {
-        Self::Sysroot
+        Self::Sysroot(Mutex::default())
     }
 
     /// Lists them, the next boot's first.
     pub(crate) async fn list(&self) -> Vec<Deployment> {
         match self {
             Self::Memory(all) => all.lock().unwrap().clone(),
-            Self::Sysroot => alone(|| async { list().await }).await,
+            Self::Sysroot(last) => {
+                let now = marks();
+                let known = last.lock().unwrap().clone().filter(|(marks, _)| *marks == now);
+                if let Some((_, all)) = known {
+                    return all;
+                }
+                let all = alone(|| async { list().await }).await;
+                *last.lock().unwrap() = Some((now, all.clone()));
+                all
+            }
         }
     }
 
@@ -116,7 +140,13 @@ impl Backing {
     ) -> Result<(), String> {
         match self {
             Self::Memory(all) => remember(&mut all.lock().unwrap(), job, sources),
-            Self::Sysroot => alone(|| async { work(job, progress).await }).await,
+            Self::Sysroot(_) => {
+                let all = self.list().await;
+                let done = alone(move || async move { work(job, &all, progress).await }).await;
+                // As in the real one: by the time that a transaction ends the daemon has read its result.
+                self.list().await;
+                done
+            }
         }
     }
 }
@@ -299,9 +329,8 @@ async fn list() -> Vec<Deployment> {
     staged.into_iter().chain(next.as_ref().map(of)).chain([own]).chain(rollback).collect()
 }
 
-async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String> {
+async fn work(job: Job, all: &[Deployment], progress: UnboundedSender<String>) -> Result<(), String> {
     let (backend, worker) = backend();
-    let all = list().await;
     let line = |one: Option<&Deployment>| Karg::split(one.map_or("", |one| one.kargs.as_str()));
     let plain = |line: Vec<Karg>| line.into_iter().filter(|karg| !karg.is_of_ostree()).collect::<Vec<_>>();
     let booted = plain(line(all.iter().find(|one| one.booted)));
@@ -318,7 +347,7 @@ async fn work(job: Job, progress: UnboundedSender<String>) -> Result<(), String>
             Ok(())
         }
         Job::Rollback => {
-            let wanted = all.get(wanted_by_rollback(&all)?).unwrap();
+            let wanted = all.get(wanted_by_rollback(all)?).unwrap();
             backend.set_default_deployment(&wanted.id()).await.map_err(told)
         }
         Job::Kargs(line) => worker.kargs(&merge, &Karg::split(&line)).await.map(drop).map_err(told),

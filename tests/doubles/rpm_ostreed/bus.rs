@@ -106,8 +106,9 @@ impl Sysroot {
         if faults.masked {
             return Err(refuse(MASKED, "Unit rpm-ostreed.service is masked."));
         }
-        let sender = header.sender().unwrap().to_string();
-        self.0.clients.lock().unwrap().insert(sender, options.text("id").unwrap_or_default());
+        let (sender, id) = (header.sender().unwrap().to_string(), options.text("id").unwrap_or_default());
+        self.0.tell("registered", &id);
+        self.0.clients.lock().unwrap().insert(sender, id);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! `DIR/run/rpm-ostree-transaction.sock`, given to clients without `DIR`, as a container sees the host's. With
 //! `--sysroot` the work is done by the agent's own worker on `/`. Faults are set over the bus (`faults.rs`). With
 //! `--idle-exit SECONDS` it ends as the real one does (after 60 s) when it had no client and no transaction for so long, and
-//! no faults, which it would forget. With `--tell` its transactions are logged on standard error.
+//! no faults, which it would forget. With `--tell` its clients and transactions are logged on standard error.
 #![expect(
     clippy::unwrap_used,
     clippy::exit,
