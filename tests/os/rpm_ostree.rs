@@ -238,10 +238,20 @@ async fn switch_reads_deployments_once_after_its_transaction() {
     stage(&backend, &wants('2')).await.unwrap();
     assert_eq!(staged(&backend).await, Some(image('2')));
     backend.ensure_finalizable().await.unwrap();
-    assert_eq!(bench.looks().await, 2);
+    // The daemon has looked before it reported the end.
+    assert_eq!(bench.looks().await, 1);
     // Another program stages: that is looked at.
     stage(&bench.backend(), &wants('3')).await.unwrap();
     assert_eq!(staged(&backend).await, Some(image('3')));
+}
+
+/// A daemon that does not start keeps no image's properties from being read.
+#[tokio::test(flavor = "current_thread")]
+async fn preflight_does_not_wait_for_daemon() {
+    let bench = Bench::new(&json!([booted('1')]));
+    bench.faults(json!({"masked": true})).await;
+    let error = bench.backend().preflight(&image('2'), None).await.unwrap_err();
+    assert!(!error.to_string().contains("masked"), "{error}");
 }
 
 /// CRA-003: the agent ended between the image and its arguments: the image is not pulled again.

@@ -105,9 +105,16 @@ impl Daemon {
     pub(super) async fn state(&self) -> Result<State, HostError> {
         let reload = call(&self.bus, SYSROOT_OBJECT, SYSROOT_INTERFACE, "Reload", &()).await;
         reload.map_err(CallError::into_error)?;
-        let dictionaries: Vec<Dictionary> = self.property(SYSROOT_INTERFACE, "Deployments").await?;
-        let booted_line = self.line(false).await?;
-        let next_line = self.line(true).await?;
+        self.last_state().await
+    }
+
+    /// Reads the state that the daemon saw last: at the latest before it reported the end of its last transaction.
+    pub(super) async fn last_state(&self) -> Result<State, HostError> {
+        let (dictionaries, booted_line, next_line) = tokio::try_join!(
+            self.property::<Vec<Dictionary>>(SYSROOT_INTERFACE, "Deployments"),
+            self.line(false),
+            self.line(true),
+        )?;
         Ok(State {
             deployments: dictionaries.iter().map(Deployment::from_dictionary).collect(),
             booted_kargs: kargs(&booted_line),

@@ -62,15 +62,10 @@ async fn converge(
     progress: &Progress<'_>,
 ) -> Result<Brought, HostError> {
     let daemon = Daemon::open(root).await?;
-    let (mut last, mut in_place) = (None, false);
+    let (mut last, mut in_place, mut is_done) = (None, false, false);
     for _ in 0..ROUNDS {
         let stamp = Stamp::read(worker.sysroot());
-        let state = daemon.state().await?;
-        if state.booted().is_none() {
-            let cause = "rpm-ostree shows no booted deployment";
-            return Err(OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error());
-        }
-        let next = request::next(request, &state).map_err(|error| refused(&error))?;
+        let (state, next) = look(&daemon, request, std::mem::take(&mut is_done)).await?;
         if next == Next::Nothing {
             let found = last.is_none() && state.pending().is_some_and(|first| first.is_staged);
             if found {
@@ -91,7 +86,7 @@ async fn converge(
             continue;
         }
         match perform(&daemon, request, &next, progress).await {
-            Ok(()) => last = Some(next),
+            Ok(()) => (last, is_done) = (Some(next), true),
             Err(CallError::Same) if matches!(next, Next::Update(_)) => last = Some(next),
             Err(CallError::Busy) => wait_for_others(&daemon, progress).await?,
             Err(CallError::Work(error)) => return Err(undone(&daemon, error).await),
@@ -99,6 +94,30 @@ async fn converge(
         }
     }
     Err(CallError::Busy.into_error())
+}
+
+/// Reads the state and decides.
+///
+/// A `Reload` has the daemon read each deployment three times more. It has read them before it reports the end of a
+/// transaction, so after one it is asked for another look only where the desired deployment is not there: it was not before
+/// either, so an old state can't pass for it.
+async fn look(daemon: &Daemon, request: &StageRequest, is_done: bool) -> Result<(State, Next), HostError> {
+    let decided = |state: &State| {
+        if state.booted().is_none() {
+            let cause = "rpm-ostree shows no booted deployment";
+            return Err(OsError::new(OsErrorKind::NotBooted, SYSROOT, cause).into_error());
+        }
+        request::next(request, state).map_err(|error| refused(&error))
+    };
+    if is_done {
+        let state = daemon.last_state().await?;
+        if let Ok(Next::Nothing) = decided(&state) {
+            return Ok((state, Next::Nothing));
+        }
+    }
+    let state = daemon.state().await?;
+    let next = decided(&state)?;
+    Ok((state, next))
 }
 
 /// Changes the arguments of the staged deployment, without a second one; returns true if that was done.
