@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::backend_env::{Backend, Lab, call, file, lab, labels, ok, progress, staged};
+use crate::backend_env::{Backend, Lab, call, doubles, file, lab, labels, ok, progress, staged};
 use machine_config_agent::model::{ImageRef, Sha256};
 use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, SandboxHost};
 use serde_json::Value;
@@ -42,6 +42,21 @@ fn unverified_layer_is_pulled_again() {
     assert!(progress(&answer).contains("pulling layer 1 of "), "{answer:#}");
     assert_eq!(answer["ok"]["image"], name);
     assert!(!ostree.join("machine-config-agent-unverified").exists());
+}
+
+/// A switch calls the daemon of rpm-ostree next: it starts while the image is read.
+#[test]
+fn preflight_calls_daemon_meanwhile() {
+    let lab = lab(Backend::Ostree);
+    let boot = lab.boot();
+    doubles(&boot, &["rpm-ostreed"], "rpm-ostreed --bus {address} --sysroot --tell");
+    let call =
+        ["machine-config-agent", "os-call", "--backend", "rpm-ostree", "preflight", &lab.v2.to_string()];
+    let output = boot.command(["bash", "/run/doubles/with"].iter().chain(&call)).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("registered machine-config-agent"), "{log}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["ok"]["carries"]["config"], "rendered-worker-b", "{answer:#}");
 }
 
 /// MCD-257: pulls of a control plane's node sync each object; asked twice, the repository's file is written once.

@@ -23,6 +23,8 @@ mod request;
 mod stage;
 mod transaction;
 
+use std::convert::Infallible;
+
 use super::error::{OsError, OsErrorKind, SYSROOT};
 use super::sysroot_cache::SysrootCache;
 use super::worker::Worker;
@@ -84,6 +86,25 @@ impl RpmOstreeBackend {
         Ok(staged)
     }
 
+    /// Reads the image's properties; meanwhile the bus starts the daemon, which a switch needs next.
+    async fn preflighting(
+        &self,
+        image: &ImageRef,
+        credentials: Option<&Contents>,
+    ) -> Result<Preflight, HostError> {
+        let read = self.worker.preflight(image, credentials, WithoutCommit::Taken);
+        tokio::pin!(read);
+        let wake = async {
+            // Staging calls it again, and reports what is wrong with it.
+            drop(Daemon::open(&self.root).await);
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            preflight = &mut read => preflight,
+            never = wake => match never {},
+        }
+    }
+
     /// Reads the config in the booted tree.
     fn embedded(&self) -> Result<Option<ConfigName>, HostError> {
         let Some(bytes) = self.root.read(EMBEDDED_CONFIG)? else { return Ok(None) };
@@ -107,7 +128,7 @@ impl OsBackend for RpmOstreeBackend {
         image: &'a ImageRef,
         credentials: Option<&'a Contents>,
     ) -> BoxFuture<'a, Result<Preflight, HostError>> {
-        Box::pin(self.worker.preflight(image, credentials, WithoutCommit::Taken))
+        Box::pin(self.preflighting(image, credentials))
     }
 
     fn stage<'a>(
