@@ -23,7 +23,11 @@ use crate::update::{Begun, Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
     /// Applies a transition to the record and reports it.
-    pub(super) async fn move_along(&mut self, event: &Transition) -> Result<(), AgentError> {
+    pub(super) async fn move_along(
+        &mut self,
+        event: &Transition,
+        seen: &Observation,
+    ) -> Result<(), AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(()) };
         match event {
             Transition::Drain | Transition::Apply { .. } => self.leave_staging(&record, event).await,
@@ -32,8 +36,8 @@ impl<C: ControlPlane> Agent<C> {
                 self.log_transition("rebooting", "the machine was rebooted, not by the agent");
                 return Ok(self.journal.step(event, self.host.clock.now())?);
             }
-            Transition::Stage
-            | Transition::BatchDone
+            Transition::Stage => return self.enter_staging(seen),
+            Transition::BatchDone
             | Transition::FallBack { .. }
             | Transition::RollBack
             | Transition::UndoDone => {}
@@ -103,8 +107,20 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    /// Records the begin of the staging, and counts the time that earlier processes have spent on it: its limit is one
-    /// of the work, not of a process.
+    /// Moves the record into the staging and records its begin, in one write.
+    fn enter_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
+        let begun = Begun { boot_id: seen.boot_id.clone(), since: self.host.clock.monotonic_micros() };
+        self.journal.step_with(&Transition::Stage, self.host.clock.now(), |record| {
+            if record.staging.as_ref().is_none_or(|staging| staging.boot_id != begun.boot_id) {
+                record.staging = Some(begun);
+            }
+        })?;
+        self.log_phase();
+        Ok(())
+    }
+
+    /// Counts the time that earlier processes have spent on the staging: its limit is one of the work, not of a process. A
+    /// staging that goes on in another boot, or after an older agent, begins here.
     fn begin_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
         self.host.per_object_fsync = self.control.is_control_plane();
         let now = self.host.clock.monotonic_micros();
@@ -206,7 +222,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let boot_id = pass.seen.boot_id.clone();
         self.journal.note(|record| record.boot_id = boot_id)?;
-        self.step(&Transition::Stage)
+        self.enter_staging(&pass.seen)
     }
 
     /// Finds out why the node came up in its old deployment, and counts it.

@@ -247,7 +247,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.journal.note(|record| record.boot_id = boot_id)?;
                 return Ok(LoopAction::Decide);
             }
-            Action::Move(event) => self.move_along(&event).await?,
+            Action::Move(event) => self.move_along(&event, &pass.seen).await?,
             Action::Supersede => self.supersede()?,
             Action::TakeBack => self.undo_after_fallback()?,
             Action::Execute => return Ok(self.execute(pass).await?.into()),

@@ -199,7 +199,8 @@ impl Journal {
         }
     }
 
-    fn step_with(
+    /// Moves the phase along an edge and changes fields beside it, in one write.
+    pub(crate) fn step_with(
         &mut self,
         event: &Transition,
         now: Timestamp,
