@@ -30,7 +30,7 @@ impl Scene {
         let (server, systemd) = peers(&double).await;
         let (source, link) = pin_channel();
         let proxies = Proxies::new(root.clone(), ProxySettings::default());
-        let pinner = Pinner { link, root, systemd, proxies, backoff: Backoff::for_work("node") };
+        let pinner = Pinner { link, root, systemd, proxies, retry: PinRetry::new("node") };
         Self { _dir: dir, _server: server, double, pinner, _source: source }
     }
 

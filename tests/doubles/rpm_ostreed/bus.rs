@@ -107,7 +107,7 @@ impl Sysroot {
             return Err(refuse(MASKED, "Unit rpm-ostreed.service is masked."));
         }
         let (sender, id) = (header.sender().unwrap().to_string(), options.text("id").unwrap_or_default());
-        self.0.tell("registered", &id);
+        self.0.print("registered", &id);
         self.0.clients.lock().unwrap().insert(sender, id);
         Ok(())
     }

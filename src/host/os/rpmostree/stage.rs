@@ -65,7 +65,7 @@ async fn converge(
     let (mut last, mut in_place, mut is_done) = (None, false, false);
     for _ in 0..ROUNDS {
         let stamp = Stamp::read(worker.sysroot());
-        let (state, next) = look(&daemon, request, std::mem::take(&mut is_done)).await?;
+        let (state, next) = read_state(&daemon, request, std::mem::take(&mut is_done)).await?;
         if next == Next::Nothing {
             let found = last.is_none() && state.pending().is_some_and(|first| first.is_staged);
             if found {
@@ -101,7 +101,11 @@ async fn converge(
 /// A `Reload` has the daemon read each deployment three times more. It has read them before it reports the end of a
 /// transaction, so after one it is asked for another look only where the desired deployment is not there: it was not before
 /// either, so an old state can't pass for it.
-async fn look(daemon: &Daemon, request: &StageRequest, is_done: bool) -> Result<(State, Next), HostError> {
+async fn read_state(
+    daemon: &Daemon,
+    request: &StageRequest,
+    is_done: bool,
+) -> Result<(State, Next), HostError> {
     let decided = |state: &State| {
         if state.booted().is_none() {
             let cause = "rpm-ostree shows no booted deployment";
