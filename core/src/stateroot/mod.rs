@@ -16,6 +16,7 @@
 //! | `trial` | whether a system that was activated stays |
 //! | `left_out` | which parts of a host a seed leaves out |
 //! | `making` | the record of a seed in the making, and its documents |
+//! | `lifecycle` | the stages of an image-based upgrade: from a desired one to the next action, and their conditions |
 //! | `cluster_config` | the Containerfile that adds a cluster's configuration to a seed |
 
 mod checks;
@@ -24,6 +25,7 @@ mod error;
 mod job;
 mod kargs;
 mod left_out;
+pub mod lifecycle;
 mod listing;
 mod making;
 mod members;
