@@ -28,6 +28,7 @@ pub mod next_root;
 pub mod nics;
 pub mod os;
 pub mod power;
+pub mod program;
 pub mod proxy;
 pub mod redact;
 pub mod registry;
