@@ -7,6 +7,7 @@ use crate::journal::{AdvanceError, JournalError};
 use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
+use crate::stateroot::SeedError;
 use crate::update::Fault;
 
 /// An error of a pass.
@@ -33,6 +34,9 @@ pub enum AgentError {
     /// The desired config is not valid.
     #[error(transparent)]
     Config(#[from] ModelError),
+    /// The seed is refused.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
     /// The host drifted outside of the plan, so no update starts.
     #[error("the host differs from {config}, so no update starts: {differences}")]
     Drifted {
@@ -54,6 +58,7 @@ impl AgentError {
             Self::Apply(error) => error.class(),
             Self::Irreconcilable(_) => FaultClass::Unreconcilable,
             Self::Config(error) => error.class(),
+            Self::Seed(error) => error.class(),
             Self::Drifted { .. } => FaultClass::Degraded,
         }
     }
@@ -68,6 +73,7 @@ impl AgentError {
             Self::Apply(error) => error.reason(),
             Self::Irreconcilable(_) => "FailedToReconcile",
             Self::Config(error) => error.reason(),
+            Self::Seed(error) => error.reason(),
             Self::Drifted { .. } => "ConfigDrift",
         }
     }
@@ -84,6 +90,7 @@ impl AgentError {
             Self::Host(error) => error.next(),
             Self::Apply(error) => error.next(),
             Self::Irreconcilable(error) => error.next_step().to_owned(),
+            Self::Seed(error) => error.next_step().to_owned(),
             Self::Drifted { .. } => {
                 "See `machine-config-agent verify`; restore the content, then the update continues by itself."
                     .to_owned()

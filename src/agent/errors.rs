@@ -48,7 +48,8 @@ impl<C: ControlPlane> Agent<C> {
             | AgentError::Control(_)
             | AgentError::Host(_)
             | AgentError::Apply(_)
-            | AgentError::Config(_) => return,
+            | AgentError::Config(_)
+            | AgentError::Seed(_) => return,
         };
         if self.emitted_fault.as_ref() != Some(&cause) {
             self.control.emit(&event).await;

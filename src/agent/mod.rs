@@ -18,6 +18,8 @@
 //! | `rollback` | removes the previous deployment |
 //! | `boot_count` | the boot loader's counter |
 //! | `stateroot` | work on stateroots, for the verbs |
+//! | `stateroot_prepare` | what preparing a seed comes to, for the verbs and `lifecycle` |
+//! | `lifecycle` | stages of an image-based upgrade, beside all of these |
 //! | `stateroot_trial` | what a boot does with an activation |
 //! | `workload` | drain and uncordon |
 //! | `service` | settings, report, and the hint at a login |
@@ -37,6 +39,7 @@ mod etc_carry_over;
 mod execute;
 mod fields;
 mod installed;
+mod lifecycle;
 mod monitor;
 mod parts;
 mod pinned;
@@ -49,6 +52,7 @@ mod settings_loader;
 mod shutdown_listener;
 mod signals;
 mod stateroot;
+mod stateroot_prepare;
 mod stateroot_trial;
 mod trial;
 mod trust;
@@ -70,6 +74,7 @@ use crate::update::resume::held;
 
 pub use begin::update_id;
 pub use error::AgentError;
+pub use lifecycle::{LifecycleEnd, LifecycleHost, LifecycleWorker};
 pub use parts::Agent;
 use parts::{Next, Pass};
 pub use seed::{SeedEnd, make_seed, restore_seed, take_up_seed};
@@ -77,6 +82,7 @@ pub use settings_loader::SettingsLoader;
 pub use signals::ProcessSignals;
 use signals::SignalKind;
 pub use stateroot::{StaterootEnd, StaterootWorker};
+pub use stateroot_prepare::{Preparation, SeedRequest, preparation};
 pub use stateroot_trial::{BootEnd, BootWorker};
 
 /// The loop's next action.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use super::CliError;
 use super::host::{HostFlags, RebootBy};
 use super::settings::{SettingsFile, SettingsFlags};
+use crate::agent::LifecycleHost;
+use crate::host::clock::Clock;
 use crate::host::{ContainerHandles, Host};
 use crate::model::text::chain;
 use crate::settings::Environment;
@@ -43,6 +45,18 @@ impl AgentFlags {
         self.open_entered(None, environment)
     }
 
+    /// Opens the means of work on stateroots, beside the host that the loop owns.
+    fn lifecycle_host(&self, host: &Host) -> LifecycleHost {
+        LifecycleHost {
+            root: host.root.clone(),
+            stateroots: self.host.stateroots(&host.proxies),
+            systemd: host.systemd.clone(),
+            clock: Clock::system(),
+            power: self.reboot_by.power(&host.root),
+            fail_points: host.fail_points.clone(),
+        }
+    }
+
     fn open_entered(
         &self,
         root_mount: Option<&Path>,
@@ -59,6 +73,11 @@ impl ContainerFlags {
     /// Finds the settings, enters the host at its mount point, and opens it.
     pub(super) fn open(&self, environment: &Environment) -> Result<(SettingsFile, Host), CliError> {
         self.agent.open_entered(self.root_mount.as_deref(), environment)
+    }
+
+    /// Opens the means of work on stateroots.
+    pub(super) fn lifecycle_host(&self, host: &Host) -> LifecycleHost {
+        self.agent.lifecycle_host(host)
     }
 }
 

@@ -13,6 +13,7 @@ use super::host::{REBOOT_WANTED, runtime};
 use super::last_report::{self, Follows};
 use super::output::Output;
 use super::settings::SettingsFile;
+use super::stages;
 use super::telemetry::{ListenFlags, telemetry};
 use crate::agent::{Agent, ExitReason, ProcessSignals, take_up_seed};
 use crate::control::directory::Directory;
@@ -56,6 +57,9 @@ pub(super) struct Arguments {
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
+    /// Carry out the ImageBasedUpgrade of a cluster of one node
+    #[arg(long, conflicts_with_all = ["directory", "root_mount", "desired_configmap"])]
+    lifecycle: bool,
     /// Actor of the drain: the drain controller or the agent
     #[arg(long, value_enum, default_value_t = DrainFlag::Controller, conflicts_with = "directory")]
     drain: DrainFlag,
@@ -101,7 +105,13 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         match source {
             Source::Directory(path) => {
                 let control = Directory::of_pool(&path, arguments.pool.as_ref())?;
-                Box::pin(setting.follow(host, control, Vec::new(), None)).await
+                let container = &arguments.container;
+                let stages = match &arguments.pool {
+                    Some(_) => None,
+                    None => Some(stages::of_directory(&path, container, &host, &node)?),
+                };
+                let follow = Box::pin(setting.follow(host, control, Vec::new(), None));
+                Box::pin(stages::beside(follow, stages)).await
             }
             Source::Cluster(identity) => {
                 let known = identity.clone();
@@ -115,7 +125,10 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 readings.push(super::telemetry::of_kubelet(&kubelet));
                 let setting = Setting { kubelet: Some(&kubelet), ..setting };
                 let authorizer = Box::new(super::telemetry::ClusterAuthorizer(cluster.reviews()));
+                let stages =
+                    arguments.lifecycle.then(|| stages::of_cluster(&cluster, &arguments.container, &host, &node));
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
+                let follow = Box::pin(stages::beside(follow, stages));
                 tokio::select! {
                     ended = follow => ended,
                     // An update under way continues from its record, as after a kill.

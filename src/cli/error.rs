@@ -72,6 +72,21 @@ pub enum CliError {
 }
 
 impl CliError {
+    /// Takes an error of work that a verb shares with the agent, as the verb's own.
+    pub(super) fn from_work(error: AgentError) -> Self {
+        match error {
+            AgentError::Host(error) => Self::Host(error),
+            AgentError::Seed(error) => Self::Seed(error),
+            AgentError::Observe(error) => Self::Observe(error),
+            AgentError::Journal(error) => Self::Journal(error),
+            AgentError::Control(_)
+            | AgentError::Apply(_)
+            | AgentError::Irreconcilable(_)
+            | AgentError::Config(_)
+            | AgentError::Drifted { .. } => Self::Agent(error),
+        }
+    }
+
     /// Returns the exit code (docs/reference.md, "Exit status").
     pub(super) fn exit_code(&self) -> u8 {
         match self {

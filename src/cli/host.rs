@@ -9,6 +9,7 @@ use super::CliError;
 use crate::host::clock::Clock;
 use crate::host::failpoint::FailPoints;
 use crate::host::os::choice::{BackendParts, CANDIDATES, Choice, RequestedBackend};
+use crate::host::os::stateroots::Stateroots;
 use crate::host::os::worker::Worker;
 use crate::host::power::{Logind, Power, Supervised};
 use crate::host::root::Root;
@@ -42,6 +43,16 @@ pub(super) enum RebootBy {
     Supervisor,
 }
 
+impl RebootBy {
+    /// Returns what reboots.
+    pub(super) fn power(self, root: &Root) -> Box<dyn Power> {
+        match self {
+            Self::Logind => Box::new(Logind::new(root)),
+            Self::Supervisor => Box::new(Supervised::new(root)),
+        }
+    }
+}
+
 /// The flags that name the host, the same in every verb.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct HostFlags {
@@ -64,6 +75,12 @@ impl HostFlags {
         self.assemble(reboot_by, environment.fail_points.clone(), environment.proxy.clone(), entered)
     }
 
+    /// Returns the stateroots of the host, which is not entered.
+    pub(super) fn stateroots(&self, proxies: &Proxies) -> Stateroots {
+        let worker = Worker::new(&self.root, ContainerHandles::default());
+        Stateroots::new(worker.through(proxies.clone()))
+    }
+
     /// Opens a host that is only read.
     pub(super) fn observe(&self) -> Result<Host, CliError> {
         self.observe_through(ProxySettings::default())
@@ -82,10 +99,7 @@ impl HostFlags {
         entered: ContainerHandles,
     ) -> Result<Host, CliError> {
         let root = Root::open(&self.root)?.with_fail_points(&fail_points).with_entered(entered.clone());
-        let power: Box<dyn Power> = match reboot_by {
-            RebootBy::Logind => Box::new(Logind::new(&root)),
-            RebootBy::Supervisor => Box::new(Supervised::new(&root)),
-        };
+        let power = reboot_by.power(&root);
         let choice = Choice::detect(&root, self.os_backend)?;
         let systemd = Systemd::detect(&root)?;
         let proxies = Proxies::new(root.clone(), proxy);

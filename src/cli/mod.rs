@@ -23,6 +23,7 @@ mod sandbox;
 mod seed;
 mod settings;
 #[cfg(feature = "backend-ostree")]
+mod stages;
 mod stateroot;
 mod status;
 mod telemetry;

@@ -5,6 +5,7 @@
 //! DIR/machineconfigs/NAME.yaml or .json
 //! DIR/policy.yaml              optional MachineConfiguration object
 //! DIR/report.json              written by the agent
+//! DIR/stateroot.yaml           optional: see `stage_file`
 //! ```
 //!
 //! With the name of a pool it is a bootstrap's output, which the machine-config-server serves from there, too:
@@ -269,14 +270,9 @@ impl ControlPlane for Directory {
 fn watched(root: &Root, directory: &str, layout: &Layout) -> Result<WatchSet, HostError> {
     let configs = format!("{directory}{}", layout.configs());
     let target = format!("{directory}{}", layout.target());
-    let real = root.real_path(&target)?;
-    let mut paths = BTreeSet::from([target.clone(), format!("{directory}/policy.yaml")]);
-    let real = real.rsplit_once('/').map_or("", |(real, _)| real);
-    let pools = target.rsplit_once('/').map_or("", |(pools, _)| pools);
-    for way in [&*configs, pools, real] {
-        let parts = way.match_indices('/').skip(1).filter_map(|(end, _)| way.get(..end));
-        paths.extend(parts.chain([way]).filter(|part| !part.is_empty()).map(str::to_owned));
-    }
+    let mut paths = BTreeSet::from([format!("{directory}/policy.yaml")]);
+    paths.extend(ways(&configs));
+    paths.extend(with_ways(root, &target)?);
     Ok(WatchSet { paths, directories: BTreeSet::from([configs]), trees: BTreeSet::new() })
 }
 
@@ -285,6 +281,23 @@ pub fn pool_file(pool: &ConfigName) -> String {
     format!("/machine-pools/{pool}.yaml")
 }
 
-fn first_line(text: &str) -> String {
+/// Returns a file and every directory on the way to it, by the name that was given and by the real one.
+pub(super) fn with_ways(root: &Root, file: &str) -> Result<BTreeSet<String>, HostError> {
+    let real = root.real_path(file)?;
+    let parent = |path: &str| path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
+    let mut paths = BTreeSet::from([file.to_owned()]);
+    paths.extend(ways(&parent(file)));
+    paths.extend(ways(&parent(&real)));
+    Ok(paths)
+}
+
+/// Returns a directory and those on the way to it.
+fn ways(directory: &str) -> BTreeSet<String> {
+    let parts = directory.match_indices('/').skip(1).filter_map(|(end, _)| directory.get(..end));
+    parts.chain([directory]).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the first line of a parser's message.
+pub(super) fn first_line(text: &str) -> String {
     short(text.lines().next().unwrap_or_default(), 200)
 }

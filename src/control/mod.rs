@@ -7,10 +7,12 @@ pub mod directory;
 pub mod download;
 pub mod encapsulated;
 pub mod kube;
+pub mod lifecycle;
 #[cfg(test)]
 mod one_answer;
 pub mod oneshot;
 pub mod pins;
+pub mod stage_file;
 pub mod trust;
 
 mod error;

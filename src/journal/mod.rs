@@ -15,6 +15,7 @@
 
 pub mod history;
 pub mod intent;
+pub mod lifecycle;
 pub mod mcd;
 pub mod originals;
 pub mod seed;

@@ -22,7 +22,7 @@ const IMPORTS: [(&str, &[&str]); 18] = [
     ("journal", &["model", "plan", "update", "stateroot", "host"]),
     ("apply", &["model", "plan", "stateroot", "journal", "host"]),
     // The control plane as a directory is read through the wall.
-    ("control", &["model", "decide", "report", "host"]),
+    ("control", &["model", "decide", "update", "report", "stateroot", "host"]),
     ("telemetry", &["model", "report"]),
     ("reconcilers", &["model", "host", "control"]),
     ("sandbox", &["model", "plan", "host", "control"]),

@@ -15,7 +15,7 @@ const APPLIED: [(&str, &[&str]); 5] = [
     ("base", &[]),
     ("overlays/kubernetes", &[]),
     ("overlays/openshift", &[]),
-    ("base", &["monitoring", "self-drain", "kubelet-identity"]),
+    ("base", &["monitoring", "self-drain", "kubelet-identity", "lifecycle"]),
     ("overlays/kubernetes", &["monitoring", "controller-monitoring", "server", "openshift-builds"]),
 ];
 
@@ -177,6 +177,11 @@ fn no_permission_is_wide() {
         // It makes what builds images, beside the controller's Jobs.
         if place == "openshift-builds" {
             assert!(what.starts_with("`builds") && within == "`machine-config-agent`", "{row}");
+            continue;
+        }
+        // It makes the one object of a node's upgrade again, after a reboot into a system that never had it.
+        if place == "lifecycle" && what.starts_with("`imagebasedupgrades") {
+            assert!(what.ends_with("named `upgrade`") || verbs == "create", "{row}");
             continue;
         }
         for never in ["delete", "update", "escalate", "bind", "impersonate"] {

@@ -13,13 +13,13 @@ use crate::stateroot::{NAME, Ran, SeedFiles, nothing_left, running, stateroot, u
 const REBOOT: i32 = 133;
 const UNIT: &str = "etc/systemd/system/machine-config-agent-stateroot.service";
 const LINK: &str = "etc/systemd/system/multi-user.target.wants/machine-config-agent-stateroot.service";
-const CHECK: &str = "etc/machine-config-agent/health.d/10-app";
+pub const CHECK: &str = "etc/machine-config-agent/health.d/10-app";
 const ACTIVATE: [&str; 5] = ["activate", NAME, "--yes", "--reboot-by", "supervisor"];
 const BACK: [&str; 4] = ["roll-back", "--yes", "--reboot-by", "supervisor"];
-const TRIAL: [&str; 3] = ["trial", "--reboot-by", "supervisor"];
+pub const TRIAL: [&str; 3] = ["trial", "--reboot-by", "supervisor"];
 
 /// A host whose system takes over after a return.
-fn lab() -> Lab {
+pub fn lab() -> Lab {
     let lab = crate::stateroot::lab();
     let old = old_system(&lab);
     fs::create_dir_all(old.join(LINK).parent().unwrap()).unwrap();
@@ -36,7 +36,11 @@ fn old_system(lab: &Lab) -> PathBuf {
 }
 
 /// A seed with what proves it; `ill` has a health check that can't run.
-fn prepared(lab: &Lab, boot: &Machine, ill: bool) -> String {
+pub fn prepared_seed(lab: &Lab, ill: bool) -> String {
+    seed_and_commit(lab, ill).0
+}
+
+fn seed_and_commit(lab: &Lab, ill: bool) -> (String, String) {
     let seed = SeedFiles::new(lab, false);
     seed.members();
     seed.put(UNIT, "[Unit]\n");
@@ -46,9 +50,15 @@ fn prepared(lab: &Lab, boot: &Machine, ill: bool) -> String {
     }
     let etc = seed.tar("trees", "etc");
     let members: BTreeMap<_, _> = seed.members().into_iter().chain([("etc.tgz".to_owned(), etc)]).collect();
-    let ran = stateroot(boot, &["prepare", &seed.image(lab, &members), "--version", "4.17.2"]);
+    (seed.image(lab, &members), seed.commit.clone())
+}
+
+/// Prepares it; returns its deployment.
+fn prepared(lab: &Lab, boot: &Machine, ill: bool) -> String {
+    let (image, commit) = seed_and_commit(lab, ill);
+    let ran = stateroot(boot, &["prepare", &image, "--version", "4.17.2"]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    format!("{NAME}-{}.0", seed.commit)
+    format!("{NAME}-{commit}.0")
 }
 
 /// The files of the old system alone: what boots next is another question.
@@ -58,7 +68,7 @@ fn files(lab: &Lab) -> Vec<BTreeMap<String, String>> {
     all
 }
 
-fn is_in(boot: &Machine, name: &str) -> bool {
+pub fn is_in(boot: &Machine, name: &str) -> bool {
     boot.root().to_str().unwrap().contains(&format!("ostree/deploy/{name}/deploy/"))
 }
 

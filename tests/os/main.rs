@@ -12,6 +12,8 @@
     reason = "tests: they stop at the first surprise, and start programs"
 )]
 
+#[path = "../support/cluster/mod.rs"]
+mod cluster;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/ran.rs"]
@@ -24,6 +26,8 @@ mod registry;
 mod activation;
 mod backend_env;
 mod contract;
+mod lifecycle;
+mod lifecycle_cluster;
 mod prefetch;
 mod pull;
 mod rpm_ostree;

@@ -104,6 +104,14 @@ pub const STATEROOT_TRIAL: &str = "f50a067488e3682db1e0f52036680a75";
 pub const STATEROOT_PASSED: &str = "794176f46da24d180dbbe871710ad16f";
 /// Logged when a stateroot that was activated failed its health trial, or was left.
 pub const STATEROOT_FAULT: &str = "38095aaa7512148815408bd20b8eceda";
+/// Logged when a stage of an image-based upgrade is completed.
+pub const STAGE: &str = "c7eb6f5b14e94a2b8e3ceab69e849573";
+/// Logged when a stage of an image-based upgrade failed, or waits.
+pub const STAGE_FAILED: &str = "79c668d263c549e1b113d7b6d6436599";
+/// Logged when a program before or after a stage ran.
+pub const HOOK_RAN: &str = "b02d564fadba4313bd01880fa493de77";
+/// Logged when a program before or after a stage failed.
+pub const HOOK_FAILED: &str = "cd02c959bed74f709475030cf2a4d47e";
 
 /// Logged when pinned images are on the node, or no longer kept.
 pub const PINNED: &str = "49c8bc3b12d8474aa9426ebe6108bcc4";
@@ -111,7 +119,7 @@ pub const PINNED: &str = "49c8bc3b12d8474aa9426ebe6108bcc4";
 pub const PINS_FAILED: &str = "02b12e69023740e1829163562176bfec";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 52] = [
+pub const ALL: [(&str, &str); 56] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -162,6 +170,10 @@ pub const ALL: [(&str, &str); 52] = [
     ("STATEROOT_TRIAL", STATEROOT_TRIAL),
     ("STATEROOT_PASSED", STATEROOT_PASSED),
     ("STATEROOT_FAULT", STATEROOT_FAULT),
+    ("STAGE", STAGE),
+    ("STAGE_FAILED", STAGE_FAILED),
+    ("HOOK_RAN", HOOK_RAN),
+    ("HOOK_FAILED", HOOK_FAILED),
     ("PINNED", PINNED),
     ("PINS_FAILED", PINS_FAILED),
 ];

@@ -22,7 +22,7 @@ pub enum LeftOutClass {
 use LeftOutClass::{Cluster, Identity, Moment};
 
 /// The list.
-pub const LEFT_OUT: [(LeftOutClass, &str); 76] = [
+pub const LEFT_OUT: [(LeftOutClass, &str); 78] = [
     (Identity, "etc/hostname"),
     (Identity, "etc/insights-client/machine-id"),
     (Identity, "etc/iscsi/initiatorname.iscsi"),
@@ -56,6 +56,8 @@ pub const LEFT_OUT: [(LeftOutClass, &str); 76] = [
     (Cluster, "etc/kubernetes/scheduler.conf"),
     (Cluster, "etc/kubernetes/static-pod-resources/*"),
     (Cluster, "etc/kubernetes/super-admin.conf"),
+    (Cluster, "etc/machine-config-agent/stateroot-report.json"),
+    (Cluster, "etc/machine-config-agent/stateroot.yaml"),
     // A copy without the contents of the paths of this list stands in for it.
     (Cluster, "etc/machine-config-daemon/currentconfig"),
     (Cluster, "etc/machine-config-daemon/node-annotation.json.bak"),

@@ -10,7 +10,7 @@ use crate::agent::{StaterootEnd, StaterootWorker};
 use crate::host::clock::Clock;
 use crate::host::os::stateroots::Stateroots;
 use crate::host::os::worker::Worker;
-use crate::host::power::{Logind, Power, Supervised};
+use crate::host::power::Power;
 use crate::host::{ContainerHandles, FailPoints, OsProgress, Proxies, Root};
 use crate::journal::stateroot::StaterootJournal;
 use crate::journal::stored::load_record;
@@ -42,10 +42,7 @@ impl Machine {
         let root = Root::open(Path::new("/"))?.with_fail_points(&fail_points);
         let proxies = Proxies::new(root.clone(), environment.proxy.clone());
         let worker = Worker::new(root.base(), ContainerHandles::default()).through(proxies);
-        let power: Box<dyn Power> = match reboot_by {
-            RebootBy::Logind => Box::new(Logind::new(&root)),
-            RebootBy::Supervisor => Box::new(Supervised::new(&root)),
-        };
+        let power = reboot_by.power(&root);
         let boot_id = power.boot_id()?;
         Ok(Self { root, stateroots: Stateroots::new(worker), fail_points, power, boot_id })
     }

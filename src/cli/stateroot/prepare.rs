@@ -5,12 +5,10 @@ use serde::Serialize;
 use super::super::CliError;
 use super::super::output::{Output, print, print_json};
 use super::machine::{Machine, conclude};
-use crate::host::{AuthFile, Credentials, Root};
-use crate::journal::stateroot::load_prepared;
+use crate::agent::{Preparation, SeedRequest, preparation};
 use crate::model::ImageRef;
-use crate::observe::host_traits;
 use crate::settings::Environment;
-use crate::stateroot::{Findings, Job, Refusal, Seed, SeedError, StaterootName, Version, refusals};
+use crate::stateroot::{Findings, Job, StaterootName, Version};
 
 /// Flags of `stateroot prepare`.
 #[derive(Debug, clap::Args)]
@@ -67,29 +65,14 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
     let version = Version::new(&arguments.version)?;
     let stateroot = StaterootName::from_version(&version);
     let machine = Machine::open(environment)?;
-    // Work of this kind that was cut short owns what is there.
     let journal = if arguments.plan { None } else { Some(machine.journal()?) };
-    let is_open = journal
-        .as_ref()
-        .and_then(|journal| journal.record())
-        .is_some_and(|record| *record.job.stateroot() == stateroot);
-    if !is_open {
-        if let Some(found) = already(&machine.root, &stateroot, &image)? {
-            machine.stateroots.ensure_exists(&stateroot).await?;
-            return shown(arguments.output, &stateroot, &found);
-        }
-        machine.stateroots.ensure_absent(&stateroot).await?;
-    }
-    let credentials = Credentials::there(&machine.root, AuthFile::Run)?.map(|found| found.json);
-    let found = machine.stateroots.inspect(&image, credentials.as_ref()).await?;
-    let seed = Seed::from_labels(&found.labels)?;
-    if let Some(Refusal { field, message }) =
-        refusals(&seed, Some(&version), &host_traits(&machine.root)?).into_iter().next()
-    {
-        return Err(SeedError::Refused { field, message }.into());
-    }
-    let carried = arguments.keep_karg.clone();
-    let job = Job::Prepare { stateroot: stateroot.clone(), image, layout: seed.layout, version, carried };
+    let open = journal.as_ref().and_then(|journal| journal.record());
+    let request = SeedRequest { image, version, carried: arguments.keep_karg.clone() };
+    let prepared = preparation(&machine.root, &machine.stateroots, open, request).await;
+    let job = match prepared.map_err(CliError::from_work)? {
+        Preparation::Made(found) => return shown(arguments.output, &stateroot, &found),
+        Preparation::Job(job) => job,
+    };
     let Some(mut journal) = journal else {
         plan(arguments.output, &job)?;
         return Ok(0);
@@ -98,12 +81,6 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         Ok(found) => shown(arguments.output, &stateroot, &found),
         Err(code) => Ok(code),
     }
-}
-
-/// Returns what an earlier run has made of this image.
-fn already(root: &Root, stateroot: &StaterootName, image: &ImageRef) -> Result<Option<Findings>, CliError> {
-    let kept = load_prepared(root)?.remove(stateroot.as_str()).filter(|kept| kept.image == *image);
-    Ok(kept.map(|kept| Findings { containers: kept.containers, deployment: kept.deployment }))
 }
 
 fn plan(output: Output, job: &Job) -> Result<(), CliError> {

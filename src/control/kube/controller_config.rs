@@ -20,10 +20,10 @@ use super::client::ApiClient;
 use super::error::KubeError;
 use super::node::{PREFIX, broken};
 use super::node_watch::NodeSnapshot;
+use super::optional_kind::OptionalKind;
 use super::reflector::{Reflector, Requests, WatchHandler, WatchStep};
 use super::server_ca::ServerCa;
 use crate::control::trust::TrustSender;
-use crate::model::annotations::DESIRED_CONFIG;
 use crate::model::backoff::Backoff;
 use crate::model::certificates::{Registries, ServerCaRotation};
 use crate::model::{ClusterTrust, Contents, ProxySettings, message};
@@ -36,9 +36,6 @@ const NAME: &str = "machine-config-controller";
 
 /// Its name for people.
 const OBJECT: &str = "ControllerConfig machine-config-controller";
-
-/// After a refusal a person has to mend the permissions or the object, and a request an hour costs next to nothing.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The task that follows it. Dropped, it ends.
 #[derive(Debug)]
@@ -54,13 +51,13 @@ impl ControllerConfigWatcher {
         snapshot: Receiver<NodeSnapshot>,
         sender: TrustSender,
     ) -> Self {
-        let absent = Backoff::for_missing_kind(&format!("{node}/trust"));
+        let kind = OptionalKind::new(snapshot, &format!("{node}/trust"));
         let authority = ServerCa::new(api.clone(), Arc::new(sender), node);
-        let mut handler = ControllerConfigHandler { authority, snapshot, logged: None, known: false, absent };
+        let mut handler = ControllerConfigHandler { authority, kind };
         // Spread otherwise than the Node's: the two do not come at once.
         let backoff = Backoff::for_requests(&format!("{node}/trust"));
         let task = tokio::spawn(async move {
-            handler.until_up().await;
+            handler.kind.until_up().await;
             Reflector { api, handler, backoff }.run().await;
         });
         Self { task: task.abort_handle() }
@@ -76,52 +73,12 @@ impl Drop for ControllerConfigWatcher {
 struct ControllerConfigHandler {
     /// Receiver of the trust: with the API server's new CA, while it is rotated.
     authority: ServerCa,
-    snapshot: Receiver<NodeSnapshot>,
-    /// Reason of the last reported error.
-    logged: Option<&'static str>,
-    /// The cluster has the kind.
-    known: bool,
-    /// Waits between requests for a kind that is not defined.
-    absent: Backoff,
+    kind: OptionalKind,
 }
 
 impl ControllerConfigHandler {
-    async fn until_up(&mut self) {
-        // The Node's watch is gone with the process only.
-        drop(self.snapshot.wait_for(|snapshot| snapshot.up).await);
-    }
-
-    /// Waits until the API server went away and came back.
-    async fn reconnected(&mut self) {
-        drop(self.snapshot.wait_for(|snapshot| !snapshot.up).await);
-        self.until_up().await;
-    }
-
-    /// Waits until a controller gave the Node another target: where one works, its kinds are there.
-    async fn retargeted(&self) {
-        let desired = |snapshot: &NodeSnapshot| {
-            snapshot.node.as_ref().and_then(|node| node.annotations.get(DESIRED_CONFIG).cloned())
-        };
-        let mut snapshot = self.snapshot.clone();
-        let before = desired(&snapshot.borrow());
-        drop(snapshot.wait_for(|snapshot| desired(snapshot) != before).await);
-    }
-
-    /// Waits for the time to look again for a kind that the cluster does not have.
-    async fn wait_for_retry(&mut self) {
-        let wait = self.absent.next_wait();
-        let mut reconnected = self.snapshot.clone();
-        tokio::select! {
-            // Each arm only waits, and each end means another look.
-            () = tokio::time::sleep(wait) => {}
-            () = self.retargeted() => {}
-            _ = reconnected.wait_for(|snapshot| !snapshot.up) => {}
-        }
-        self.until_up().await;
-    }
-
     fn log_error(&mut self, error: &KubeError) {
-        if self.logged.replace(error.reason()) != Some(error.reason()) {
+        if self.kind.is_news(error) {
             warn!(
                 MESSAGE_ID = message::TRUST_FAILED,
                 MCA_FAULT = error.reason(),
@@ -144,8 +101,7 @@ impl WatchHandler for ControllerConfigHandler {
     }
 
     fn on_list(&mut self, list: ObjectList<Object>) -> String {
-        (self.logged, self.known) = (None, true);
-        self.absent.reset();
+        self.kind.listed();
         self.authority.put(list.items.into_iter().next().map(ClusterTrust::from));
         list.metadata.resource_version.unwrap_or_default()
     }
@@ -175,21 +131,8 @@ impl WatchHandler for ControllerConfigHandler {
 
     async fn on_error(&mut self, error: KubeError, wait: Duration) {
         self.authority.observed();
-        match &error {
-            // The Node's watch delivers it.
-            KubeError::Away { .. } | KubeError::Config { .. } => {
-                tokio::time::sleep(wait).await;
-                self.until_up().await;
-            }
-            // There is no such kind here, or not yet.
-            KubeError::NotFound { .. } if !self.known => self.wait_for_retry().await,
-            // A kind that was there is gone, or a server that starts does not know it yet.
-            KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
-                self.log_error(&error);
-                // The time that is over is no loss: both ends mean another look.
-                drop(tokio::time::timeout(REFUSED_INTERVAL, self.reconnected()).await);
-            }
-        }
+        self.log_error(&error);
+        self.kind.wait_after(&error, wait).await;
     }
 }
 

@@ -21,6 +21,8 @@
 //! | `reflector` | lists and watches one object |
 //! | `node_watch` | watches the Node |
 //! | `controller_config` | watches the `ControllerConfig`, where the cluster has one |
+//! | `optional_kind` | looks for a kind that the cluster may not have |
+//! | `lifecycle` | watches the ImageBasedUpgrade, where the agent carries it out |
 //! | `server_ca` | reads the API server's new CA while it is rotated |
 //! | `annotations` | changes of the Node by a report; pure |
 //! | `drain_protocol` | requests to the drain controller and their answers; pure |
@@ -68,11 +70,13 @@ mod events;
 mod evict;
 mod fetch;
 mod identity;
+mod lifecycle;
 mod mcn;
 mod mounted;
 mod node;
 mod node_watch;
 mod objects;
+mod optional_kind;
 mod outbox;
 mod pem;
 mod pinned;
@@ -93,6 +97,7 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
+use super::lifecycle::LifecycleLink;
 use super::{
     ConfigAndPolicy, ControlError, ControlPlane, DrainStatus, PinLink, TrustReceiver, UncordonStatus,
     trust_channel,
@@ -114,6 +119,7 @@ use objects::Cache;
 pub use desired::{Desired, desired};
 pub use error::KubeError;
 pub use identity::Identity;
+pub use lifecycle::LifecycleWatcher;
 pub use mounted::Mounted;
 pub use review::{Access, Reviews};
 pub use traffic::Traffic;
@@ -260,6 +266,11 @@ impl Cluster {
     #[must_use]
     pub fn writing_as(self, identity: Identity) -> Self {
         Self { writer: self.api.beside(identity), ..self }
+    }
+
+    /// Begins to follow the stages of an image-based upgrade. Within a tokio runtime.
+    pub fn follow_lifecycle(&self) -> (LifecycleWatcher, LifecycleLink) {
+        LifecycleWatcher::start(&self.api, &self.node, &self.snapshot)
     }
 
     /// Returns the traffic of the link.

@@ -13,6 +13,7 @@ use super::worker::protocol::{
 };
 use crate::host::HostError;
 use crate::model::{BootId, Contents, ImageRef, Sha256};
+use crate::stateroot::lifecycle::Lifecycle;
 use crate::stateroot::{
     Exclusion, Layout, Return, Stateroot, StaterootDeployment, StaterootName, StaterootTrial, Version,
 };
@@ -183,6 +184,12 @@ impl Stateroots {
     /// Tells the stateroot of a deployment why the other one was left.
     pub async fn tell(&self, deployment: &str, left: Return) -> Result<(), HostError> {
         self.quietly(StaterootCommand::Tell { deployment: deployment.to_owned(), left }).await
+    }
+
+    /// Hands the state of the stages to the stateroot of a deployment. It is the agent's own, and the same again changes
+    /// nothing: no record is needed for it.
+    pub async fn hand_over(&self, deployment: &str, state: Lifecycle) -> Result<(), HostError> {
+        self.quietly(StaterootCommand::HandOver { deployment: deployment.to_owned(), state }).await
     }
 
     async fn quietly(&self, command: StaterootCommand) -> Result<(), HostError> {

@@ -66,7 +66,7 @@ pub struct Condition {
     pub status: ConditionStatus,
     /// Its reason.
     pub reason: ConditionReason,
-    /// What happened.
+    /// Its message.
     #[serde(default)]
     pub message: String,
     /// The generation of the object that it is about.

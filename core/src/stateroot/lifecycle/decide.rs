@@ -33,8 +33,10 @@ pub enum LifecycleAction {
     Conclude(Stage),
     /// The stateroots that do not run are removed; missing ones are ignored.
     CleanUp {
-        /// That of the seed, if it does not run: only what the agent has prepared of this image is removed.
+        /// That of the seed, if it does not run.
         prepared: Option<StaterootName>,
+        /// The seed's image: only what was prepared of it is removed.
+        image: String,
         /// The one that was left.
         left: Option<String>,
     },
@@ -63,6 +65,7 @@ pub fn decide(
     let mut next = state.clone();
     if let Some(desire) = desire {
         next.desire = desire.clone();
+        next.is_copy = false;
     }
     let stamp = next.stamp(now);
     let is_after = next.is_after_pivot(&seen.running);
@@ -85,7 +88,7 @@ impl Lifecycle {
         let stamp = self.stamp(now);
         match action {
             LifecycleAction::Prepare(_) => {
-                self.complete(Stage::Prep, "Prep completed", PREP_COMPLETED, &stamp)
+                self.complete(Stage::Prep, "Prep completed", PREP_COMPLETED, &stamp);
             }
             LifecycleAction::Conclude(Stage::Upgrade) => {
                 self.complete(Stage::Upgrade, "Upgrade completed", "Upgrade completed", &stamp);
@@ -114,7 +117,7 @@ impl Lifecycle {
             }
             (Stage::Idle, None) => {}
             (stage @ (Stage::Prep | Stage::Upgrade | Stage::Rollback), _) => {
-                self.fail(stage, message, &stamp)
+                self.fail(stage, message, &stamp);
             }
         }
         self
@@ -267,7 +270,8 @@ impl Lifecycle {
                 self.begin_clean_up(way, stamp);
                 let prepared = self.target().filter(|target| target.as_str() != seen.running);
                 let left = self.origin.clone().filter(|origin| *origin != seen.running);
-                Some(LifecycleAction::CleanUp { prepared, left })
+                let image = self.seed.as_ref().map(|seed| seed.image.clone()).unwrap_or_default();
+                Some(LifecycleAction::CleanUp { prepared, image, left })
             }
             Stage::Prep => Some(LifecycleAction::Prepare(self.seed.clone()?)),
             Stage::Upgrade if is_after => self.after_pivot(seen, stamp),

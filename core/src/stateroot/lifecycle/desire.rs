@@ -1,6 +1,7 @@
-//! What is desired of the stateroots, and what is seen of them.
+//! Desired and observed state of the stateroots.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::super::{Job, Return, StaterootTrial, TrialRules};
 use crate::model::BootId;
@@ -53,7 +54,7 @@ pub enum Source {
     File,
 }
 
-/// What is desired.
+/// Desired state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Desire {
@@ -71,9 +72,12 @@ pub struct Desire {
     pub generation: i64,
     /// Its source.
     pub source: Source,
+    /// Annotations and spec of the object, from which it is made again in another stateroot.
+    #[serde(default)]
+    pub object: Option<Value>,
 }
 
-/// What is seen of the stateroots.
+/// Observed state of the stateroots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenStateroots {
     /// The stateroot that runs.
@@ -84,6 +88,6 @@ pub struct SeenStateroots {
     pub open: Option<(Job, bool)>,
     /// The trial of the deployment that runs.
     pub trial: Option<StaterootTrial>,
-    /// Why another stateroot was left.
+    /// Reason for which another stateroot was left.
     pub returned: Option<Return>,
 }

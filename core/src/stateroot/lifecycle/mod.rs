@@ -43,7 +43,7 @@ pub const MANUAL_CLEANUP: &str = "lca.openshift.io/manual-cleanup-done";
 pub struct Lifecycle {
     /// The version of this shape.
     pub schema: u32,
-    /// What was desired last.
+    /// The last desire.
     pub desire: Desire,
     /// The seed of the work under way; `None` while there is none.
     #[serde(default)]

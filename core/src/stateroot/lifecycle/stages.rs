@@ -1,4 +1,4 @@
-//! What the conditions say of the stages: which one is under way, and which one may come next.
+//! Stages as the conditions have them: the one under way, and those that may come next.
 
 use super::condition::{ConditionReason, ConditionStatus, ConditionType};
 use super::{Lifecycle, Stage};

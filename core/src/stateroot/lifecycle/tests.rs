@@ -145,7 +145,10 @@ fn upgrade_passes_its_stages_in_words_of_lifecycle_agent() {
     assert_eq!(host.valid(), ["Idle", "Rollback"]);
     // Finalizing removes the stateroot that does not run.
     let action = host.want(Stage::Idle).unwrap();
-    assert_eq!(action, LifecycleAction::CleanUp { prepared: None, left: Some("rhcos".to_owned()) });
+    assert_eq!(
+        action,
+        LifecycleAction::CleanUp { prepared: None, image: IMAGE.to_owned(), left: Some("rhcos".to_owned()) }
+    );
     assert_eq!(host.said().last().unwrap(), "Idle False Finalizing Finalizing");
     assert_eq!(host.valid(), [""; 0]);
     host.done(&action);
@@ -178,7 +181,7 @@ fn rollback_leads_to_the_stateroot_in_which_it_began() {
     assert_eq!(host.said().last().unwrap(), "RollbackCompleted True Completed Rollback completed");
     assert_eq!(host.valid(), ["Idle"]);
     let action = host.want(Stage::Idle).unwrap();
-    let LifecycleAction::CleanUp { prepared: Some(prepared), left: None } = &action else {
+    let LifecycleAction::CleanUp { prepared: Some(prepared), left: None, .. } = &action else {
         panic!("{action:?}")
     };
     assert_eq!(prepared.as_str(), "rhcos_4.17.2");
@@ -287,7 +290,7 @@ fn abort_removes_what_was_prepared() {
             host.done(&action);
         }
         let action = host.want(Stage::Idle).unwrap();
-        let LifecycleAction::CleanUp { prepared: Some(name), left: None } = &action else {
+        let LifecycleAction::CleanUp { prepared: Some(name), left: None, .. } = &action else {
             panic!("{action:?}")
         };
         assert_eq!(name.as_str(), "rhcos_4.17.2");

@@ -13,6 +13,7 @@ use super::super::error::{OsError, SYSROOT};
 use crate::host::os::{Preflight, SoftRebootState};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{BootId, Contents, ImageRef, Karg, Sha256};
+use crate::stateroot::lifecycle::Lifecycle;
 use crate::stateroot::{Exclusion, Layout, Return, Stateroot, StaterootName, StaterootTrial, Version};
 
 /// The worker's verb for one piece of work.
@@ -204,6 +205,8 @@ pub(in crate::host::os) enum StaterootCommand {
     Restore { deployment: String, previous: String },
     /// Tell the stateroot of a deployment why the other one was left.
     Tell { deployment: String, left: Return },
+    /// Hand the state of the stages to the stateroot of a deployment.
+    HandOver { deployment: String, state: Lifecycle },
     /// Fetch the image on which a seed is built.
     FetchBase { image: ImageRef, credentials: Option<Secret>, directory: PathBuf },
     /// Archive `/etc` and `/var` of this host.
@@ -293,6 +296,7 @@ impl StaterootCommand {
             | Self::SetDefault { .. }
             | Self::Restore { .. }
             | Self::Tell { .. }
+            | Self::HandOver { .. }
             | Self::Archive(_)
             | Self::Assemble(_) => None,
             Self::Inspect { image, .. } | Self::FetchBase { image, .. } => Some(image),
@@ -307,7 +311,8 @@ impl StaterootCommand {
             Self::Arm { deployment, .. }
             | Self::SetDefault { deployment, .. }
             | Self::Restore { deployment, .. }
-            | Self::Tell { deployment, .. } => deployment.clone(),
+            | Self::Tell { deployment, .. }
+            | Self::HandOver { deployment, .. } => deployment.clone(),
             Self::Archive(ArchiveRequest { directory, .. })
             | Self::Assemble(AssembleRequest { directory, .. }) => directory.display().to_string(),
             Self::List | Self::Inspect { .. } | Self::FetchBase { .. } | Self::Fetch(_) | Self::Deploy(_) => {

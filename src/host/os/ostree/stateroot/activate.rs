@@ -18,6 +18,7 @@ use crate::host::{FailPoints, HostError, Root};
 use crate::model::FileMode;
 use crate::model::ids::STATE_DIR;
 use crate::model::text::chain;
+use crate::stateroot::lifecycle::LIFECYCLE_FILE;
 use crate::stateroot::{RETURN_FILE, StaterootTrial, TRIAL_FILE, TrialPhase, stateroot_of};
 
 /// The unit that proves the new system, or returns from it.
@@ -47,6 +48,12 @@ pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -
             find(locked, &deployment)?;
             let json = serde_json::to_vec(&left).map_err(failed)?;
             write(&var(path, &deployment)?, RETURN_FILE, &json).map_err(unwritten(&deployment))
+        }
+        StaterootCommand::HandOver { deployment, state } => {
+            refuse_separate_var(locked, path)?;
+            find(locked, &deployment)?;
+            let json = serde_json::to_vec(&state).map_err(failed)?;
+            write(&var(path, &deployment)?, LIFECYCLE_FILE, &json).map_err(unwritten(&deployment))
         }
         StaterootCommand::List
         | StaterootCommand::Inspect { .. }

@@ -40,7 +40,8 @@ pub(super) fn access(command: &StaterootCommand) -> Access {
         | StaterootCommand::Arm { .. }
         | StaterootCommand::SetDefault { .. }
         | StaterootCommand::Restore { .. }
-        | StaterootCommand::Tell { .. } => Access::Write,
+        | StaterootCommand::Tell { .. }
+        | StaterootCommand::HandOver { .. } => Access::Write,
     }
 }
 
@@ -82,7 +83,8 @@ pub(super) async fn perform(
         StaterootCommand::Arm { .. }
         | StaterootCommand::SetDefault { .. }
         | StaterootCommand::Restore { .. }
-        | StaterootCommand::Tell { .. } => {
+        | StaterootCommand::Tell { .. }
+        | StaterootCommand::HandOver { .. } => {
             let locked = sysroot::lock(sysroot, path, progress).await?;
             activate::perform(&locked, path, command).map(|()| StaterootReply::Nothing)
         }

@@ -1,0 +1,307 @@
+//! The stages of an image-based upgrade, beside the updates: decided by `core/`, carried out as the verbs do.
+//!
+//! # Decisions
+//! 1. It is a task of its own, with the records and locks of the verbs: updates go on meanwhile. Only a reboot into another
+//!    stateroot waits for the end of an update.
+//! 2. State and conditions are written down before an action, and handed to the other stateroot before a reboot: after it,
+//!    neither the cluster's object nor the file of this system is there.
+//! 3. A desire that changes is looked at at once. The same action goes on; for another one the work is dropped, which is as a
+//!    kill for it, and what was done is undone by the next action.
+//! 4. Nothing is polled: the desire, and the records of the trial and of updates, are watched. A failure that may pass is tried
+//!    again ever less often.
+
+mod hooks;
+mod host;
+mod work;
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::AgentError;
+use crate::control::lifecycle::{LifecycleLink, LifecycleReport, LifecycleReports};
+use crate::host::Rebooting;
+use crate::host::watch::Watch;
+use crate::journal::lifecycle::{LifecycleJournal, has_state};
+use crate::model::backoff::Backoff;
+use crate::model::ids::STATE_DIR;
+use crate::model::message;
+use crate::stateroot::lifecycle::{Conditions, Lifecycle, LifecycleAction, SeenStateroots, Source, decide};
+use crate::update::Fault;
+
+pub use host::LifecycleHost;
+use work::{Outcome, execute, observe, perform};
+
+/// Files below the state's directory whose change may be what a stage waits for.
+const AWAITED: [&str; 4] = ["stateroot.json", "stateroot-trial.json", "stateroot-return.json", "record.json"];
+
+/// End of the stages in this boot.
+pub type LifecycleEnd = Rebooting;
+
+/// Carries out stages.
+#[derive(Debug)]
+pub struct LifecycleWorker {
+    host: Rc<LifecycleHost>,
+    link: LifecycleLink,
+    journal: Option<LifecycleJournal>,
+    watch: Option<Watch>,
+    backoff: Backoff,
+    /// The stateroot that runs, as last seen.
+    running: String,
+    /// The last failure that was logged.
+    logged: Option<Fault>,
+}
+
+/// Continuation after a pass.
+enum Turn {
+    Again,
+    Wait(Option<Duration>),
+    GoesDown(Rebooting),
+}
+
+impl LifecycleWorker {
+    /// Takes the host and where stages are desired. Nothing is read yet.
+    pub fn new(host: LifecycleHost, link: LifecycleLink, node: &str) -> Self {
+        let backoff = Backoff::for_work(&format!("{node}/lifecycle"));
+        let (running, host) = (String::new(), Rc::new(host));
+        Self { host, link, journal: None, watch: None, backoff, running, logged: None }
+    }
+
+    /// Works until the machine goes down.
+    pub async fn run(mut self) -> LifecycleEnd {
+        loop {
+            let turn = match Box::pin(self.pass()).await {
+                Ok(turn) => turn,
+                Err(error) => {
+                    self.fail(&error);
+                    Turn::Wait(Some(self.backoff.next_wait()))
+                }
+            };
+            match turn {
+                Turn::Again => {}
+                Turn::Wait(delay) => self.wait(delay).await,
+                Turn::GoesDown(Rebooting::Exit) => return Rebooting::Exit,
+                // systemd ends this process.
+                Turn::GoesDown(Rebooting::Requested) => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn pass(&mut self) -> Result<Turn, AgentError> {
+        let desire = self.link.desired.borrow_and_update().clone();
+        let now = self.now();
+        let host = Rc::clone(&self.host);
+        if self.journal.is_none() {
+            if desire.is_none() && !has_state(&host.root)? {
+                self.link.report.send_modify(|known| known.is_read = true);
+                return Ok(Turn::Wait(None));
+            }
+            self.journal = Some(LifecycleJournal::open(host.root.clone(), host.fail_points.clone())?);
+        }
+        let known = self.journal.as_ref().and_then(|journal| journal.current()).cloned();
+        let first = desire.as_deref().map(|desire| match desire.source {
+            Source::Cluster => Lifecycle::new(desire.clone(), Conditions::default()),
+            Source::File => Lifecycle::idle(desire.clone(), &now),
+        });
+        let Some(state) = known.or(first) else { return Ok(Turn::Wait(None)) };
+        let seen = observe(&host).await?;
+        let (next, action) = decide(&state, desire.as_deref(), &seen, &now);
+        self.running.clone_from(&seen.running);
+        let is_under_way = next.stage_in_progress().is_some();
+        self.record(next)?;
+        if let Some(action) = action {
+            return Box::pin(self.act(&action, &seen)).await;
+        }
+        self.backoff.reset();
+        if is_under_way == self.watch.is_some() {
+            return Ok(Turn::Wait(None));
+        }
+        // Watched first, then seen.
+        let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
+        let paths = paths.iter().map(String::as_str);
+        self.watch = if is_under_way { Some(Watch::new(&host.root, paths, [])?) } else { None };
+        Ok(if is_under_way { Turn::Again } else { Turn::Wait(None) })
+    }
+
+    async fn act(&mut self, action: &LifecycleAction, seen: &SeenStateroots) -> Result<Turn, AgentError> {
+        let host = Rc::clone(&self.host);
+        let Some(ended) = self.unless_superseded(action, seen, Box::pin(perform(&host, action))).await?
+        else {
+            return Ok(Turn::Again);
+        };
+        let ended = match ended {
+            Ok(Outcome::Leaves(job)) => {
+                self.leave(&job, seen).await?;
+                match self.unless_superseded(action, seen, Box::pin(execute(&host, &job))).await? {
+                    Some(ended) => ended,
+                    None => return Ok(Turn::Again),
+                }
+            }
+            ended => ended,
+        };
+        self.conclude(action, ended.unwrap_or_else(|error| Outcome::of_error(&error)))
+    }
+
+    /// Writes down how an action ended.
+    fn conclude(&mut self, action: &LifecycleAction, ended: Outcome) -> Result<Turn, AgentError> {
+        let Some(state) = self.state() else { return Ok(Turn::Again) };
+        let (now, stage) = (self.now(), action.stage().as_str());
+        match ended {
+            Outcome::Done => {
+                self.backoff.reset();
+                self.record(state.done(action, &now))?;
+                info!(MESSAGE_ID = message::STAGE, MCA_STAGE = stage, "Stage {stage} completed");
+                Ok(Turn::Again)
+            }
+            Outcome::Failed(why) => {
+                warn!(MESSAGE_ID = message::STAGE_FAILED, MCA_STAGE = stage, "Stage {stage} failed: {why}");
+                self.record(state.failed(action, &why, &now))?;
+                Ok(Turn::Again)
+            }
+            Outcome::Retry(fault) => {
+                self.record(state.progressed(&fault.message, &now))?;
+                self.log(&fault);
+                Ok(Turn::Wait(Some(self.backoff.next_wait())))
+            }
+            Outcome::Waits(why) => {
+                let is_watched = self.watch.is_some();
+                self.record(state.progressed(&why, &now))?;
+                let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
+                if !is_watched {
+                    let paths = paths.iter().map(String::as_str);
+                    self.watch = Some(Watch::new(&self.host.root, paths, [])?);
+                }
+                Ok(if is_watched { Turn::Wait(None) } else { Turn::Again })
+            }
+            Outcome::GoesDown(how) => Ok(Turn::GoesDown(how)),
+            Outcome::Leaves(_) => Ok(Turn::Again),
+        }
+    }
+
+    /// Writes down that another stateroot is to boot, here and there.
+    async fn leave(&mut self, job: &crate::stateroot::Job, seen: &SeenStateroots) -> Result<(), AgentError> {
+        let (Some(state), crate::stateroot::Job::Activate { deployment, .. }) = (self.state(), job) else {
+            return Ok(());
+        };
+        let state = Lifecycle { left_in: Some(seen.boot_id.clone()), ..state };
+        self.record(state.clone())?;
+        self.host.stateroots.hand_over(deployment, state.copied()).await?;
+        self.host.fail_points.hit("lifecycle-handed-over");
+        Ok(())
+    }
+
+    /// Works until the end, or until something else is desired.
+    async fn unless_superseded<T>(
+        &mut self,
+        action: &LifecycleAction,
+        seen: &SeenStateroots,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>, AgentError> {
+        let mut work = pin!(work);
+        loop {
+            let desire = tokio::select! {
+                // The same future is polled until it ends.
+                ended = &mut work => return Ok(Some(ended)),
+                // Cancel-safe: what changed stays changed until it is read.
+                changed = self.link.desired.changed() => match changed {
+                    Ok(()) => self.link.desired.borrow_and_update().clone(),
+                    // Nobody desires anything any more.
+                    Err(_) => return Ok(Some(work.await)),
+                },
+            };
+            let Some(state) = self.state() else { return Ok(None) };
+            let (next, wanted) = decide(&state, desire.as_deref(), seen, &self.now());
+            self.record(next)?;
+            if wanted.as_ref() != Some(action) {
+                info!("Stage {} is superseded", action.stage().as_str());
+                return Ok(None);
+            }
+        }
+    }
+
+    fn state(&self) -> Option<Lifecycle> {
+        self.journal.as_ref().and_then(|journal| journal.current()).cloned()
+    }
+
+    fn now(&self) -> String {
+        self.host.clock.now().to_string()
+    }
+
+    /// Writes the state down, and reports it.
+    fn record(&mut self, state: Lifecycle) -> Result<(), AgentError> {
+        if let Some(journal) = &mut self.journal {
+            journal.record(state.clone())?;
+        }
+        let valid = state.valid_next_stages(&self.running);
+        self.report(LifecycleReport { state, valid, fault: None });
+        Ok(())
+    }
+
+    fn report(&self, report: LifecycleReport) {
+        let is_read = self.journal.is_some();
+        let report = LifecycleReports { is_read, last: Some(Arc::new(report)) };
+        self.link.report.send_if_modified(|known| {
+            let is_news = *known != report;
+            *known = report;
+            is_news
+        });
+    }
+
+    /// Reports why nothing goes on.
+    fn fail(&mut self, error: &AgentError) {
+        let fault = error.fault();
+        self.log(&fault);
+        let desire = self.link.desired.borrow().clone();
+        let first = || Some(Lifecycle::new(desire?.as_ref().clone(), Conditions::default()));
+        let Some(state) = self.state().or_else(first) else { return };
+        let valid = if self.running.is_empty() { Vec::new() } else { state.valid_next_stages(&self.running) };
+        self.report(LifecycleReport { state, valid, fault: Some(fault) });
+    }
+
+    /// Logs a failure once.
+    fn log(&mut self, fault: &Fault) {
+        if self.logged.as_ref() != Some(fault) {
+            warn!(
+                MESSAGE_ID = message::STAGE_FAILED,
+                MCA_FAULT = fault.reason,
+                "Stages of stateroots wait: {}. Next: {}",
+                fault.message,
+                fault.next
+            );
+            self.logged = Some(fault.clone());
+        }
+    }
+
+    async fn wait(&mut self, delay: Option<Duration>) {
+        let Self { link, watch, .. } = self;
+        let due = async {
+            match delay {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => std::future::pending().await,
+            }
+        };
+        let desired = async {
+            if link.desired.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let is_watched = async {
+            match watch {
+                Some(watch) => watch.changed().await.is_ok(),
+                None => std::future::pending().await,
+            }
+        };
+        let is_lost = tokio::select! {
+            // Each only waits: what came is read again.
+            () = desired => false,
+            () = due => false,
+            is_watched = is_watched => !is_watched,
+        };
+        if is_lost {
+            *watch = None;
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The stages of an image-based upgrade by `stateroot.yaml`, carried out by the daemon on a real sysroot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
+
+use machine_config_agent::host::root::Root;
+use machine_config_agent::host::watch::Watch;
+use serde_json::{Value, json};
+
+use crate::activation::{CHECK, TRIAL, is_in, prepared_seed};
+use crate::backend_env::{Lab, Machine};
+use crate::stateroot::{NAME, nothing_left, running, stateroot, unchanged};
+
+/// The directory of the daemon, as seen inside.
+const DIRECTORY: &str = "/run/control";
+const LONG: Duration = Duration::from_secs(120);
+
+/// A daemon that follows the directory, in one boot.
+struct Daemon<'b> {
+    boot: &'b Machine,
+    child: Child,
+}
+
+impl<'b> Daemon<'b> {
+    /// Starts it; it may die at a fail point.
+    fn start(boot: &'b Machine, point: Option<&str>) -> Self {
+        let directory = boot.run_dir().join("control");
+        fs::create_dir_all(&directory).unwrap();
+        let log = fs::File::options().create(true).append(true).open(boot.run_dir().join("log")).unwrap();
+        let words = ["daemon", "--directory", DIRECTORY, "--os-backend", "none", "--metrics-listen", "off"];
+        let mut command =
+            boot.agent(&[&words[..], &["--reboot-by", "supervisor", "--node-name", "a"]].concat());
+        if let Some(point) = point {
+            command.env("MCA_FAIL_POINT", point);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        Self { boot, child }
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.boot.run_dir().join("control")
+    }
+
+    fn put(&self, text: &str) {
+        put(self.boot, text);
+    }
+
+    fn report(&self) -> Value {
+        let text = fs::read(self.directory().join("stateroot-report.json")).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.boot.run_dir().join("log")).unwrap()
+    }
+
+    /// Waits for a report.
+    fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let root = Root::open(&self.boot.run_dir()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut watch = Watch::new(&root, ["/control/stateroot-report.json"], []).unwrap();
+            loop {
+                let report = self.report();
+                if is(&report) {
+                    return report;
+                }
+                let waited = tokio::time::timeout(LONG, watch.changed()).await;
+                assert!(waited.is_ok(), "{what}: {report:#}\n{}", self.log());
+            }
+        })
+    }
+
+    /// Waits for a condition: its type, status, reason, and a part of its message.
+    fn condition(&self, expected: [&str; 4]) -> Value {
+        let what = expected.join(" ");
+        self.until(&what, |report| last(report, expected))
+    }
+
+    /// Waits for the daemon's end by itself.
+    fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        if self.child.try_wait().unwrap().is_none() {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            self.child.wait().unwrap();
+        }
+    }
+}
+
+/// Writes the file, whether a daemon follows it or not.
+fn put(boot: &Machine, text: &str) {
+    let directory = boot.run_dir().join("control");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("new"), text).unwrap();
+    fs::rename(directory.join("new"), directory.join("stateroot.yaml")).unwrap();
+}
+
+/// The condition is there, whatever its place.
+pub fn last(report: &Value, [kind, status, reason, message]: [&str; 4]) -> bool {
+    let conditions = report["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|one| {
+        let is = |key: &str, value: &str| one[key] == value;
+        is("type", kind)
+            && is("status", status)
+            && is("reason", reason)
+            && one["message"].as_str().unwrap().contains(message)
+    })
+}
+
+fn stage(stage: &str, image: &str) -> String {
+    format!("stage: {stage}\nimage: {image}\nversion: 4.17.2\ntrialSeconds: 5\n")
+}
+
+const IDLE: [&str; 4] = ["Idle", "True", "Idle", "Idle"];
+const PREPARED: [&str; 4] = ["PrepCompleted", "True", "Completed", "Prep stage completed successfully"];
+const UPGRADED: [&str; 4] = ["UpgradeCompleted", "True", "Completed", "Upgrade completed"];
+
+fn state_of(lab: &Lab, stateroot: &str) -> PathBuf {
+    let var = format!("sysroot/ostree/deploy/{stateroot}/var/lib/machine-config-agent");
+    lab.world.dir().join(var).join("stateroot-lifecycle.json")
+}
+
+fn valid(report: &Value) -> &Value {
+    &report["validNextStages"]
+}
+
+/// LCA-010, LCA-011: from idle through preparation, reboot and trial to idle again, and the file of the old system never comes
+/// along.
+#[test]
+fn stages_lead_to_another_stateroot_and_end_idle() {
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    let before = running(&lab);
+    let daemon = Daemon::start(&boot, None);
+    daemon.put("stage: Upgrade\n");
+    let refused = ["UpgradeInProgress", "False", "InvalidTransition", "Previous stage not succeeded"];
+    assert_eq!(valid(&daemon.condition(refused)), &json!(["Prep"]));
+    daemon.put(&stage("Prep", &image));
+    assert_eq!(valid(&daemon.condition(PREPARED)), &json!(["Idle", "Upgrade"]));
+    unchanged(&lab, &before, "after the preparation");
+    daemon.put("stage: [");
+    daemon.until("a half-written file", |report| report["fault"]["reason"] == "InvalidDocument");
+    assert!(last(&daemon.report(), PREPARED), "the old desire stays");
+    daemon.put(&stage("Upgrade", &image));
+    assert_eq!(daemon.end().code(), Some(133));
+    assert!(state_of(&lab, NAME).exists());
+    boot.shutdown();
+
+    let second = lab.boot();
+    assert!(is_in(&second, NAME));
+    let daemon = Daemon::start(&second, None);
+    let report = daemon.condition(["UpgradeInProgress", "True", "InProgress", "In progress"]);
+    assert_eq!(valid(&report), &json!(["Rollback"]), "it is on trial, and there is no file");
+    // A file of another host ends nothing.
+    assert_eq!(stateroot(&second, &TRIAL).code, 0);
+    assert_eq!(valid(&daemon.condition(UPGRADED)), &json!(["Idle", "Rollback"]));
+    daemon.put("stage: Idle\n");
+    daemon.condition(["Idle", "False", "InvalidTransition", "does not name the version"]);
+    daemon.put(&stage("Idle", &image));
+    let report = daemon.condition(IDLE);
+    assert_eq!((valid(&report), report["conditions"].as_array().unwrap().len()), (&json!(["Prep"]), 1));
+    let left = stateroot(&second, &["list", "--output", "json"]).json();
+    assert_eq!(left["stateroots"].as_array().unwrap().len(), 1, "{left:#}");
+}
+
+/// The way back by a person finds the old system as it was, and its stages go on there.
+#[test]
+fn rollback_stage_leads_back_and_ends_idle() {
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    let before = running(&lab);
+    let daemon = Daemon::start(&boot, None);
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(PREPARED);
+    daemon.put(&stage("Upgrade", &image));
+    assert_eq!(daemon.end().code(), Some(133));
+    boot.shutdown();
+    let second = lab.boot();
+    assert_eq!(stateroot(&second, &TRIAL).code, 0);
+    let daemon = Daemon::start(&second, None);
+    daemon.condition(UPGRADED);
+    daemon.put("stage: Rollback\n");
+    assert_eq!(daemon.end().code(), Some(133));
+    second.shutdown();
+    let third = lab.boot();
+    assert!(is_in(&third, "sandbox"));
+    let daemon = Daemon::start(&third, None);
+    // The boot closes the record of the reboot; until then the stage waits for it.
+    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let done = ["RollbackCompleted", "True", "Completed", "Rollback completed"];
+    assert_eq!(valid(&daemon.condition(done)), &json!(["Idle"]));
+    unchanged(&lab, &before, "after the way back");
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+}
+
+/// LCA-013: a system that does not prove itself is left, and the stage has failed with its reason.
+#[test]
+fn return_by_itself_fails_the_stage() {
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, true);
+    let daemon = Daemon::start(&boot, None);
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(PREPARED);
+    daemon.put(&stage("Upgrade", &image));
+    assert_eq!(daemon.end().code(), Some(133));
+    boot.shutdown();
+    let second = lab.boot();
+    assert!(Path::new(CHECK).file_name().is_some());
+    assert_eq!(stateroot(&second, &TRIAL).code, 133);
+    second.power_cut();
+    let third = lab.boot();
+    assert!(is_in(&third, "sandbox"));
+    let daemon = Daemon::start(&third, None);
+    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let failed = ["UpgradeInProgress", "False", "Failed", "is not healthy within 5 s"];
+    assert_eq!(valid(&daemon.condition(failed)), &json!(["Idle"]));
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+}
+
+/// An abort, another seed, and a seed that is refused: nothing is left of what was begun.
+#[test]
+fn abort_and_refusal_leave_nothing() {
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    let before = running(&lab);
+    let hook = boot.root().join("etc/machine-config-agent/lifecycle.d/after-prepare/10-no");
+    let daemon = Daemon::start(&boot, None);
+    daemon.put(&stage("Prep", &image).replace("4.17.2", "4.17.3"));
+    let refused = ["PrepInProgress", "False", "Failed", "the seed is of version 4.17.2"];
+    assert_eq!(valid(&daemon.condition(refused)), &json!(["Idle"]));
+    daemon.put(&stage("Prep", "registry.test/seed:latest"));
+    daemon.condition(["PrepInProgress", "False", "Failed", "registry.test/seed:latest"]);
+    daemon.put(&stage("Idle", &image));
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+    // Prepared, then not wanted.
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(PREPARED);
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+    unchanged(&lab, &before, "after an abort");
+    // A program of the administrator fails the stage with its last line.
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, "no program\n").unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(["PrepInProgress", "False", "Failed", "hook after-prepare/10-no failed: "]);
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+}
+
+/// Killed wherever it could stop, another process goes on from what was written down.
+#[test]
+fn stages_go_on_after_a_kill() {
+    let lab = crate::activation::lab();
+    let mut boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    for (name, wanted) in [
+        ("lifecycle-recorded", "Prep"),
+        ("stateroot-recorded", "Prep"),
+        ("stateroot-ran", "Prep"),
+        ("stateroot-closing", "Prep"),
+        ("lifecycle-handed-over", "Upgrade"),
+        ("stateroot-attempted", "Upgrade"),
+    ] {
+        put(&boot, "stage: Idle\n");
+        let daemon = Daemon::start(&boot, None);
+        daemon.condition(IDLE);
+        if wanted == "Upgrade" {
+            daemon.put(&stage("Prep", &image));
+            daemon.condition(PREPARED);
+        }
+        drop(daemon);
+        let daemon = Daemon::start(&boot, Some(&format!("kill:{name}")));
+        daemon.put(&stage(wanted, &image));
+        assert_eq!(daemon.end().code(), Some(128 + 9), "{name}");
+        let daemon = Daemon::start(&boot, None);
+        if wanted == "Prep" {
+            daemon.condition(PREPARED);
+            continue;
+        }
+        assert_eq!(daemon.end().code(), Some(133), "{name}");
+        if name == "lifecycle-handed-over" {
+            // Before the reboot it can be aborted.
+            continue;
+        }
+        boot.shutdown();
+        boot = lab.boot();
+        assert!(is_in(&boot, NAME), "{name}");
+    }
+}
