@@ -254,6 +254,7 @@ fn watched(root: &Root, directory: &str) -> Result<WatchSet, HostError> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests: they make the host's files")]
 mod tests {
     use super::*;
 

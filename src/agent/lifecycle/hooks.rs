@@ -82,6 +82,7 @@ impl Hook {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests: they make the host's files")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -188,28 +188,32 @@ fn rollback_leads_to_the_stateroot_in_which_it_began() {
     assert_eq!(host.said().last().unwrap(), "Idle False Finalizing Finalizing");
 }
 
+/// A host that came back from the upgrade.
+fn returned() -> Host {
+    let mut host = on_trial();
+    host.seen.running = "rhcos".to_owned();
+    host.seen.trial = None;
+    host.look();
+    host
+}
+
+fn failed_rollback() -> Host {
+    let mut host = Host::upgraded();
+    let action = host.want(Stage::Rollback).unwrap();
+    host.state = host.state.clone().failed(&action, "x", NOW);
+    host
+}
+
+fn on_trial() -> Host {
+    let mut host = Host::prepared();
+    host.want(Stage::Upgrade).unwrap();
+    host.reboots("rhcos_4.17.2", Some(TrialPhase::Armed));
+    host
+}
+
 /// Each stage that may not come next, in the words of lifecycle-agent; nothing is done.
 #[test]
 fn invalid_transitions_are_refused() {
-    let returned = || {
-        let mut host = Host::prepared();
-        host.want(Stage::Upgrade).unwrap();
-        host.reboots("rhcos", None);
-        host.look();
-        host
-    };
-    let failed_rollback = || {
-        let mut host = Host::upgraded();
-        let action = host.want(Stage::Rollback).unwrap();
-        host.state = host.state.clone().failed(&action, "x", NOW);
-        host
-    };
-    let on_trial = || {
-        let mut host = Host::prepared();
-        host.want(Stage::Upgrade).unwrap();
-        host.reboots("rhcos_4.17.2", Some(TrialPhase::Armed));
-        host
-    };
     let previous = "InvalidTransition Previous stage not succeeded";
     let cases: [(&str, Host, Stage, &str, &str); 7] = [
         ("idle", Host::new(), Stage::Upgrade, "UpgradeInProgress", previous),
