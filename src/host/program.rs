@@ -48,7 +48,7 @@ impl ProgramDirectory<'_> {
     pub fn list(&self, root: &Root) -> Result<(Vec<String>, Vec<String>), HostError> {
         let (mut programs, mut ignored) = (Vec::new(), Vec::new());
         for name in root.list(self.path)? {
-            match root.seen(&self.below(&name))? {
+            match root.observe(&self.below(&name))? {
                 ObservedFile::Regular { mode, .. } if mode & EXECUTABLE != 0 => programs.push(name),
                 ObservedFile::Regular { .. }
                 | ObservedFile::Absent
