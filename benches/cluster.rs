@@ -145,7 +145,7 @@ async fn policy(client: &kube::Client) {
 
 fn config(name: &str, contents: &str) -> MachineConfigBuilder {
     let filler = (0..60).fold(MachineConfigBuilder::new(name), |config, number| {
-        config.file(&format!("/etc/lab/file-{number}.conf"), 0o644, &format!("number {number}\n").repeat(50))
+        config.file(&format!("/etc/lab/file-{number}.conf"), 0o644, format!("number {number}\n").repeat(50))
     });
     filler.file("/etc/lab/probe.conf", 0o644, contents)
 }

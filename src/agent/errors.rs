@@ -66,7 +66,7 @@ impl<C: ControlPlane> Agent<C> {
 }
 
 /// Logs a fault; `update`: the update that has failed with it. The catalog's text needs each of the fields.
-pub(super) fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
+pub fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
     let ends = what_ends(fault, update, mode.is_service());
     macro_rules! line {
         ($level:ident) => {

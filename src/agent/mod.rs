@@ -74,6 +74,7 @@ use crate::update::resume::held;
 
 pub use begin::update_id;
 pub use error::AgentError;
+pub use errors::log_fault;
 pub use lifecycle::{LifecycleEnd, LifecycleHost, LifecycleWorker};
 pub use parts::Agent;
 use parts::{Next, Pass};

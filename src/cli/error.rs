@@ -73,6 +73,7 @@ pub enum CliError {
 
 impl CliError {
     /// Takes an error of work that a verb shares with the agent, as the verb's own.
+    #[cfg(feature = "backend-ostree")]
     pub(super) fn from_work(error: AgentError) -> Self {
         match error {
             AgentError::Host(error) => Self::Host(error),

@@ -14,7 +14,7 @@ use super::host::{REBOOT_WANTED, STOPPED, runtime};
 use super::last_report::{self, Follows};
 use super::output::print;
 use super::telemetry::telemetry;
-use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader};
+use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader, log_fault};
 use crate::control::encapsulated::{ENCAPSULATED, Encapsulated, retire};
 use crate::host::console::Console;
 use crate::host::{Host, machine_name, nics};
@@ -23,6 +23,7 @@ use crate::model::backoff::Backoff;
 use crate::model::message;
 use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
+use crate::update::Fault;
 
 /// Flags of `firstboot`.
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     runtime()?.block_on(async {
         let (node_settings, host) = arguments.container.open(environment)?;
         if arguments.persist_nics {
-            nics::persist(&host.root).await?;
+            persist_nics(&host).await;
             return Ok(0);
         }
         let path = &arguments.machineconfig_file;
@@ -62,6 +63,19 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let loader = node_settings.settings_loader(&host.root);
         Box::pin(complete(host, journal, path, environment, loader)).await
     })
+}
+
+/// Pins the names of network interfaces, however many tries it takes: a host whose names are not pinned may be lost with
+/// another OS, and the first boot after this waits.
+async fn persist_nics(host: &Host) {
+    let mut backoff = Backoff::for_work(&machine_name());
+    let mut console = Console::new(&host.root);
+    while let Err(error) = nics::persist(&host.root).await {
+        let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
+        log_fault(&fault, None, RunMode::FirstBoot);
+        console.say(&fault.to_string());
+        tokio::time::sleep(backoff.next_wait()).await;
+    }
 }
 
 /// Opens the journal as soon as its lock is free; `None` when there is nothing to do, or not any more.

@@ -22,8 +22,8 @@ mod sandbox;
 #[cfg(feature = "backend-ostree")]
 mod seed;
 mod settings;
-#[cfg(feature = "backend-ostree")]
 mod stages;
+#[cfg(feature = "backend-ostree")]
 mod stateroot;
 mod status;
 mod telemetry;

@@ -8,6 +8,7 @@ use machine_config_agent::host::root::Root;
 use machine_config_agent::host::watch::Watch;
 use serde_json::{Value, json};
 
+use crate::program::make_program;
 use crate::test_host::{Node, STATE, config, files, ignition};
 
 const FILE: &str = "root/etc/ignition-machine-config-encapsulated.json";
@@ -60,6 +61,21 @@ impl<'a> Running<'a> {
     fn end(mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
     }
+}
+
+/// MCD-234: nmstate that fails is tried again ever less often, by the same process, and the console has its last words.
+#[test]
+fn interface_names_are_pinned_by_a_later_try() {
+    let node = Node::new();
+    node.put("root/dev/console", "");
+    node.put("root/etc/os-release", "ID=rhel\nVERSION_ID=9.6\n");
+    let program = "#!/bin/sh\necho try >> \"$3/tries\"\n[ $(wc -l < \"$3/tries\") = 2 ] || { echo 'no link yet' >&2; exit 1; }\n";
+    make_program(&node.path("root/usr/bin/nmstatectl"), program);
+    let ran = node.run(&[&WORDS[..], &["--persist-nics"]].concat());
+    assert_eq!((ran.code, node.read("root/tries")), (0, "try\ntry\n".to_owned()), "{}", ran.err);
+    let console = node.read("root/dev/console");
+    assert!(console.contains("CommandFailed") && console.contains("no link yet"), "{console}");
+    assert!(ran.err.contains("no link yet") && ran.err.contains("are pinned"), "{}", ran.err);
 }
 
 /// Replaces the file as an administrator would.

@@ -9,9 +9,9 @@
 //! | [`failed`] | action after an error of a pass or of a wait |
 //! | [`drift`] | repetition of drift's reports and repairs, and the part of the host that is observed for it |
 //! | [`hold`] | next try of an update that failed |
-//! | [`kept`] | retention of the previous deployment |
 //! | [`pinned`] | space, number and report of pinned images |
 //! | [`prefetch`] | download of an image ahead of its update, and its tries |
+//! | [`retention`] | retention of the previous deployment |
 //! | [`trial`] | next attempt of a health trial |
 //! | [`trust`] | next try of certificates and the pull secret |
 //!
