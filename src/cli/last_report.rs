@@ -24,7 +24,7 @@ pub(super) const REPORT_PATH: &str = "/run/machine-config-agent/report.json";
 pub(super) enum Follows {
     /// A directory.
     Directory(String),
-    /// What a bootstrap has rendered for a pool.
+    /// Rendering of a bootstrap for a pool.
     Rendered {
         /// The directory.
         directory: String,

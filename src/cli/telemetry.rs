@@ -27,7 +27,7 @@ pub(super) struct ListenFlags {
     /// Address of /metrics, /healthz and /readyz, or `off`
     #[arg(long = "metrics-listen", value_name = "ADDR", default_value = "127.0.0.1:8797")]
     address: Address,
-    /// Certificate chain of the listener (PEM), for an address that is not loopback
+    /// Certificate chain of the listener (PEM)
     #[arg(long = "metrics-tls-cert", value_name = "FILE", requires = "key")]
     chain: Option<PathBuf>,
     /// Its key (PEM)

@@ -53,8 +53,7 @@ pub struct Journal {
     fail_points: FailPoints,
     record: Option<Open>,
     current: Option<Target>,
-    /// Files decoded since the agent waited last, or changed a file of the state. While it waits, none is kept in
-    /// memory.
+    /// Files decoded since the agent waited last, or changed a file of the state. None is kept while it waits.
     decoded: Decodings,
     /// Set while a change is written and after one that failed: the result of a power cut is unknown then.
     in_doubt: bool,

@@ -1,10 +1,10 @@
-//! What this host is like, as far as a seed is compared with it.
+//! Traits of this host with which a seed is compared.
 
 use super::ObserveError;
 use crate::host::Root;
 use crate::stateroot::HostTraits;
 
-/// Whether the kernel is in FIPS mode.
+/// File that says whether the kernel is in FIPS mode.
 const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 
 /// The proxies of a node of OpenShift, and the authorities that its administrators trust.

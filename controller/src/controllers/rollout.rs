@@ -415,40 +415,4 @@ async fn has_plan(client: &Client) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pool_that_is_being_deleted_gives_no_target() {
-        let pool = |metadata: serde_json::Value| -> MachineConfigPool {
-            serde_json::from_value(json!({ "metadata": metadata, "spec": {} })).unwrap()
-        };
-        let mut seen = Seen::default();
-        seen.pools.insert("a".to_owned(), Ok(pool(json!({ "name": "a" }))));
-        let deleted = json!({ "name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z" });
-        seen.pools.insert("b".to_owned(), Ok(pool(deleted)));
-        seen.pools.insert("c".to_owned(), Err("no object".to_owned()));
-        assert_eq!(living(&seen), ["a"]);
-    }
-
-    #[test]
-    fn config_that_is_gone_is_not_returned_to() {
-        let policy: RolloutPolicy = serde_json::from_value(json!({
-            "metadata": { "name": "worker" }, "spec": {},
-            "status": { "lastGood": { "config": "rendered-worker-1" }, "wave": 2 },
-        }))
-        .unwrap();
-        let mut seen = Seen::default();
-        let status = known(&policy, &seen).status;
-        assert_eq!((status.last_good, status.wave), (None, Some(2)));
-        let rendered = crate::controllers::cache::RenderedConfig {
-            pool: "worker".to_owned(),
-            uid: "u".to_owned(),
-            version: "1".to_owned(),
-            made: None,
-            generation: 1,
-        };
-        seen.rendered.insert("rendered-worker-1".to_owned(), rendered);
-        assert_eq!(known(&policy, &seen).status, policy.status.unwrap());
-    }
-}
+mod tests;

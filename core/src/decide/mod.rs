@@ -12,6 +12,7 @@
 //! | [`pinned`] | space, number and report of pinned images |
 //! | [`prefetch`] | download of an image ahead of its update, and its tries |
 //! | [`retention`] | retention of the previous deployment |
+//! | [`stage`] | next try of a stage of an image-based upgrade |
 //! | [`trial`] | next attempt of a health trial |
 //! | [`trust`] | next try of certificates and the pull secret |
 //!
@@ -35,6 +36,7 @@ pub mod next;
 pub mod pinned;
 pub mod prefetch;
 pub mod retention;
+pub mod stage;
 pub mod trial;
 pub mod trust;
 #[cfg(test)]

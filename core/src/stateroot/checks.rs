@@ -1,26 +1,26 @@
-//! Why a host can't take a seed: what lifecycle-agent compares, as far as a node can see it.
+//! Reasons of a host to refuse a seed: those that lifecycle-agent compares, as far as a node can see them.
 
 use serde::Serialize;
 
 use super::{ClusterInfo, Seed, Version};
 
-/// What this host is like.
+/// Traits of this host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostTraits {
-    /// Whether its kernel is in FIPS mode.
+    /// Its kernel is in FIPS mode.
     pub fips: bool,
-    /// Whether its cluster uses proxies.
+    /// Its cluster uses proxies.
     pub proxy: bool,
-    /// Whether its cluster trusts authorities of its administrators.
+    /// Its cluster trusts authorities of its administrators.
     pub trust_bundle: bool,
-    /// Where its container storage is mounted; empty when it is no file system of its own.
+    /// Mount point of its container storage; empty when it is no file system of its own.
     pub container_storage: String,
 }
 
 /// One reason why a seed is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// What differs.
+    /// The difference.
     pub field: &'static str,
     /// How, and what to do.
     pub message: String,

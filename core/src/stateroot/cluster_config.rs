@@ -16,7 +16,7 @@ pub const IMAGE_BASED_CONFIG: &str = "image-based-config.yaml";
 /// Further manifests.
 pub const EXTRA_MANIFESTS: &str = "extra-manifests";
 
-/// Where the image has the configuration: below `/usr` it also comes to a host that exists.
+/// Directory of the configuration in the image: below `/usr` it also comes to a host that exists.
 pub const CLUSTER_CONFIGURATION: &str = "usr/lib/openshift/cluster-configuration";
 
 /// The files of a directory with a cluster's configuration.

@@ -1,4 +1,4 @@
-//! Why an image is not taken as a seed.
+//! Reasons to refuse an image as a seed.
 
 use crate::model::FaultClass;
 
@@ -22,7 +22,7 @@ pub enum SeedError {
     /// This host can't take it.
     #[error("the seed is refused, {field}: {message}")]
     Refused {
-        /// What differs.
+        /// The difference.
         field: &'static str,
         /// How.
         message: String,

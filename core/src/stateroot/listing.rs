@@ -1,4 +1,4 @@
-//! What stateroots there are.
+//! List of stateroots.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::model::{ImageRef, Karg};
 pub struct Stateroot {
     /// Its name.
     pub name: String,
-    /// Whether the running system is in it.
+    /// The running system is in it.
     pub booted: bool,
-    /// Whether the next boot is of it.
+    /// The next boot is of it.
     pub boots_next: bool,
     /// Its deployments, in the order of the boot menu; none where it was never deployed to.
     pub deployments: Vec<StaterootDeployment>,
@@ -26,12 +26,12 @@ pub struct StaterootDeployment {
     pub id: String,
     /// The image that it was made from.
     pub image: Option<ImageRef>,
-    /// Whether it runs.
+    /// It runs.
     pub booted: bool,
     /// The next boot is of it.
     #[serde(default)]
     pub boots_next: bool,
-    /// Whether it is staged.
+    /// It is staged.
     pub staged: bool,
     /// Its kernel arguments, without `ostree=`.
     pub kernel_arguments: Vec<Karg>,

@@ -96,7 +96,7 @@ pub enum SeedStep {
     AssembleImage,
     /// The image is pushed.
     PushImage,
-    /// What was stopped is started, and what was made is removed.
+    /// Starts what was stopped, and removes what was made.
     RestoreHost,
 }
 

@@ -15,18 +15,18 @@ pub const DELETIONS: &str = "etc.deletions";
 pub const VAR: &str = "var.tgz";
 /// The repository with the system.
 pub const REPOSITORY: &str = "ostree.tgz";
-/// What `rpm-ostree status --json` said.
+/// Output of `rpm-ostree status --json`.
 pub const STATUS: &str = "rpm-ostree.json";
 /// The MachineConfig of the seed.
 pub const SEED_CONFIG: &str = "mco-currentconfig.json";
 /// The images that its containers ran.
 pub const CONTAINERS: &str = "containers.list";
-/// What the cluster was like.
+/// Traits of the cluster.
 pub const MANIFEST: &str = "manifest.json";
 /// The origin of the booted deployment, `ostree-<deployment>.origin`.
 pub const ORIGIN: &str = "ostree-*.origin";
 
-/// How a file of a seed is treated.
+/// Treatment of a file of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
     /// A compressed archive, unpacked as it arrives.
@@ -77,7 +77,7 @@ pub fn missing(layout: Layout, found: &BTreeSet<&str>) -> Vec<&'static str> {
         .collect()
 }
 
-/// What the seed ran.
+/// Containers that the seed ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootedDeployment {
     /// Its commit.
@@ -108,12 +108,12 @@ pub fn booted_deployment(json: &[u8]) -> Result<BootedDeployment, SeedError> {
     }
 }
 
-/// What a seed's MachineConfig says of its system.
+/// System as a seed's MachineConfig describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedConfig {
     /// Its kernel arguments.
     pub kargs: Vec<Karg>,
-    /// Whether it is in FIPS mode.
+    /// It is in FIPS mode.
     pub fips: bool,
 }
 

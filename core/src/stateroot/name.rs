@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::SeedError;
 use crate::model::short;
 
-/// What the stateroots of seeds begin with.
+/// Prefix of the stateroots of seeds.
 const PREFIX: &str = "rhcos_";
 
 /// The longest name: `rhcos_` and a version.

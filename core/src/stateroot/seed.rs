@@ -1,4 +1,4 @@
-//! What the labels of an image say: no layer is needed for that.
+//! Contents of an image's labels: no layer is needed for them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub const CLUSTER_INFO_LABEL: &str = "com.openshift.lifecycle-agent.seed_cluster
 /// The label of a seed that is a bootable image itself.
 pub const USE_BOOTC_LABEL: &str = "com.openshift.lifecycle-agent.seed_use_bootc";
 
-/// Where such an image has the files of the seed.
+/// Directory of the seed's files in such an image.
 pub const SEED_DIRECTORY: &str = "usr/lib/openshift/seed";
 
 /// The format that is read.
@@ -26,7 +26,7 @@ pub const FORMAT: u32 = 4;
 /// The longest label that is read.
 const MAX_LABEL_BYTES: usize = 256 * 1024;
 
-/// How a seed is laid out.
+/// Layout of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -52,13 +52,13 @@ impl Layout {
 pub struct ClusterInfo {
     /// The version of the seed.
     pub version: Option<String>,
-    /// Whether its cluster used proxies.
+    /// Its cluster used proxies.
     pub proxy: Option<bool>,
-    /// Whether its system was in FIPS mode.
+    /// Its system was in FIPS mode.
     pub fips: Option<bool>,
-    /// Whether its cluster trusted authorities of its administrators.
+    /// Its cluster trusted authorities of its administrators.
     pub trust_bundle: Option<bool>,
-    /// Where its container storage was mounted; empty when it was no file system of its own.
+    /// Mount point of its container storage; empty when it was no file system of its own.
     pub container_storage: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub struct Seed {
     pub layout: Layout,
     /// Its version: that of its cluster.
     pub version: Version,
-    /// What its cluster was like.
+    /// Traits of its cluster.
     pub cluster: ClusterInfo,
     /// The same as it is written.
     pub document: Map<String, Value>,

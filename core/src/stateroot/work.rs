@@ -13,7 +13,7 @@ use crate::update::Fault;
 /// The version this agent writes.
 pub const STATEROOT_SCHEMA: u32 = 1;
 
-/// Where it is.
+/// Phase of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum StaterootPhase {
@@ -22,13 +22,13 @@ pub enum StaterootPhase {
         /// The step, by its place.
         next: usize,
     },
-    /// What was done is being taken back.
+    /// The steps are being undone.
     RollingBack,
     /// All of it was taken back.
     Undone,
 }
 
-/// What a step found out.
+/// Findings of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
@@ -48,14 +48,14 @@ pub struct StaterootRecord {
     pub schema: u32,
     /// Its id.
     pub id: UpdateId,
-    /// What was asked for.
+    /// The requested work.
     pub job: Job,
-    /// Where it is.
+    /// Its phase.
     pub phase: StaterootPhase,
-    /// What its steps found out.
+    /// Findings of its steps.
     #[serde(default)]
     pub findings: Findings,
-    /// What went wrong last.
+    /// The last failure.
     #[serde(default)]
     pub fault: Option<Fault>,
     /// The boot in which it was last worked on: what is fetched is good for one.
@@ -64,7 +64,7 @@ pub struct StaterootRecord {
     pub started: Timestamp,
 }
 
-/// What comes next.
+/// Next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaterootAction {
     /// The record is opened.
@@ -73,11 +73,11 @@ pub enum StaterootAction {
     Restart,
     /// The step is carried out.
     Step(StaterootStep),
-    /// What was done is to be taken back.
+    /// The steps are to be undone.
     RollBack,
     /// The record is closed; with `ours` that was what is asked for.
     Close {
-        /// Whether what is asked for ends with it.
+        /// The requested work ends with it.
         ours: bool,
     },
 }

@@ -23,10 +23,10 @@ use tracing::{info, warn};
 
 use super::AgentError;
 use crate::control::lifecycle::{LifecycleLink, LifecycleReport, LifecycleReports};
+use crate::decide::stage::StageRetry;
 use crate::host::Rebooting;
 use crate::host::watch::Watch;
 use crate::journal::lifecycle::{LifecycleJournal, has_state};
-use crate::model::backoff::Backoff;
 use crate::model::ids::STATE_DIR;
 use crate::model::message;
 use crate::stateroot::lifecycle::{Conditions, Lifecycle, LifecycleAction, SeenStateroots, Source, decide};
@@ -48,7 +48,7 @@ pub struct LifecycleWorker {
     link: LifecycleLink,
     journal: Option<LifecycleJournal>,
     watch: Option<Watch>,
-    backoff: Backoff,
+    retry: StageRetry,
     /// The stateroot that runs, as last seen.
     running: String,
     /// The last failure that was logged.
@@ -65,9 +65,9 @@ enum Turn {
 impl LifecycleWorker {
     /// Takes the host and where stages are desired. Nothing is read yet.
     pub fn new(host: LifecycleHost, link: LifecycleLink, node: &str) -> Self {
-        let backoff = Backoff::for_work(&format!("{node}/lifecycle"));
+        let retry = StageRetry::new(node);
         let (running, host) = (String::new(), Rc::new(host));
-        Self { host, link, journal: None, watch: None, backoff, running, logged: None }
+        Self { host, link, journal: None, watch: None, retry, running, logged: None }
     }
 
     /// Works until the machine goes down.
@@ -77,7 +77,7 @@ impl LifecycleWorker {
                 Ok(turn) => turn,
                 Err(error) => {
                     self.fail(&error);
-                    Turn::Wait(Some(self.backoff.next_wait()))
+                    Turn::Wait(Some(self.retry.fail()))
                 }
             };
             match turn {
@@ -115,7 +115,7 @@ impl LifecycleWorker {
         if let Some(action) = action {
             return Box::pin(self.act(&action, &seen)).await;
         }
-        self.backoff.reset();
+        self.retry.succeed();
         if is_under_way == self.watch.is_some() {
             return Ok(Turn::Wait(None));
         }
@@ -151,7 +151,7 @@ impl LifecycleWorker {
         let (now, stage) = (self.now(), action.stage().as_str());
         match ended {
             Outcome::Done => {
-                self.backoff.reset();
+                self.retry.succeed();
                 self.record(state.done(action, &now))?;
                 info!(MESSAGE_ID = message::STAGE, MCA_STAGE = stage, "Stage {stage} completed");
                 Ok(Turn::Again)
@@ -164,7 +164,7 @@ impl LifecycleWorker {
             Outcome::Retry(fault) => {
                 self.record(state.progressed(&fault.message, &now))?;
                 self.log(&fault);
-                Ok(Turn::Wait(Some(self.backoff.next_wait())))
+                Ok(Turn::Wait(Some(self.retry.fail())))
             }
             Outcome::Waits(why) => {
                 let is_watched = self.watch.is_some();

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     output: Output,
 }
 
-/// What is shown.
+/// Shown document.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {

@@ -24,12 +24,12 @@ pub struct Stateroots {
     worker: Worker,
 }
 
-/// What an image says of itself.
+/// Description of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundSeed {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// How many bytes its layers have, compressed.
+    /// Bytes of its layers, compressed.
     pub download: u64,
 }
 

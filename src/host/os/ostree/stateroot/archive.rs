@@ -23,7 +23,7 @@ const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 const SELINUX: &str = "security.selinux";
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A regular file of so many bytes, which follow.
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Fifo,
     /// A device.
     Device {
-        /// Whether it is one of blocks.
+        /// True for one of blocks.
         block: bool,
         /// Its numbers.
         major: u32,
@@ -52,7 +52,7 @@ pub(super) enum Kind {
 pub(super) struct Entry {
     /// Its path below the archive's directory; empty for that one itself.
     pub(super) path: PathBuf,
-    /// What it is.
+    /// Its type.
     pub(super) kind: Kind,
     /// The permission bits.
     pub(super) mode: u32,
@@ -76,7 +76,7 @@ fn parsed(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::Other { damaged(error.to_string()) } else { error }
 }
 
-/// What the extension headers before an entry said.
+/// Contents of the extension headers before an entry.
 #[derive(Default)]
 struct Extensions {
     name: Option<OsString>,

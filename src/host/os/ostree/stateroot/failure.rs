@@ -1,4 +1,4 @@
-//! What an error of reading or writing means.
+//! Meaning of an error of reading or writing.
 
 use std::io;
 

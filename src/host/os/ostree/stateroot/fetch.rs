@@ -31,10 +31,10 @@ use super::tree;
 use crate::model::{BootId, ImageRef};
 use crate::stateroot::{Layout, SEED_DIRECTORY, StaterootName};
 
-/// What is written last.
+/// File that is written last.
 const MARK: &str = "seed.json";
 
-/// What is moved from a layer to its reader at once.
+/// Bytes that are moved from a layer to its reader at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Says that everything is there, of which image and since which boot.

@@ -35,7 +35,7 @@ pub(super) const MANIFEST_FILE: &str = crate::stateroot::MANIFEST;
 /// The origin file.
 pub(super) const ORIGIN_FILE: &str = "origin";
 
-/// What of a seed was found so far.
+/// Files of a seed that were found so far.
 #[derive(Debug)]
 pub(super) struct Found {
     directory: PathBuf,

@@ -24,7 +24,7 @@ pub(super) async fn labels(
     Ok(StaterootReply::Labels { labels, download: manifest.layers().iter().map(Descriptor::size).sum() })
 }
 
-/// What is read of an image's config: a seed from scratch has no more than that.
+/// Part of an image's config that is read: a seed from scratch has no more than that.
 #[derive(Deserialize)]
 struct Document {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What stateroots there are: the directories below `/ostree/deploy`, with what is deployed to them.
+//! List of stateroots: the directories below `/ostree/deploy`, with what is deployed to them.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use super::super::failed::failed;
 use super::super::sysroot::{id, image_of, kargs};
 use crate::stateroot::{Stateroot, StaterootDeployment};
 
-/// Where stateroots are.
+/// Directory of the stateroots.
 const DEPLOY: &str = "ostree/deploy";
 
 /// Returns the stateroots in the order of their names.

@@ -1,4 +1,4 @@
-//! What belongs to one stateroot, and how it goes.
+//! Belongings of one stateroot, and their removal.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use super::archive::{Entry, Kind, damaged};
 use super::tree;
 
-/// What is copied at once.
+/// Bytes that are copied at once.
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// A directory that entries are put below.

@@ -12,7 +12,7 @@ use super::super::archive::Entry;
 use super::walk::{At, Choice, Contents, Visitor, attributes, open, walk};
 use crate::stateroot::{Exclusion, is_left_out};
 
-/// What is compared at once.
+/// Bytes that are compared at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// The attribute that the policy of the new system gives anew.

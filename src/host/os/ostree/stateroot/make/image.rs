@@ -26,7 +26,7 @@ const BASE_CONFIG: &str = "base-config.json";
 /// A layer that is not compressed has one digest instead of two.
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// What is moved from a registry to the disk at once.
+/// Bytes that are moved from a registry to the disk at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Returns the path of a blob.

@@ -19,7 +19,7 @@ use crate::model::Sha256;
 /// Members hold what only root may read.
 const MODE: u32 = 0o600;
 
-/// What is written or read at once.
+/// Bytes that are written or read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A layer that is being written.

@@ -22,7 +22,7 @@ pub(super) const MAX_FILE_BYTES: u64 = (8 << 30) - 1;
 /// The largest number of an owner in a header.
 const MAX_OWNER: u32 = 0o777_7777;
 
-/// What is copied at once.
+/// Bytes that are copied at once.
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// An archive that is being written.
