@@ -66,7 +66,7 @@ fn page() -> Page {
         };
         blocks.map(plain).collect::<Vec<_>>()
     };
-    let [commands, pool] = section("From nothing to a config on a node").try_into().unwrap();
+    let [commands, pool] = section("Quick start").try_into().unwrap();
     let [policy] = section("Changes without a reboot").try_into().unwrap();
     let commands = commands.lines().map(|line| line.strip_prefix("kubectl ").unwrap().to_owned()).collect();
     Page { commands, pool, policy }
