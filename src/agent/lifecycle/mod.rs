@@ -29,6 +29,7 @@ use crate::host::watch::Watch;
 use crate::journal::lifecycle::{LifecycleJournal, has_state};
 use crate::model::ids::STATE_DIR;
 use crate::model::message;
+use crate::stateroot::Job;
 use crate::stateroot::lifecycle::{Conditions, Lifecycle, LifecycleAction, SeenStateroots, Source, decide};
 use crate::update::Fault;
 
@@ -56,8 +57,8 @@ pub struct LifecycleWorker {
 }
 
 /// Continuation after a pass.
-enum Turn {
-    Again,
+enum PassEnd {
+    Requeue,
     Wait(Option<Duration>),
     GoesDown(Rebooting),
 }
@@ -73,31 +74,31 @@ impl LifecycleWorker {
     /// Works until the machine goes down.
     pub async fn run(mut self) -> LifecycleEnd {
         loop {
-            let turn = match Box::pin(self.pass()).await {
+            let end = match Box::pin(self.pass()).await {
                 Ok(turn) => turn,
                 Err(error) => {
                     self.fail(&error);
-                    Turn::Wait(Some(self.retry.fail()))
+                    PassEnd::Wait(Some(self.retry.fail()))
                 }
             };
-            match turn {
-                Turn::Again => {}
-                Turn::Wait(delay) => self.wait(delay).await,
-                Turn::GoesDown(Rebooting::Exit) => return Rebooting::Exit,
+            match end {
+                PassEnd::Requeue => {}
+                PassEnd::Wait(delay) => self.wait(delay).await,
+                PassEnd::GoesDown(Rebooting::Exit) => return Rebooting::Exit,
                 // systemd ends this process.
-                Turn::GoesDown(Rebooting::Requested) => std::future::pending().await,
+                PassEnd::GoesDown(Rebooting::Requested) => std::future::pending().await,
             }
         }
     }
 
-    async fn pass(&mut self) -> Result<Turn, AgentError> {
+    async fn pass(&mut self) -> Result<PassEnd, AgentError> {
         let desire = self.link.desired.borrow_and_update().clone();
         let now = self.now();
         let host = Rc::clone(&self.host);
         if self.journal.is_none() {
             if desire.is_none() && !has_state(&host.root)? {
                 self.link.report.send_modify(|known| known.is_read = true);
-                return Ok(Turn::Wait(None));
+                return Ok(PassEnd::Wait(None));
             }
             self.journal = Some(LifecycleJournal::open(host.root.clone(), host.fail_points.clone())?);
         }
@@ -106,7 +107,7 @@ impl LifecycleWorker {
             Source::Cluster => Lifecycle::new(desire.clone(), Conditions::default()),
             Source::File => Lifecycle::idle(desire.clone(), &now),
         });
-        let Some(state) = known.or(first) else { return Ok(Turn::Wait(None)) };
+        let Some(state) = known.or(first) else { return Ok(PassEnd::Wait(None)) };
         let seen = observe(&host).await?;
         let (next, action) = decide(&state, desire.as_deref(), &seen, &now);
         self.running.clone_from(&seen.running);
@@ -117,27 +118,26 @@ impl LifecycleWorker {
         }
         self.retry.succeed();
         if is_under_way == self.watch.is_some() {
-            return Ok(Turn::Wait(None));
+            return Ok(PassEnd::Wait(None));
         }
+        self.watch = if is_under_way { Some(self.watch_awaited()?) } else { None };
         // Watched first, then seen.
-        let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
-        let paths = paths.iter().map(String::as_str);
-        self.watch = if is_under_way { Some(Watch::new(&host.root, paths, [])?) } else { None };
-        Ok(if is_under_way { Turn::Again } else { Turn::Wait(None) })
+        Ok(if is_under_way { PassEnd::Requeue } else { PassEnd::Wait(None) })
     }
 
-    async fn act(&mut self, action: &LifecycleAction, seen: &SeenStateroots) -> Result<Turn, AgentError> {
+    async fn act(&mut self, action: &LifecycleAction, seen: &SeenStateroots) -> Result<PassEnd, AgentError> {
         let host = Rc::clone(&self.host);
-        let Some(ended) = self.unless_superseded(action, seen, Box::pin(perform(&host, action))).await?
+        let Some(ended) =
+            self.unless_superseded(action, seen, Box::pin(perform(&host, action, &seen.running))).await?
         else {
-            return Ok(Turn::Again);
+            return Ok(PassEnd::Requeue);
         };
         let ended = match ended {
             Ok(Outcome::Leaves(job)) => {
                 self.leave(&job, seen).await?;
                 match self.unless_superseded(action, seen, Box::pin(execute(&host, &job))).await? {
                     Some(ended) => ended,
-                    None => return Ok(Turn::Again),
+                    None => return Ok(PassEnd::Requeue),
                 }
             }
             ended => ended,
@@ -146,44 +146,47 @@ impl LifecycleWorker {
     }
 
     /// Writes down how an action ended.
-    fn conclude(&mut self, action: &LifecycleAction, ended: Outcome) -> Result<Turn, AgentError> {
-        let Some(state) = self.state() else { return Ok(Turn::Again) };
+    fn conclude(&mut self, action: &LifecycleAction, ended: Outcome) -> Result<PassEnd, AgentError> {
+        let Some(state) = self.state() else { return Ok(PassEnd::Requeue) };
         let (now, stage) = (self.now(), action.stage().as_str());
         match ended {
             Outcome::Done => {
                 self.retry.succeed();
                 self.record(state.done(action, &now))?;
                 info!(MESSAGE_ID = message::STAGE, MCA_STAGE = stage, "Stage {stage} completed");
-                Ok(Turn::Again)
+                Ok(PassEnd::Requeue)
             }
             Outcome::Failed(why) => {
                 warn!(MESSAGE_ID = message::STAGE_FAILED, MCA_STAGE = stage, "Stage {stage} failed: {why}");
                 self.record(state.failed(action, &why, &now))?;
-                Ok(Turn::Again)
+                Ok(PassEnd::Requeue)
             }
             Outcome::Retry(fault) => {
                 self.record(state.progressed(&fault.message, &now))?;
                 self.log(&fault);
-                Ok(Turn::Wait(Some(self.retry.fail())))
+                Ok(PassEnd::Wait(Some(self.retry.fail())))
             }
             Outcome::Waits(why) => {
                 let is_watched = self.watch.is_some();
                 self.record(state.progressed(&why, &now))?;
-                let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
                 if !is_watched {
-                    let paths = paths.iter().map(String::as_str);
-                    self.watch = Some(Watch::new(&self.host.root, paths, [])?);
+                    self.watch = Some(self.watch_awaited()?);
                 }
-                Ok(if is_watched { Turn::Wait(None) } else { Turn::Again })
+                Ok(if is_watched { PassEnd::Wait(None) } else { PassEnd::Requeue })
             }
-            Outcome::GoesDown(how) => Ok(Turn::GoesDown(how)),
-            Outcome::Leaves(_) => Ok(Turn::Again),
+            Outcome::GoesDown(how) => Ok(PassEnd::GoesDown(how)),
+            Outcome::Leaves(_) => Ok(PassEnd::Requeue),
         }
     }
 
+    fn watch_awaited(&self) -> Result<Watch, AgentError> {
+        let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
+        Ok(Watch::new(&self.host.root, paths.iter().map(String::as_str), [])?)
+    }
+
     /// Writes down that another stateroot is to boot, here and there.
-    async fn leave(&mut self, job: &crate::stateroot::Job, seen: &SeenStateroots) -> Result<(), AgentError> {
-        let (Some(state), crate::stateroot::Job::Activate { deployment, .. }) = (self.state(), job) else {
+    async fn leave(&mut self, job: &Job, seen: &SeenStateroots) -> Result<(), AgentError> {
+        let (Some(state), Job::Activate { deployment, .. }) = (self.state(), job) else {
             return Ok(());
         };
         let state = Lifecycle { left_in: Some(seen.boot_id.clone()), ..state };

@@ -42,7 +42,7 @@ impl Outcome {
     }
 }
 
-/// Looks at the stateroots.
+/// Observes the stateroots.
 pub(super) async fn observe(host: &LifecycleHost) -> Result<SeenStateroots, AgentError> {
     let boots = host.stateroots.boots().await?;
     let boot_id = host.power.boot_id()?;
@@ -55,8 +55,13 @@ pub(super) async fn observe(host: &LifecycleHost) -> Result<SeenStateroots, Agen
     Ok(SeenStateroots { running, boot_id, open, trial, returned: load_return(&host.root)? })
 }
 
-/// Carries out an action, up to what leads into another stateroot. Dropped, it is as after a kill: the same again goes on.
-pub(super) async fn perform(host: &LifecycleHost, action: &LifecycleAction) -> Result<Outcome, AgentError> {
+/// Carries out an action, up to what leads from the running stateroot into another one. Dropped, it is as after a kill: the same
+/// again goes on.
+pub(super) async fn perform(
+    host: &LifecycleHost,
+    action: &LifecycleAction,
+    running: &str,
+) -> Result<Outcome, AgentError> {
     match action {
         LifecycleAction::Prepare(seed) => prepare(host, seed).await,
         LifecycleAction::Activate { stateroot, trial } => {
@@ -67,8 +72,7 @@ pub(super) async fn perform(host: &LifecycleHost, action: &LifecycleAction) -> R
         }
         LifecycleAction::Conclude(stage) => {
             let hook = if *stage == Stage::Upgrade { Hook::AfterActivate } else { Hook::AfterRollBack };
-            let running = observe(host).await?.running;
-            Ok(run_hook(host, hook, &running).await?.unwrap_or(Outcome::Done))
+            Ok(run_hook(host, hook, running).await?.unwrap_or(Outcome::Done))
         }
         LifecycleAction::CleanUp { prepared, image, left } => {
             clean_up(host, prepared.as_ref(), image, left.as_deref()).await

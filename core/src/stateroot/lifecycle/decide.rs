@@ -129,7 +129,7 @@ impl Lifecycle {
         let stamp = self.stamp(now);
         let stage = self.stage_in_progress();
         if let Some(stage @ (Stage::Prep | Stage::Upgrade | Stage::Rollback)) = stage {
-            self.set(
+            self.conditions.set(
                 stage.in_progress(),
                 ConditionStatus::True,
                 ConditionReason::InProgress,
@@ -171,7 +171,7 @@ impl Lifecycle {
         match stage {
             Stage::Prep => {
                 let (kind, status) = (ConditionType::Idle, ConditionStatus::False);
-                self.set(kind, status, ConditionReason::InProgress, IN_PROGRESS, stamp);
+                self.conditions.set(kind, status, ConditionReason::InProgress, IN_PROGRESS, stamp);
                 self.begin(stage, stamp);
                 (self.seed, self.origin) = (Some(self.desire.seed.clone()), Some(running.to_owned()));
             }
@@ -179,7 +179,7 @@ impl Lifecycle {
             Stage::Rollback => {
                 for kind in [Stage::Upgrade.completed(), Stage::Upgrade.in_progress()] {
                     let status = ConditionStatus::False;
-                    self.set(kind, status, ConditionReason::Failed, ROLLBACK_REQUESTED, stamp);
+                    self.conditions.set(kind, status, ConditionReason::Failed, ROLLBACK_REQUESTED, stamp);
                 }
                 self.begin(stage, stamp);
             }
@@ -193,12 +193,18 @@ impl Lifecycle {
 
     fn begin(&mut self, stage: Stage, stamp: &Stamp) {
         self.left_in = None;
-        self.set(stage.in_progress(), ConditionStatus::True, ConditionReason::InProgress, IN_PROGRESS, stamp);
+        self.conditions.set(
+            stage.in_progress(),
+            ConditionStatus::True,
+            ConditionReason::InProgress,
+            IN_PROGRESS,
+            stamp,
+        );
     }
 
     fn begin_clean_up(&mut self, way: CleanUp, stamp: &Stamp) {
         let (reason, message) = way.under_way();
-        self.set(ConditionType::Idle, ConditionStatus::False, reason, message, stamp);
+        self.conditions.set(ConditionType::Idle, ConditionStatus::False, reason, message, stamp);
     }
 
     fn is_of_another_host(&self) -> bool {
@@ -236,7 +242,7 @@ impl Lifecycle {
 
     fn refuse(&mut self, message: &str, stamp: &Stamp) {
         let (kind, status) = (self.desire.stage.in_progress(), ConditionStatus::False);
-        self.set(kind, status, ConditionReason::InvalidTransition, message, stamp);
+        self.conditions.set(kind, status, ConditionReason::InvalidTransition, message, stamp);
     }
 
     fn clear_refusals(&mut self, stamp: &Stamp) {
@@ -247,7 +253,13 @@ impl Lifecycle {
                 .find(kind)
                 .is_some_and(|one| one.reason == ConditionReason::InvalidTransition);
             if is_refused && stage == Stage::Idle {
-                self.set(kind, ConditionStatus::False, ConditionReason::InProgress, IN_PROGRESS, stamp);
+                self.conditions.set(
+                    kind,
+                    ConditionStatus::False,
+                    ConditionReason::InProgress,
+                    IN_PROGRESS,
+                    stamp,
+                );
             } else if is_refused {
                 self.conditions.remove(kind);
             }
@@ -324,25 +336,14 @@ impl Lifecycle {
 
     fn complete(&mut self, stage: Stage, message: &str, completed: &str, stamp: &Stamp) {
         let reason = ConditionReason::Completed;
-        self.set(stage.in_progress(), ConditionStatus::False, reason, message, stamp);
-        self.set(stage.completed(), ConditionStatus::True, reason, completed, stamp);
+        self.conditions.set(stage.in_progress(), ConditionStatus::False, reason, message, stamp);
+        self.conditions.set(stage.completed(), ConditionStatus::True, reason, completed, stamp);
     }
 
     fn fail(&mut self, stage: Stage, message: &str, stamp: &Stamp) {
         let (reason, status) = (ConditionReason::Failed, ConditionStatus::False);
-        self.set(stage.completed(), status, reason, &format!("{} failed", stage.as_str()), stamp);
-        self.set(stage.in_progress(), status, reason, message, stamp);
-    }
-
-    fn set(
-        &mut self,
-        kind: ConditionType,
-        status: ConditionStatus,
-        reason: ConditionReason,
-        message: &str,
-        stamp: &Stamp,
-    ) {
-        self.conditions.set(kind, status, reason, message, stamp);
+        self.conditions.set(stage.completed(), status, reason, &format!("{} failed", stage.as_str()), stamp);
+        self.conditions.set(stage.in_progress(), status, reason, message, stamp);
     }
 }
 
