@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use crate::build::Builds;
 use crate::build_course::CONTAINERFILE;
 use crate::build_jobs::{JobController, Plays};
-use crate::process::NAMESPACE;
+use crate::process::{Controller, NAMESPACE};
 
 const MEBIBYTE: usize = 1024 * 1024;
 
@@ -31,17 +31,32 @@ fn lines(bytes: usize) -> String {
     text
 }
 
+/// A build of a config whose Job runs.
+struct Building {
+    builds: Builds,
+    _controller: Controller,
+    jobs: JobController,
+    build: String,
+}
+
+impl Building {
+    async fn of(contents: impl AsRef<[u8]>) -> Self {
+        let builds = Builds::new().await;
+        builds.config(contents).await;
+        let controller = builds.start("a", &[]);
+        let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
+        builds.secret().await;
+        builds.os_config(CONTAINERFILE).await;
+        builds.until_condition("False", "Building").await;
+        let build = builds.only_build().await;
+        Self { builds, _controller: controller, jobs, build }
+    }
+}
+
 /// A config of more than 1 MiB is compressed into a Secret of less.
 #[tokio::test]
 async fn config_over_one_mebibyte_is_built() {
-    let builds = Builds::new().await;
-    builds.config(lines(850 * 1024)).await;
-    let _controller = builds.start("a", &[]);
-    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
-    builds.secret().await;
-    builds.os_config(CONTAINERFILE).await;
-    builds.until_condition("False", "Building").await;
-    let build = builds.only_build().await;
+    let Building { builds, _controller, jobs, build } = Building::of(lines(850 * 1024)).await;
     let secrets: Api<Secret> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
     let data = secrets.get(&format!("mc-{build}")).await.unwrap().data.unwrap();
     assert_eq!(data.keys().collect::<Vec<_>>(), ["config.tar.gz"]);
@@ -66,14 +81,7 @@ async fn config_over_one_mebibyte_is_built() {
 /// A config whose files are compressed already is in two Secrets: a build has it twice.
 #[tokio::test]
 async fn config_of_compressed_files_is_built_from_several_secrets() {
-    let builds = Builds::new().await;
-    builds.config(noise(800 * 1024)).await;
-    let _controller = builds.start("a", &[]);
-    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
-    builds.secret().await;
-    builds.os_config(CONTAINERFILE).await;
-    builds.until_condition("False", "Building").await;
-    let build = builds.only_build().await;
+    let Building { builds, _controller, jobs, build } = Building::of(noise(800 * 1024)).await;
     let secrets: Api<Secret> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(builds.cluster.client.clone(), NAMESPACE);
     let text = maps.get(&format!("containerfile-{build}")).await.unwrap().data.unwrap();
