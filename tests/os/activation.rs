@@ -13,7 +13,7 @@ use crate::stateroot::{NAME, Ran, SeedFiles, nothing_left, running, stateroot, u
 const REBOOT: i32 = 133;
 const UNIT: &str = "etc/systemd/system/machine-config-agent-stateroot.service";
 const LINK: &str = "etc/systemd/system/multi-user.target.wants/machine-config-agent-stateroot.service";
-pub const CHECK: &str = "etc/machine-config-agent/health.d/10-app";
+const CHECK: &str = "etc/machine-config-agent/health.d/10-app";
 const ACTIVATE: [&str; 5] = ["activate", NAME, "--yes", "--reboot-by", "supervisor"];
 const BACK: [&str; 4] = ["roll-back", "--yes", "--reboot-by", "supervisor"];
 pub const TRIAL: [&str; 3] = ["trial", "--reboot-by", "supervisor"];
