@@ -15,7 +15,7 @@ use crate::cluster::{Agent, Bench, Identity};
 use crate::server::Registry;
 
 /// With this exit code the agent asks its supervisor for the reboot.
-const REBOOT_WANTED: i32 = 133;
+const REBOOT_REQUIRED: i32 = 133;
 
 /// All nodes.
 pub(crate) struct Fleet {
@@ -90,7 +90,7 @@ fn live(name: &str, host: &SandboxHost, registry: &str, stopped: &PipeReader) {
             return;
         }
         let status = runtime.block_on(agent.end());
-        assert_eq!(status.code(), Some(REBOOT_WANTED), "{name}: {:#?}", agent.lines());
+        assert_eq!(status.code(), Some(REBOOT_REQUIRED), "{name}: {:#?}", agent.lines());
         booted.shutdown().unwrap();
         booted = host.boot().unwrap();
     }

@@ -19,7 +19,7 @@ use crate::plan::{Plan, explain, observed_origin, plan};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
-use crate::update::ending::what_ends;
+use crate::update::ending::ended_by;
 
 impl<C: ControlPlane> Agent<C> {
     /// Imports a node that MCD managed: MCD's current config becomes the agent's.
@@ -61,7 +61,7 @@ impl<C: ControlPlane> Agent<C> {
                 MCA_FAULT = fault.reason,
                 MCA_CAUSE = fault.message,
                 MCA_NEXT = fault.next,
-                MCA_ENDED_BY = what_ends(fault, Some(record), self.mode.is_service()),
+                MCA_ENDED_BY = ended_by(fault, Some(record), self.mode.is_service()),
                 "Update {id} to {config} failed before this start ({phase}): {fault}"
             ),
         }

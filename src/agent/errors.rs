@@ -8,7 +8,7 @@ use crate::control::{ControlError, ControlPlane};
 use crate::model::text::chain;
 use crate::model::{ModelError, message};
 use crate::report::Event;
-use crate::update::ending::what_ends;
+use crate::update::ending::ended_by;
 use crate::update::{Fault, Record};
 
 impl<C: ControlPlane> Agent<C> {
@@ -67,7 +67,7 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Logs a fault; `update`: the update that has failed with it. The catalog's text needs each of the fields.
 pub fn log_fault(fault: &Fault, update: Option<&Record>, mode: RunMode) {
-    let ends = what_ends(fault, update, mode.is_service());
+    let ends = ended_by(fault, update, mode.is_service());
     macro_rules! line {
         ($level:ident) => {
             update_line!(

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use super::agent_flags::AgentFlags;
-use super::host::{REBOOT_WANTED, runtime};
+use super::host::{REBOOT_REQUIRED, runtime};
 use super::output::print;
 use super::telemetry::telemetry;
 use super::{CliError, input, last_report};
@@ -110,7 +110,7 @@ fn conclude<C: ControlPlane>(
             )?;
             return Ok(4);
         }
-        RunResult::RebootPlayed => return Ok(REBOOT_WANTED),
+        RunResult::RebootPlayed => return Ok(REBOOT_REQUIRED),
         RunResult::Failed(fault) => {
             failed(&format!("{}\nNext: {}", fault.message, fault.next));
             return Ok(fault.class.exit_code());

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::CliError;
 use super::agent_flags::ContainerFlags;
 use super::earlier_installation::drop_earlier_installation;
-use super::host::{REBOOT_WANTED, runtime};
+use super::host::{REBOOT_REQUIRED, runtime};
 use super::last_report::{self, Follows};
 use super::output::Output;
 use super::settings::SettingsFile;
@@ -210,7 +210,7 @@ impl Setting<'_> {
         last_report::mark_stopped(&root);
         match end {
             ExitReason::Stopped | ExitReason::Settled => Ok(0),
-            ExitReason::Reboot => Ok(REBOOT_WANTED),
+            ExitReason::Reboot => Ok(REBOOT_REQUIRED),
         }
     }
 }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::CliError;
 use super::agent_flags::ContainerFlags;
 use super::earlier_installation::drop_earlier_installation;
-use super::host::{REBOOT_WANTED, STOPPED, runtime};
+use super::host::{REBOOT_REQUIRED, STOPPED, runtime};
 use super::last_report::{self, Follows};
 use super::output::print;
 use super::telemetry::telemetry;
@@ -139,7 +139,7 @@ async fn complete(
         print(&format!("fail points: {count}"))?;
     }
     match end {
-        ExitReason::Reboot => Ok(REBOOT_WANTED),
+        ExitReason::Reboot => Ok(REBOOT_REQUIRED),
         ExitReason::Stopped => Ok(STOPPED),
         ExitReason::Settled => {
             // The lock is still held.

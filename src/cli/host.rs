@@ -20,7 +20,7 @@ use crate::model::node_settings::{OsLimits, SoftReboot};
 use crate::settings::Environment;
 
 /// The exit code that makes a supervisor play the reboot (as `systemd-nspawn` does for a guest's).
-pub(super) const REBOOT_WANTED: u8 = 133;
+pub(super) const REBOOT_REQUIRED: u8 = 133;
 
 /// The exit code of a first boot that was stopped before its end.
 pub(super) const STOPPED: u8 = 104;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::CliError;
 use super::agent_flags::ContainerFlags;
-use super::host::REBOOT_WANTED;
+use super::host::REBOOT_REQUIRED;
 use crate::agent::{LifecycleEnd, LifecycleWorker};
 use crate::control::ControlError;
 use crate::control::kube::Cluster;
@@ -58,6 +58,6 @@ pub(super) async fn beside(
     tokio::select! {
         ended = follow => ended,
         // The supervisor plays the reboot into another stateroot. The loop is left as by a kill: its record goes on.
-        _ = stages => Ok(REBOOT_WANTED),
+        _ = stages => Ok(REBOOT_REQUIRED),
     }
 }

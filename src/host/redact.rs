@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_masked_and_cause_stays() {
+    fn secrets_are_redacted_and_cause_stays() {
         for (text, expected) in [
             ("the port 443 is closed: connection refused", "the port 443 is closed: connection refused"),
             ("GET https://core:hunter2@one.example/x?y=1 failed", "GET https://***@one.example/x?y=1 failed"),

@@ -187,17 +187,17 @@ impl PathSnapshot {
     }
 }
 
-/// Returns where the original of a path is kept while the path is managed.
-pub fn kept_path(path: &ManagedPath) -> String {
+/// Returns the path of the saved original of a managed path.
+pub fn original_path(path: &ManagedPath) -> String {
     let name = path.as_str().replace('%', "%25").replace('/', "%2F");
     // NAME_MAX is 255; the digest stands for a longer one.
     let name = if name.len() <= 240 { name } else { Sha256::digest(path.as_str().as_bytes()).to_string() };
     format!("{PREIMAGES}/{SAVED_DIRECTORY}/{name}.json")
 }
 
-/// Reads the kept original of a path.
-pub fn load_kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
-    let at = kept_path(path);
+/// Reads the saved original of a path.
+pub fn load_original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
+    let at = original_path(path);
     let Some(bytes) = root.read(&at)? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
 }
@@ -206,7 +206,7 @@ pub fn load_kept(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>
 /// else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
 pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
-    if let Some(kept) = load_kept(root, path)? {
+    if let Some(kept) = load_original(root, path)? {
         return Ok(something(kept));
     }
     if let Some(own) = something(of_image(root, path)?) {
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn kept_names_are_distinct_and_short() {
         let path = |text: &str| ManagedPath::new(text).unwrap();
-        assert!(kept_path(&path("/etc/a%2Fb")).ends_with("/kept/%2Fetc%2Fa%252Fb.json"));
-        assert_ne!(kept_path(&path("/etc/a%2Fb")), kept_path(&path("/etc/a/b")));
+        assert!(original_path(&path("/etc/a%2Fb")).ends_with("/kept/%2Fetc%2Fa%252Fb.json"));
+        assert_ne!(original_path(&path("/etc/a%2Fb")), original_path(&path("/etc/a/b")));
         let long = format!("/{}/{}", "a".repeat(200), "b".repeat(200));
-        assert!(kept_path(&path(&long)).len() < 255);
+        assert!(original_path(&path(&long)).len() < 255);
     }
 }

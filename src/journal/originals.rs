@@ -162,7 +162,7 @@ pub fn promote(
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
         let Ok(path) = ManagedPath::new(original.path) else { continue };
         let fresh =
-            !before.contains(&path) || (is_left(from, &path) && saved::load_kept(root, &path)?.is_none());
+            !before.contains(&path) || (is_left(from, &path) && saved::load_original(root, &path)?.is_none());
         // The first batch that touched a path saw its original.
         if seen.insert(path.clone()) && after.contains(&path) && fresh {
             kept.push(document(&path, &original.saved)?);
@@ -177,8 +177,9 @@ pub fn promote(
         .iter()
         .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
         .collect();
-    let dropped =
-        before.difference(&after).map(|path| Change::new(saved::kept_path(path), user, DesiredPath::Absent));
+    let dropped = before
+        .difference(&after)
+        .map(|path| Change::new(saved::original_path(path), user, DesiredPath::Absent));
     changes.extend(dropped);
     durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
 }
@@ -202,7 +203,7 @@ fn saved_by(root: &Root, update: &UpdateId) -> Result<Vec<Original>, HostError> 
 
 /// Returns the document and the path of a kept original.
 fn document(path: &ManagedPath, original: &PathSnapshot) -> Result<(String, Vec<u8>), HostError> {
-    let at = saved::kept_path(path);
+    let at = saved::original_path(path);
     let json = serde_json::to_vec(original).map_err(|error| saved::malformed(&at, &error))?;
     Ok((at, json))
 }

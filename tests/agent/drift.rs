@@ -243,7 +243,7 @@ async fn update_is_not_reported_as_drift() {
 
 /// FIL-014: a diff is logged only of content that every user may read.
 #[tokio::test(flavor = "current_thread")]
-async fn diffs_are_bounded_and_masked() {
+async fn diffs_are_bounded_and_redacted() {
     let mut scene = scene(&[]).await;
     scene
         .live(async |scene| {

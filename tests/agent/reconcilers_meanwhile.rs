@@ -43,14 +43,14 @@ struct LongPull {
 }
 
 impl LongPull {
-    fn look_at_the_link(&self) {
+    fn record_link(&self) {
         let path = self.root.base().join(self.place.path().trim_start_matches('/'));
         let target = std::fs::read_link(path).map(|target| target.to_str().unwrap().to_owned());
         self.links.borrow_mut().push(target.unwrap_or_else(|error| error.to_string()));
     }
 
     async fn pull(&self) {
-        self.look_at_the_link();
+        self.record_link();
         assert_eq!(self.root.read(KUBELET_CA).unwrap().as_deref(), Some(&b"CA 1\n"[..]));
         let mut watch = Watch::new(&self.root, [KUBELET_CA], []).unwrap();
         self.trust.put(Some(trust("2", "{}")));
@@ -71,7 +71,7 @@ async fn live(dir: &Path, place: AuthFile, pull_secret: &str) -> Vec<String> {
     let os = Played {
         auth_file: place,
         asked: Box::new(move || {
-            asked.look_at_the_link();
+            asked.record_link();
             Ok(())
         }),
         pulled: Box::new(move || {

@@ -26,9 +26,9 @@ fn golden(name: &str, got: &str) {
 }
 
 /// Replaces what is another in each run: ids, times, durations, the node's name.
-fn masked(value: &mut Value) {
+fn redacted(value: &mut Value) {
     match value {
-        Value::Array(list) => list.iter_mut().for_each(masked),
+        Value::Array(list) => list.iter_mut().for_each(redacted),
         Value::Object(map) => {
             for (key, value) in map {
                 match key.as_str() {
@@ -38,7 +38,7 @@ fn masked(value: &mut Value) {
                         *value = Value::from(format!("<{key}>"));
                     }
                     "durations" => *value = json!({}),
-                    _ => masked(value),
+                    _ => redacted(value),
                 }
             }
         }
@@ -48,7 +48,7 @@ fn masked(value: &mut Value) {
 
 fn json_golden(name: &str, text: &str) {
     let mut value: Value = serde_json::from_str(text).unwrap();
-    masked(&mut value);
+    redacted(&mut value);
     golden(name, &format!("{}\n", serde_json::to_string_pretty(&value).unwrap()));
 }
 

@@ -92,8 +92,8 @@ fn apply_of_current_config_writes_nothing() {
 }
 
 #[test]
-fn daemon_answers_equal_target_by_looking_only() {
-    let Some((host, _)) = committed("daemon_answers_equal_target_by_looking_only") else { return };
+fn daemon_answers_equal_target_by_reads_only() {
+    let Some((host, _)) = committed("daemon_answers_equal_target_by_reads_only") else { return };
     host.want("rendered-a");
     let log = host.at("log");
     let mut daemon = PlainHost::command("strace")

@@ -126,20 +126,20 @@ fn systemctl(root: &Path, words: &[&str]) -> std::process::Output {
     Command::new("systemctl").arg(format!("--root={}", root.display())).args(words).output().unwrap()
 }
 
-fn is_there() -> bool {
-    let there =
+fn is_available() -> bool {
+    let is_available =
         Command::new("systemctl").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !there {
+    if !is_available {
         ran::not_run(std::thread::current().name().unwrap_or_default(), "systemctl (package systemd)");
     }
-    there
+    is_available
 }
 
 /// MCD-146, MCD-147, MCD-149, MCD-150, MCD-152: enabling, disabling, presets and masks make the links that systemd makes.
 #[test]
 fn links_are_those_of_systemctl() {
     use LinkVerb::{Disable, Enable, Mask, Preset, Unmask};
-    if !is_there() {
+    if !is_available() {
         return;
     }
     let units = [
@@ -204,7 +204,7 @@ fn links_are_those_of_systemctl() {
 /// refuses: the machine-config-daemon never asks it for one.
 #[test]
 fn units_refused_by_systemctl_are_refused() {
-    if !is_there() {
+    if !is_available() {
         return;
     }
     for (unit, refused) in [("masked.service", true), ("bare@.service", true), ("nowhere.service", false)] {
@@ -222,7 +222,7 @@ fn units_refused_by_systemctl_are_refused() {
 /// a unit whose file is gone too.
 #[test]
 fn old_links_go() {
-    if !is_there() {
+    if !is_available() {
         return;
     }
     let (own, other) = (host(), host());
@@ -247,7 +247,7 @@ fn old_links_go() {
 /// Observed states of units are those of `systemctl is-enabled`.
 #[test]
 fn states_are_those_of_systemctl() {
-    if !is_there() {
+    if !is_available() {
         return;
     }
     let dir = host();
@@ -282,7 +282,7 @@ fn states_are_those_of_systemctl() {
 /// it, syncs nothing, and refuses a list for one unit that is not there.
 #[test]
 fn systemctl_answers_only_by_writing() {
-    if !is_there() {
+    if !is_available() {
         return;
     }
     let (dry, refused) = (host(), host());

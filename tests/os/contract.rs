@@ -35,7 +35,7 @@ contract! {
     #[test]
     update_is_staged_finalized_and_booted;
     #[test]
-    an_unchanged_host_is_looked_at_once;
+    unchanged_host_is_observed_once;
     /// CRA-003: an image is not pulled again once pulled or staged.
     #[test]
     nothing_is_pulled_twice;
@@ -101,12 +101,12 @@ fn update_is_staged_finalized_and_booted(backend: Backend) {
     assert!(text.ends_with("\nversion 2\nmine\n"), "{text}");
 }
 
-fn an_unchanged_host_is_looked_at_once(backend: Backend) {
+fn unchanged_host_is_observed_once(backend: Backend) {
     let lab = lab(backend);
     let Lab { world, v2, .. } = &lab;
     let strace = std::process::Command::new("strace").arg("-V").output();
     if strace.is_err() {
-        ran::not_run("an_unchanged_host_is_looked_at_once", "strace");
+        ran::not_run("unchanged_host_is_observed_once", "strace");
         return;
     }
     let boot = lab.boot();
@@ -404,16 +404,16 @@ fn all_of_it_can_be_dropped_again(backend: Backend) {
 /// that the agent uses.
 #[test]
 fn agent_converges_with_libostree() {
-    the_agent_gets_there(Backend::Ostree);
+    agent_reaches_done(Backend::Ostree);
 }
 
 /// OST-001: the same by way of the daemon.
 #[test]
 fn agent_converges_with_rpm_ostree() {
-    the_agent_gets_there(Backend::RpmOstree);
+    agent_reaches_done(Backend::RpmOstree);
 }
 
-fn the_agent_gets_there(backend: Backend) {
+fn agent_reaches_done(backend: Backend) {
     let lab = lab_of(backend, &|_| Path::new(WORKER).with_file_name("machine-config-agent"));
     let config = serde_json::json!({
         "kind": "MachineConfig", "metadata": {"name": "rendered-worker-b"},

@@ -121,8 +121,8 @@ impl Bench {
     }
 
     /// Returns the number of reloads since the last call.
-    async fn looks(&self) -> u32 {
-        self.control("Looks", &()).await.body().deserialize().unwrap()
+    async fn reloads(&self) -> u32 {
+        self.control("Reloads", &()).await.body().deserialize().unwrap()
     }
 
     /// Another client of rpm-ostree begins a transaction; it lives on its own when this returns.
@@ -234,12 +234,12 @@ async fn switch_reads_deployments_once_after_its_transaction() {
     fs::create_dir_all(bench.dir.path().join("ostree/deploy")).unwrap();
     let backend = bench.backend();
     assert_eq!(staged(&backend).await, None);
-    assert_eq!(bench.looks().await, 1);
+    assert_eq!(bench.reloads().await, 1);
     stage(&backend, &wants('2')).await.unwrap();
     assert_eq!(staged(&backend).await, Some(image('2')));
     backend.ensure_finalizable().await.unwrap();
     // The daemon has looked before it reported the end.
-    assert_eq!(bench.looks().await, 1);
+    assert_eq!(bench.reloads().await, 1);
     // Another program stages: that is looked at.
     stage(&bench.backend(), &wants('3')).await.unwrap();
     assert_eq!(staged(&backend).await, Some(image('3')));
@@ -545,7 +545,7 @@ fn packages(root: &Path) -> ImageRef {
 
 /// MCD-203: rpm-ostree finds the packages while it works; after success and after failure they are gone.
 #[tokio::test(flavor = "current_thread")]
-async fn packages_are_there_while_they_are_needed() {
+async fn packages_stay_while_needed() {
     let bench = Bench::new(&json!([booted('1')]));
     let repository = bench.dir.path().join("etc/yum.repos.d/coreos-extensions.repo");
     let extensions_image = Some(packages(bench.dir.path()));

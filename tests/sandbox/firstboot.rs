@@ -7,7 +7,7 @@ use machine_config_agent::model::ImageRef;
 use serde_json::{Value, json};
 
 const FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
-const REBOOT_WANTED: i32 = 133;
+const REBOOT_REQUIRED: i32 = 133;
 /// The agent is killed with this signal at a fail point.
 const KILLED: [i32; 2] = [-1, 137];
 const WORDS: [&str; 5] = ["firstboot", "--os-backend", "ostree", "--reboot-by", "supervisor"];
@@ -33,7 +33,7 @@ fn complete(node: &mut Played) -> VerbResult {
     for _ in 0..8 {
         let ended = node.verb(&WORDS);
         text += &ended.text;
-        if ended.code != REBOOT_WANTED {
+        if ended.code != REBOOT_REQUIRED {
             return VerbResult { text, ..ended };
         }
         node.reboot();
@@ -122,7 +122,7 @@ fn killed_first_boot_continues() {
                 killed.insert(*point);
                 ended = node.verb(&WORDS);
             }
-            if ended.code != REBOOT_WANTED {
+            if ended.code != REBOOT_REQUIRED {
                 assert_eq!(ended.code, 0, "{point}: {}", ended.text);
                 break;
             }

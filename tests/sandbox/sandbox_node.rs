@@ -9,7 +9,7 @@ use machine_config_agent::sandbox::{AGENT, Booted, CONTROL, LayerFile, SandboxHo
 use serde_json::{Value, json};
 
 /// With this exit code the agent asks its supervisor for the reboot.
-const REBOOT_WANTED: i32 = 133;
+const REBOOT_REQUIRED: i32 = 133;
 
 /// Timeout of one verb: far above the usual time.
 const LIMIT_SECONDS: i64 = 180;
@@ -153,7 +153,7 @@ impl Played {
             ];
             let ended = self.verb(&arguments);
             text += &ended.text;
-            if ended.code != REBOOT_WANTED {
+            if ended.code != REBOOT_REQUIRED {
                 return VerbResult { text, ..ended };
             }
             self.reboot();

@@ -170,7 +170,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn changed_files_alone_are_looked_at_until_all_is_due() {
+    fn only_changed_files_are_observed_until_all_is_due() {
         let mut spec = HostSpec::empty(ConfigName::new("rendered-a").unwrap());
         for path in ["/etc/app.conf", "/etc/systemd/system-preset/10-x.preset", "/home/core/.ssh/rc"] {
             let file = FileSpec::of_unit(Contents::new(Vec::new()));

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::error::ModelError;
 use super::text::short;
-use super::yaml::{self, masked};
+use super::yaml::{self, redacted};
 
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
 const MAX_DOCUMENT: usize = 8 << 20;
@@ -114,7 +114,7 @@ pub(super) fn refused(document: &str, cause: &str) -> ModelError {
 
 /// Returns the JSON parser's message, without the value it is about.
 pub(super) fn cause(error: &serde_json::Error) -> String {
-    masked(&error.to_string())
+    redacted(&error.to_string())
 }
 
 #[cfg(test)]

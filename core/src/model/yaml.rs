@@ -8,12 +8,12 @@ use serde_json::Value;
 /// may be a secret.
 pub fn tree(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| masked(&error.to_string()))
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| redacted(&error.to_string()))
 }
 
 /// Reads one document whose fields are strings and switches: a name or token of digits alone is a string, too.
 pub fn strings<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_value(without_numbers(tree(text)?)).map_err(|error| masked(&error.to_string()))
+    serde_json::from_value(without_numbers(tree(text)?)).map_err(|error| redacted(&error.to_string()))
 }
 
 fn without_numbers(tree: Value) -> Value {
@@ -28,7 +28,7 @@ fn without_numbers(tree: Value) -> Value {
 }
 
 /// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret.
-pub(super) fn masked(message: &str) -> String {
+pub(super) fn redacted(message: &str) -> String {
     match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) if first < last => {
             let (head, tail) = (message.get(..first), message.get(last + 1..));
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_strings_where_strings_are_asked_for() {
+    fn digits_are_strings_where_strings_are_expected() {
         #[derive(Debug, serde::Deserialize, PartialEq)]
         struct Named {
             name: String,

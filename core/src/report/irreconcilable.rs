@@ -101,7 +101,7 @@ fn change(path: &str, old: &Value, new: &Value) -> IrreconcilableChange {
     let line = |sign, value: &Value| match value {
         Value::Null => None,
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-            let text = if is_secret { MASK.to_owned() } else { masked(value).to_string() };
+            let text = if is_secret { MASK.to_owned() } else { redacted(value).to_string() };
             // Each has its half, so that a long one does not hide the other.
             Some(cut(format!("{sign} {text}"), MAX_DIFF / 2 - 1))
         }
@@ -117,16 +117,16 @@ fn cut(text: String, most: usize) -> String {
     text.chars().take(most - 3).chain("...".chars()).collect()
 }
 
-fn masked(value: &Value) -> Value {
+fn redacted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let field = |(key, value): (&String, &Value)| {
                 let is_secret = SECRETS.contains(&key.as_str());
-                (key.clone(), if is_secret { Value::String(MASK.to_owned()) } else { masked(value) })
+                (key.clone(), if is_secret { Value::String(MASK.to_owned()) } else { redacted(value) })
             };
             Value::Object(fields.iter().map(field).collect())
         }
-        Value::Array(list) => Value::Array(list.iter().map(masked).collect()),
+        Value::Array(list) => Value::Array(list.iter().map(redacted).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_bounded_and_keys_are_masked() {
+    fn changes_are_bounded_and_keys_are_redacted() {
         let luks = |key: &str, label: &str| {
             json!({ "luks": [{ "name": "data", "device": "/dev/sdb", "label": label,
             "keyFile": { "source": format!("data:,{key}") }, "clevis": { "tang": [{ "url": key, "thumbprint": "t" }] } }] })

@@ -231,7 +231,7 @@ impl Ending {
 
 /// Returns the ending of a fault, in words; `update`: the update that has failed with it; `is_lasting`: the agent
 /// stays, and tries again itself. After `apply` no one does.
-pub fn what_ends(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
+pub fn ended_by(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
     let ending = Ending::from_fault(fault);
     let tried_by_itself = ending.longest().is_some();
     if tried_by_itself && update.is_some_and(|record| has_rebooted_by(record, Some(fault))) {
@@ -309,10 +309,10 @@ mod tests {
     fn faults_of_apply_promise_no_retry() {
         for (reason, _) in ENDINGS.iter().filter(|(_, ending)| ending.longest().is_some()) {
             let fault = fault(reason);
-            assert!(what_ends(&fault, None, true).starts_with("a retry by itself, "), "{reason}");
-            let words = what_ends(&fault, None, false);
+            assert!(ended_by(&fault, None, true).starts_with("a retry by itself, "), "{reason}");
+            let words = ended_by(&fault, None, false);
             assert!(words.contains("`apply`") && words.ends_with("no retry by itself"), "{reason}: {words}");
         }
-        assert_eq!(what_ends(&fault("InvalidConfig"), None, false), Ending::Target.as_str());
+        assert_eq!(ended_by(&fault("InvalidConfig"), None, false), Ending::Target.as_str());
     }
 }

@@ -189,5 +189,5 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     assert!(!shapes.contains_key(Path::new("etc/systemd/system/kubelet.service")));
     let update = UpdateId::new("update-2").unwrap();
     crate::journal::originals::promote(&host.root, Some(&update), &new(), &old()).unwrap();
-    assert_eq!(crate::host::saved::load_kept(&host.root, &path("/etc/motd")).unwrap(), None);
+    assert_eq!(crate::host::saved::load_original(&host.root, &path("/etc/motd")).unwrap(), None);
 }

@@ -23,9 +23,9 @@ async fn with_systemd(test: &str, at: &Path) -> Option<(Host, Double, impl Sized
 
 /// MCD-149, MCD-156: one call for each verb with all units, and no daemon-reload.
 #[tokio::test(flavor = "current_thread")]
-async fn systemd_is_asked_once_for_each_verb() {
+async fn one_systemd_call_for_each_verb() {
     let dir = tempfile::tempdir().unwrap();
-    let Some((host, double, _server)) = with_systemd("systemd_is_asked_once_for_each_verb", dir.path()).await
+    let Some((host, double, _server)) = with_systemd("one_systemd_call_for_each_verb", dir.path()).await
     else {
         return;
     };

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values_are_masked_and_rest_stays() {
+    fn known_values_are_redacted_and_rest_stays() {
         let mut secrets = Secrets::default();
         secrets.learn(br#"{"auths":{"r.test":{"auth":"dXNlcjpPcGVuU2VzYW1lMQ=="}}}"#);
         secrets.learn(b"[Peer]\nkey = aB3dE6gH9\naddress = /etc/hosts\nenabled\n");

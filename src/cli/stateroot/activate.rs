@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use serde::Serialize;
 
 use super::super::CliError;
-use super::super::host::{REBOOT_WANTED, RebootBy};
+use super::super::host::{REBOOT_REQUIRED, RebootBy};
 use super::super::output::{Output, print, print_json};
 use super::machine::{Machine, conclude};
 use crate::agent::StaterootEnd;
@@ -188,7 +188,7 @@ async fn switch(
     let end = machine.execute(&mut journal, &job).await?;
     if let StaterootEnd::GoesDown(how) = end {
         shown(common.output, &job, "rebooting")?;
-        return Ok(if how == Rebooting::Exit { REBOOT_WANTED } else { 0 });
+        return Ok(if how == Rebooting::Exit { REBOOT_REQUIRED } else { 0 });
     }
     match conclude(end) {
         Ok(_) => shown(common.output, &job, "boots-next").map(|()| 0),

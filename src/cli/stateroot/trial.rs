@@ -2,7 +2,7 @@
 
 use super::super::CliError;
 use super::super::agent_flags::AgentFlags;
-use super::super::host::REBOOT_WANTED;
+use super::super::host::REBOOT_REQUIRED;
 use super::super::output::print;
 use super::machine::Machine;
 use crate::agent::{BootEnd, BootWorker};
@@ -33,7 +33,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         print(&format!("fail points: {count}"))?;
     }
     Ok(match end {
-        BootEnd::GoesDown(Rebooting::Exit) => REBOOT_WANTED,
+        BootEnd::GoesDown(Rebooting::Exit) => REBOOT_REQUIRED,
         BootEnd::Stays | BootEnd::GoesDown(Rebooting::Requested) => 0,
     })
 }

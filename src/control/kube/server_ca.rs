@@ -53,7 +53,7 @@ impl ServerCa {
         let (api, sender) = (self.api.clone(), Arc::clone(&self.sender));
         let backoff = Backoff::for_requests(&format!("{}/server-ca", self.node));
         let reading = tokio::spawn(async move {
-            trust.server_ca = Some(read_until_there(&api, backoff).await);
+            trust.server_ca = Some(read_until_present(&api, backoff).await);
             sender.put(Some(trust));
         });
         self.reading = Some(reading.abort_handle());
@@ -73,7 +73,7 @@ impl Drop for ServerCa {
     }
 }
 
-async fn read_until_there(api: &ApiClient, mut backoff: Backoff) -> Contents {
+async fn read_until_present(api: &ApiClient, mut backoff: Backoff) -> Contents {
     let mut logged = None;
     loop {
         let error = match read(api).await {

@@ -15,7 +15,7 @@ use crate::sandbox::host::allow;
 use crate::sandbox::{AGENT, Booted, CONTROL, SandboxError, SandboxHost};
 
 /// The exit code by which the agent requests the reboot of its supervisor.
-const REBOOT_WANTED: i32 = 133;
+const REBOOT_REQUIRED: i32 = 133;
 
 /// Time limit of a scene. The slowest needs some three seconds; a machine under load gets twenty times that.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -179,7 +179,7 @@ impl Node {
         let Some(mut agent) = self.agent.take() else { return Ok(Some(AgentExit::Died(-1))) };
         let status = agent.child.wait().await.map_err(|error| SandboxError::io("wait for", AGENT, error))?;
         let code = status.code().unwrap_or(-1);
-        if code != REBOOT_WANTED {
+        if code != REBOOT_REQUIRED {
             return Ok(Some(AgentExit::Died(code)));
         }
         let Some(booted) = self.booted.take() else { return Ok(Some(AgentExit::Died(code))) };

@@ -290,7 +290,7 @@ fn named(image: Option<&ImageRef>) -> (String, String) {
 }
 
 /// The agent's cache of observations is neither read nor written here: a daemon knows nothing of it.
-async fn looked() -> ObservedOs {
+async fn observed_os() -> ObservedOs {
     let forget = || drop(std::fs::remove_file("/run/machine-config-agent/os.json"));
     forget();
     let seen = backend().0.observe().await.unwrap();
@@ -299,7 +299,7 @@ async fn looked() -> ObservedOs {
 }
 
 async fn list() -> Vec<Deployment> {
-    let ObservedOs::Deployments { booted, staged, next } = looked().await else {
+    let ObservedOs::Deployments { booted, staged, next } = observed_os().await else {
         return Vec::new();
     };
     let (osname, checksum, serial) = parts(&booted.deployment);

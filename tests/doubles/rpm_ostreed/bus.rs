@@ -117,7 +117,7 @@ impl Sysroot {
     }
 
     fn reload(&self) {
-        self.0.looks.fetch_add(1, Ordering::Relaxed);
+        self.0.reloads.fetch_add(1, Ordering::Relaxed);
     }
 
     #[zbus(property)]

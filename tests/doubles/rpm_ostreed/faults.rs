@@ -77,8 +77,8 @@ impl Control {
     }
 
     /// Returns the number of reloads that clients requested since the last call.
-    fn looks(&self) -> u32 {
-        self.0.looks.swap(0, std::sync::atomic::Ordering::Relaxed)
+    fn reloads(&self) -> u32 {
+        self.0.reloads.swap(0, std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Leaves the bus as the daemon does when it is idle.

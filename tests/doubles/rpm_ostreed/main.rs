@@ -59,7 +59,7 @@ struct Daemon {
     /// The methods that made a transaction, in order: tests count them.
     log: Mutex<Vec<String>>,
     /// Number of reloads that clients requested.
-    looks: std::sync::atomic::AtomicU32,
+    reloads: std::sync::atomic::AtomicU32,
     connection: std::sync::OnceLock<zbus::Connection>,
 }
 
@@ -109,7 +109,7 @@ async fn main() {
         active: Mutex::default(),
         clients: Mutex::default(),
         log: Mutex::default(),
-        looks: std::sync::atomic::AtomicU32::default(),
+        reloads: std::sync::atomic::AtomicU32::default(),
         connection: std::sync::OnceLock::new(),
     });
     let connection = zbus::connection::Builder::address(address.as_str())

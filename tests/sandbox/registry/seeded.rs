@@ -25,7 +25,7 @@ use crate::sandbox_node::Played;
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
 const LEASE: &str = "machine-config-agent-controller";
-const REBOOT_WANTED: i32 = 133;
+const REBOOT_REQUIRED: i32 = 133;
 
 /// Starts the controller that `./test` built beside the agent.
 fn controller(bench: &Bench, name: &str, controllers: &str) -> Agent {
@@ -92,7 +92,7 @@ async fn install(client: &Client, played: &mut Played, rendered: &str) {
     played.write("/etc/machine-config-daemon/node-annotations.json", &annotations.to_string());
     let words = ["firstboot", "--os-backend", "ostree", "--reboot-by", "supervisor"];
     let ended = played.verb(&words);
-    assert_eq!(ended.code, REBOOT_WANTED, "{}", ended.text);
+    assert_eq!(ended.code, REBOOT_REQUIRED, "{}", ended.text);
     played.reboot();
     let ended = played.verb(&words);
     assert_eq!((ended.code, played.boots), (0, 2), "{}", ended.text);

@@ -158,7 +158,7 @@ pub fn install(root: &Path) {
     for path in ["", ".bashrc"] {
         chown(root.join(HOME).join(path), Some(1000), Some(1000)).unwrap();
     }
-    for (path, entry) in looks(&found(root), &Wish::default()) {
+    for (path, entry) in expected_tree(&found(root), &Wish::default()) {
         let at = root.join(path);
         if let (Entry::Link(name), false) = (entry, at.is_symlink()) {
             fs::create_dir_all(at.parent().unwrap()).unwrap();
@@ -179,7 +179,7 @@ pub fn found(root: &Path) -> Tree {
 }
 
 /// The host that was installed so, with a config.
-pub fn looks(installed: &Tree, wish: &Wish) -> Tree {
+pub fn expected_tree(installed: &Tree, wish: &Wish) -> Tree {
     let mut tree = installed.clone();
     let file = |text: &str, mode: u32, owner: u32| Entry::File { bytes: text.into(), mode, owner };
     for (path, (mode, of_core, text)) in &wish.files {

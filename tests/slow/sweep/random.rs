@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::attacker::Attacker;
 use super::host::{Down, FAILED, KILLED, Kind, REBOOT, Ran, SweepHost};
-use super::model::{HOME, KEYS, MASKED, NAMES, Unit, Wish, found, install, looks, plain, policy};
+use super::model::{HOME, KEYS, MASKED, NAMES, Unit, Wish, expected_tree, found, install, plain, policy};
 use super::play::Chance;
 use super::tree::{Tree, exactly, one_of};
 
@@ -161,7 +161,7 @@ impl Player {
         // Links are the model's part.
         let mut installed = found(&dir.join("root"));
         let wants = plain(installed.clone(), &[]);
-        exactly(&wants, &plain(looks(&installed, &Wish::default()), &[]))?;
+        exactly(&wants, &plain(expected_tree(&installed, &Wish::default()), &[]))?;
         installed.retain(|path, _| !path.contains(".wants/"));
         let (has, had, number, counts) = (Wish::default(), vec![Wish::default()], 0, Counts::default());
         Ok(Self { dir, host, chance, installed, has, had, number, robbed: false, counts })
@@ -292,7 +292,7 @@ impl Player {
             tree.retain(|path, _| !path.starts_with("var/home"));
             tree
         };
-        let [old, new] = wishes.map(|wish| of_root(looks(&self.installed, wish)));
+        let [old, new] = wishes.map(|wish| of_root(expected_tree(&self.installed, wish)));
         one_of(&of_root(found(&root)), &[&old, &new]).map_err(|wrong| self.wrong(&wish, &ran, &wrong))?;
         let secret = fs::read_to_string(self.dir.join("outside/secret")).unwrap();
         let outside = fs::read_dir(self.dir.join("outside")).unwrap().count();
@@ -305,17 +305,17 @@ impl Player {
     }
 
     fn arrived(&mut self, wish: Wish, kills: Kills) -> Result<(), String> {
-        let mut looks = plain(looks(&self.installed, &wish), &[&wish]);
+        let mut expected = plain(expected_tree(&self.installed, &wish), &[&wish]);
         let mut found = plain(found(&self.dir.join("root")), &[&wish]);
         if self.counts.attacked > 0 {
             // Files that he left there are his own.
             let his = |path: &str| path.starts_with("var/home") && path != KEYS;
             let files = &wish.files;
-            looks.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
+            expected.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
             found.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
         }
         let none = Ran { code: 0, out: String::new(), log: String::new() };
-        exactly(&found, &looks).map_err(|wrong| self.wrong(&wish, &none, &wrong))?;
+        exactly(&found, &expected).map_err(|wrong| self.wrong(&wish, &none, &wrong))?;
         if kills == Kills::None || self.chance.draw(4) == 1 {
             let ran = self.host.verify()?;
             if ran.code != 0 {

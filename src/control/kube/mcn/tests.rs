@@ -157,7 +157,7 @@ fn desired_config_is_shown_after_prepare() {
 /// MCN-003: another manager's condition is left out; one that the shared manager holds is sent as it is.
 /// MCD-252: of an internal release image nothing is written.
 #[test]
-fn what_others_wrote_is_kept() {
+fn fields_of_other_managers_are_kept() {
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "Other", "message": "o", "lastTransitionTime": THEN });
     let object = json!({
         "metadata": { "generation": 1, "managedFields": [

@@ -190,7 +190,7 @@ impl BootcBackend {
         if self.boots_next(deployment).await? {
             return Ok(());
         }
-        if !self.is_there(deployment) {
+        if !self.exists(deployment) {
             return Err(OsError::gone(deployment).into_error());
         }
         let Ran { ended, words } = self.bootc.rollback(deployment).await?;
@@ -205,7 +205,7 @@ impl BootcBackend {
         }
     }
 
-    fn is_there(&self, deployment: &str) -> bool {
+    fn exists(&self, deployment: &str) -> bool {
         deployment.rsplit_once('-').is_some_and(|(stateroot, checkout)| {
             let all = self.worker.sysroot().join("ostree/deploy").join(stateroot).join("deploy");
             all.join(checkout).exists()

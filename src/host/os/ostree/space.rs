@@ -103,7 +103,7 @@ pub(super) fn before_unpacking(
 
 /// Checks that so many bytes are free beside libostree's reserve.
 fn room_in_sysroot(sysroot: &Sysroot, image: &ImageRef, space: Space, needed: u64) -> Result<(), OsError> {
-    let free = space.free.saturating_sub(kept_free(&sysroot.repo().config(), space.total));
+    let free = space.free.saturating_sub(reserved_space(&sysroot.repo().config(), space.total));
     if needed <= free {
         return Ok(());
     }
@@ -281,7 +281,7 @@ fn unpacked(layer: &Descriptor) -> u64 {
 }
 
 /// Returns libostree's reserve, in bytes.
-fn kept_free(config: &KeyFile, total: u64) -> u64 {
+fn reserved_space(config: &KeyFile, total: u64) -> u64 {
     let text = |key| config.string("core", key).ok();
     let size = text("min-free-space-size").and_then(|size| {
         let (number, unit) = size.trim().split_at_checked(size.trim().len().checked_sub(2)?)?;
@@ -320,7 +320,7 @@ mod tests {
             let config = KeyFile::new();
             let flags = ostree_ext::glib::KeyFileFlags::NONE;
             config.load_from_data(&format!("[core]\nrepo_version=1\n{text}"), flags).unwrap();
-            kept_free(&config, 1000)
+            reserved_space(&config, 1000)
         };
         assert_eq!(kept(""), 30);
         assert_eq!(kept("min-free-space-percent=0\n"), 0);

@@ -6,7 +6,7 @@ use crate::host::Systemd;
 
 /// A soft reboot is counted once per process, which does not outlive one; a systemd that counts none has none.
 #[tokio::test(flavor = "current_thread")]
-async fn soft_reboots_are_asked_once() {
+async fn soft_reboot_capability_is_queried_once() {
     for (count, expected) in [(Some(0), 0), (Some(3), 3), (None, 0)] {
         let double = Double::new("257");
         double.state().soft_reboots = count;

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_refused() {
+    fn unreadable_archives_are_refused() {
         for records in [
             record("SCHILY.acl.access", b"user:unknown:r--"),
             record("size", b"9000000000"),
