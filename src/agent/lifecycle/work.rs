@@ -9,7 +9,7 @@ use super::host::LifecycleHost;
 use crate::host::Rebooting;
 use crate::journal::JournalError;
 use crate::journal::stateroot::{StaterootJournal, load_prepared, load_record, load_return, load_trial};
-use crate::journal::stored;
+use crate::journal::{seed, stored};
 use crate::model::{FaultClass, ImageRef};
 use crate::stateroot::lifecycle::{LifecycleAction, SeedRef, SeenStateroots, Stage};
 use crate::stateroot::{Job, StaterootName, Version};
@@ -133,6 +133,10 @@ async fn leave(
     if let Some(record) = stored::load_record(&host.root)? {
         let (id, config) = (record.id, record.to.config);
         return Ok(Outcome::Waits(format!("Waiting for the end of the update {id} to {config}")));
+    }
+    // So would it be the end of a seed.
+    if let Some(record) = seed::load_record(&host.root)? {
+        return Ok(Outcome::Waits(format!("Waiting for the end of the seed {}", record.image)));
     }
     if let Some(failed) = run_hook(host, hook, stateroot.as_str()).await? {
         return Ok(failed);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::singleton::LcaObject;
 use crate::control::lifecycle::LifecycleReport;
@@ -90,13 +90,6 @@ pub(super) fn status(report: &LifecycleReport) -> Value {
     })
 }
 
-/// Returns true if the status is the stored one.
-pub(super) fn is_written(stored: &Value, status: &Value) -> bool {
-    let none = Map::new();
-    let fields = status.as_object().unwrap_or(&none);
-    fields.iter().all(|(name, value)| stored.get(name).unwrap_or(&Value::Null) == value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +118,6 @@ mod tests {
         let (annotations, spec) = remembered(Some(&report));
         assert_eq!((annotations.len(), &spec), (1, &kept["spec"]));
         assert!(status(&report)["validNextStages"].is_null());
-        assert!(is_written(&json!({"observedGeneration": 7, "conditions": []}), &status(&report)));
     }
 
     #[test]
