@@ -58,17 +58,21 @@ impl<'b> Daemon<'b> {
 
     /// Waits for a report.
     fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        self.watched("/control/stateroot-report.json", what, || Some(self.report()).filter(&is))
+    }
+
+    /// Waits for a change of a file that has a value.
+    fn watched<T>(&self, path: &str, what: &str, value: impl Fn() -> Option<T>) -> T {
         let root = Root::open(&self.boot.run_dir()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut watch = Watch::new(&root, ["/control/stateroot-report.json"], []).unwrap();
+            let mut watch = Watch::new(&root, [path], []).unwrap();
             loop {
-                let report = self.report();
-                if is(&report) {
-                    return report;
+                if let Some(value) = value() {
+                    return value;
                 }
                 let waited = tokio::time::timeout(LONG, watch.changed()).await;
-                assert!(waited.is_ok(), "{what}: {report:#}\n{}", self.log());
+                assert!(waited.is_ok(), "{what}: {:#}\n{}", self.report(), self.log());
             }
         })
     }
@@ -304,5 +308,71 @@ fn stages_go_on_after_a_kill() {
         boot.shutdown();
         boot = lab.boot();
         assert!(is_in(&boot, NAME), "{name}");
+    }
+}
+
+/// A program of the new system that fails: the machine returns by itself, and the stage has failed with the program's name.
+#[test]
+fn failed_hook_after_the_activation_returns() {
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    let before = running(&lab);
+    let daemon = Daemon::start(&boot, None);
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(PREPARED);
+    let deployments = lab.world.dir().join("sysroot/ostree/deploy").join(NAME).join("deploy");
+    let mut found = fs::read_dir(deployments).unwrap().map(|entry| entry.unwrap().path());
+    let hook = found.find(|path| path.is_dir()).unwrap();
+    let hook = hook.join("etc/machine-config-agent/lifecycle.d/after-activate/10-no");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, "no program\n").unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    daemon.put(&stage("Upgrade", &image));
+    assert_eq!(daemon.end().code(), Some(133));
+    boot.shutdown();
+    let second = lab.boot();
+    assert!(is_in(&second, NAME));
+    assert_eq!(stateroot(&second, &TRIAL).code, 0, "the trial itself is passed");
+    let daemon = Daemon::start(&second, None);
+    assert_eq!(daemon.end().code(), Some(133));
+    second.shutdown();
+    let third = lab.boot();
+    assert!(is_in(&third, "sandbox"));
+    let daemon = Daemon::start(&third, None);
+    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let failed = ["UpgradeInProgress", "False", "Failed", "hook after-activate/10-no failed: "];
+    assert_eq!(valid(&daemon.condition(failed)), &json!(["Idle"]));
+    unchanged(&lab, &before, "after the return");
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+}
+
+/// A power cut after the hand-over, before the new system is the next to boot: the boot is of the old one, which goes on.
+#[test]
+fn power_cut_before_the_default_goes_on() {
+    for point in ["lifecycle-handed-over", "stateroot-recorded", "stateroot-ran"] {
+        let lab = crate::activation::lab();
+        let boot = lab.boot();
+        let image = prepared_seed(&lab, false);
+        let daemon = Daemon::start(&boot, None);
+        daemon.put(&stage("Prep", &image));
+        daemon.condition(PREPARED);
+        drop(daemon);
+        let daemon = Daemon::start(&boot, Some(&format!("kill:{point}")));
+        daemon.put(&stage("Upgrade", &image));
+        assert_eq!(daemon.end().code(), Some(128 + 9), "{point}");
+        boot.power_cut();
+        let second = lab.boot();
+        assert!(is_in(&second, "sandbox"), "{point}");
+        let daemon = Daemon::start(&second, None);
+        assert_eq!(stateroot(&second, &TRIAL).code, 0, "{point}");
+        assert_eq!(daemon.end().code(), Some(133), "{point}");
+        second.shutdown();
+        let third = lab.boot();
+        assert!(is_in(&third, NAME), "{point}");
+        assert_eq!(stateroot(&third, &TRIAL).code, 0, "{point}");
+        Daemon::start(&third, None).condition(UPGRADED);
     }
 }

@@ -38,7 +38,7 @@ use crate::update::Fault;
 
 pub use generation::GenerationWorker;
 pub use host::LifecycleHost;
-use work::{Outcome, execute, observe, perform};
+use work::{Outcome, execute, observe, open_record, perform};
 
 /// Files below the state's directory whose change may be what a stage waits for.
 const AWAITED: [&str; 5] =
@@ -190,16 +190,17 @@ impl LifecycleWorker {
         }
     }
 
-    /// Writes down that another stateroot is to boot, here and there.
+    /// Writes down that another stateroot is to boot, there and here. Here it counts from the record of the job on: that shows to a
+    /// boot whether the way was cut short.
     async fn leave(&mut self, job: &Job, seen: &SeenStateroots) -> Result<(), AgentError> {
         let (Some(state), Job::Activate { deployment, .. }) = (self.state(), job) else {
             return Ok(());
         };
         let state = Lifecycle { left_in: Some(seen.boot_id.clone()), ..state };
-        self.record(state.clone())?;
         self.host.stateroots.hand_over(deployment, state.copied()).await?;
         self.host.fail_points.hit("lifecycle-handed-over");
-        Ok(())
+        open_record(&self.host, job)?;
+        self.record(state)
     }
 
     /// Works until the end, or until something else is desired.
