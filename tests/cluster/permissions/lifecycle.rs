@@ -58,7 +58,7 @@ fn named(plural: &str, name: &str) -> Call {
     Call::get("list by name", format!("{LCA}/{plural}?fieldSelector=metadata.name%3D{name}"))
 }
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({ "apiVersion": "lca.openshift.io/v1", "kind": kind, "metadata": { "name": name }, "spec": spec })
 }
 
@@ -75,10 +75,10 @@ async fn kubelet_reaches_no_more_than_lifecycle_needs() {
         return;
     }
     let applied = applied().await;
-    let seed = object("SeedGenerator", "seedimage", json!({ "seedImage": "registry.test/seed:1" }));
+    let seed = object("SeedGenerator", "seedimage", &json!({ "seedImage": "registry.test/seed:1" }));
     applied.request("POST", &format!("{LCA}/seedgenerators"), &seed).await;
     let client = kubelet(&applied).await;
-    let upgrade = object("ImageBasedUpgrade", "upgrade", json!({ "stage": "Idle" }));
+    let upgrade = object("ImageBasedUpgrade", "upgrade", &json!({ "stage": "Idle" }));
     let written = json!({ "status": { "observedGeneration": 1, "conditions": [] } });
     let at = |plural: &str, rest: &str| format!("{LCA}/{plural}/{}{rest}", kind_name(plural));
     let watch = |plural: &str| {
@@ -130,7 +130,7 @@ async fn agent_with_lifecycle_is_refused_nothing() {
     let agent = Agent::start(&AgentOptions::new(&kubeconfig, "worker-a", host.path()).arg("--lifecycle"));
     let upgrades = objects(&applied.admin, "ImageBasedUpgrade");
     object_until(&upgrades, "upgrade", "it has a status", |one| one.data["status"].is_object()).await;
-    let seed = object("SeedGenerator", "seedimage", json!({ "seedImage": "registry.test/seed:1" }));
+    let seed = object("SeedGenerator", "seedimage", &json!({ "seedImage": "registry.test/seed:1" }));
     applied.request("POST", &format!("{LCA}/seedgenerators"), &seed).await;
     // This host is a directory, so its services can't be stopped.
     let seeds = objects(&applied.admin, "SeedGenerator");

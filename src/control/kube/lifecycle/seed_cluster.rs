@@ -58,9 +58,12 @@ impl KubeSeedCluster {
     }
 
     async fn read(&self, path: &str, object: &str, missing: &str) -> Result<String, NoInputs> {
-        self.0.get(path, object).await.map_err(|error| match error {
-            KubeError::NotFound { .. } => NoInputs::Missing(missing.to_owned()),
-            other => NoInputs::Retry(ControlError::Kube(other)),
+        self.0.get(path, object).await.map_err(|error| {
+            if error.is_not_found() {
+                NoInputs::Missing(missing.to_owned())
+            } else {
+                NoInputs::Retry(ControlError::Kube(error))
+            }
         })
     }
 }
