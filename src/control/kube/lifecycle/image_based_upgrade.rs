@@ -18,12 +18,14 @@ use crate::model::message;
 pub(super) struct ImageBasedUpgrade {
     objects: ObjectApi,
     source: LifecycleSource,
+    /// UID of the object that was as the agent's state has it: what a person changes of it later is a desire.
+    own: Option<String>,
 }
 
 impl ImageBasedUpgrade {
     /// Takes the client and the stages.
     pub(super) fn new(api: &ApiClient, source: LifecycleSource) -> Self {
-        Self { objects: ObjectApi::new(api, Self::WHAT), source }
+        Self { objects: ObjectApi::new(api, Self::WHAT), source, own: None }
     }
 
     /// Makes the object: from the agent's state, or an idle one.
@@ -77,10 +79,12 @@ impl Subject for ImageBasedUpgrade {
             SeenObject::Absent => self.create(last).await,
             SeenObject::There(object) if object.metadata.deletion_timestamp.is_some() => Ok(()),
             SeenObject::There(object) => {
+                let uid = Some(&object.metadata.uid);
                 let copy = last.filter(|report| report.state.is_copy && !upgrade::is_same(object, report));
-                if copy.is_some() {
+                if copy.is_some() && self.own.as_ref() != uid {
                     return self.delete(object).await;
                 }
+                self.own = uid.cloned();
                 match upgrade::desire(object) {
                     Ok(desire) => self.source.put(desire),
                     Err(cause) => {
