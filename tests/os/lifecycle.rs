@@ -1,7 +1,7 @@
 //! The stages of an image-based upgrade by `stateroot.yaml`, carried out by the daemon on a real sysroot.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -59,6 +59,16 @@ impl<'b> Daemon<'b> {
     /// Waits for a report.
     fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         self.watched("/control/stateroot-report.json", what, || Some(self.report()).filter(&is))
+    }
+
+    /// The number of lines of the log with these words.
+    fn logged(&self, words: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(words)).count()
+    }
+
+    /// Waits until so many lines have these words.
+    fn until_logged(&self, what: &str, words: &str, count: usize) {
+        self.watched("/log", what, || (self.logged(words) >= count).then_some(()));
     }
 
     /// Waits for a change of a file that has a value.
@@ -374,5 +384,61 @@ fn power_cut_before_the_default_goes_on() {
         assert!(is_in(&third, NAME), "{point}");
         assert_eq!(stateroot(&third, &TRIAL).code, 0, "{point}");
         Daemon::start(&third, None).condition(UPGRADED);
+    }
+}
+
+/// A stage that an unprivileged user could have written is not carried out: owner or writer of the file or of its directory. The
+/// time of the file means nothing: a clock that was set is no reason not to read it.
+#[test]
+fn stage_of_an_unprivileged_user_is_not_carried_out() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let mut daemon = Daemon::start(&boot, None);
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    let (directory, file) = (daemon.directory(), daemon.directory().join("stateroot.yaml"));
+    let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let owner = |path: &Path, uid: u32| chown(path, Some(uid), None).unwrap();
+    let (of_file, of_directory) = ("stateroot.yaml is not used", "stateroot.yaml is not touched");
+    let cases: [(&str, &Path, Option<u32>); 6] = [
+        (of_file, &file, None),
+        (of_file, &file, Some(0o646)),
+        (of_file, &file, Some(0o664)),
+        (of_directory, &directory, None),
+        (of_directory, &directory, Some(0o777)),
+        (of_directory, &directory, Some(0o775)),
+    ];
+    for (refusal, path, bad) in cases {
+        let good = fs::metadata(path).unwrap().permissions().mode();
+        let what = format!("{} {bad:?}", path.display());
+        let refused = daemon.logged(refusal);
+        bad.map_or_else(|| owner(path, 1000), |bad| mode(path, bad));
+        daemon.until_logged(&what, refusal, refused + 1);
+        // As that user could. Another process reads it anew; with such a directory none would start.
+        fs::write(&file, "stage: Upgrade\n").unwrap();
+        if refusal == of_file {
+            drop(daemon);
+            daemon = Daemon::start(&boot, None);
+            daemon.until_logged(&what, refusal, refused + 2);
+        }
+        fs::write(&file, "stage: Idle\n").unwrap();
+        let used = daemon.logged("is used again");
+        owner(path, 0);
+        mode(path, good);
+        daemon.until_logged(&what, "is used again", used + 1);
+        let report = daemon.until(&what, |report| report["fault"].is_null() && last(report, IDLE));
+        assert_eq!(report["desired"]["stage"], "Idle", "{what}");
+        // It would have been refused, because nothing is prepared.
+        assert_eq!(report["conditions"].as_array().unwrap().len(), 1, "{what}: {report:#}");
+    }
+    let day = Duration::from_secs(86_400);
+    let (past, future) = (std::time::UNIX_EPOCH + day, std::time::SystemTime::now() + day * 36_500);
+    for (stage, time) in [("Upgrade", past), ("Idle", future)] {
+        let new = directory.join("new");
+        fs::write(&new, format!("stage: {stage}\n")).unwrap();
+        fs::File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
+        fs::rename(&new, &file).unwrap();
+        daemon.until(stage, |report| report["desired"]["stage"] == stage);
     }
 }

@@ -1,4 +1,4 @@
-//! Ways between two stateroots that end otherwise: by a hook that fails, and by a power cut.
+//! Ways between two stateroots that end otherwise: by a hook that fails, by a power cut, and under a clock that is set.
 
 use super::*;
 
@@ -66,4 +66,42 @@ fn way_that_was_cut_before_the_default_goes_on() {
     host.reboots("rhcos_4.17.2", Some(TrialPhase::Passed));
     host.seen.open = Some((job("rhcos"), false));
     assert_eq!(host.look(), Some(LifecycleAction::RollBack { to: "rhcos".to_owned() }));
+}
+
+/// A clock that is set by years, either way, changes neither an action nor a condition but its time.
+#[test]
+fn clock_that_is_set_changes_times_alone() {
+    let played = |times: &[&str]| {
+        let mut times = times.iter().cycle();
+        let mut now = || *times.next().unwrap();
+        let mut host = Host::new();
+        let mut seen = Vec::new();
+        for stage in [Stage::Prep, Stage::Upgrade, Stage::Rollback, Stage::Idle] {
+            let (state, action) = decide(&host.state, Some(&desire(stage)), &host.seen, now());
+            host.state = state;
+            seen.push((action.clone(), host.said()));
+            let action = action.unwrap();
+            let conclude = match stage {
+                Stage::Upgrade => Some(("rhcos_4.17.2", stage)),
+                Stage::Rollback => Some(("rhcos", stage)),
+                Stage::Prep | Stage::Idle => None,
+            };
+            let Some((running, stage)) = conclude else {
+                host.state = host.state.clone().done(&action, now());
+                continue;
+            };
+            host.reboots(running, (stage == Stage::Upgrade).then_some(TrialPhase::Passed));
+            let (state, action) = decide(&host.state, None, &host.seen, now());
+            assert_eq!(action, Some(LifecycleAction::Conclude(stage)));
+            host.state = state.done(&action.unwrap(), now());
+            seen.push((None, host.said()));
+        }
+        seen
+    };
+    let even = played(&[NOW]);
+    for times in
+        [["2026-11-24T09:00:00Z", "1970-01-01T00:00:00Z"], ["2100-01-01T00:00:00Z", "2026-11-24T09:00:00Z"]]
+    {
+        assert_eq!(played(&times), even, "{times:?}");
+    }
 }
