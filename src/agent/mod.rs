@@ -19,7 +19,9 @@
 //! | `boot_count` | the boot loader's counter |
 //! | `stateroot` | work on stateroots, for the verbs |
 //! | `stateroot_prepare` | what preparing a seed comes to, for the verbs and `lifecycle` |
-//! | `lifecycle` | stages of an image-based upgrade, beside all of these |
+//! | `seed` | the making of a seed, and the host's restore, for the verbs and `lifecycle` |
+//! | `seed_facts` | the facts of the host that go into a seed |
+//! | `lifecycle` | stages of an image-based upgrade and seeds of a cluster, beside all of these |
 //! | `stateroot_trial` | what a boot does with an activation |
 //! | `workload` | drain and uncordon |
 //! | `service` | settings, report, and the hint at a login |
@@ -47,6 +49,7 @@ mod prefetch;
 mod reboot;
 mod rollback;
 mod seed;
+mod seed_facts;
 mod service;
 mod settings_loader;
 mod shutdown_listener;
@@ -75,10 +78,11 @@ use crate::update::resume::held;
 pub use begin::update_id;
 pub use error::AgentError;
 pub use errors::log_fault;
-pub use lifecycle::{LifecycleEnd, LifecycleHost, LifecycleWorker};
+pub use lifecycle::{GenerationWorker, LifecycleEnd, LifecycleHost, LifecycleWorker};
 pub use parts::Agent;
 use parts::{Next, Pass};
 pub use seed::{SeedEnd, make_seed, restore_seed, take_up_seed};
+pub use seed_facts::{SeedFacts, active_services, seed_directory, seed_facts};
 pub use settings_loader::SettingsLoader;
 pub use signals::ProcessSignals;
 use signals::SignalKind;

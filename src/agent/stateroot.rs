@@ -54,11 +54,7 @@ impl StaterootWorker<'_> {
     ) -> Result<StaterootEnd, AgentError> {
         loop {
             match next_action(journal.record(), asked, &self.boot_id) {
-                StaterootAction::Begin => {
-                    let now = self.clock.now();
-                    let id = update_id(now)?;
-                    journal.begin(StaterootRecord::new(id, asked.clone(), self.boot_id.clone(), now))?;
-                }
+                StaterootAction::Begin => self.begin(journal, asked)?,
                 StaterootAction::Restart => journal.restart(self.boot_id.clone())?,
                 StaterootAction::RollBack => journal.roll_back(None)?,
                 StaterootAction::Step(StaterootStep::RequestReboot) => {
@@ -82,6 +78,16 @@ impl StaterootWorker<'_> {
                 }
             }
         }
+    }
+
+    /// Opens the record of a job, where none is open: from then on a boot shows whether it was cut short.
+    pub fn begin(&self, journal: &mut StaterootJournal, asked: &Job) -> Result<(), AgentError> {
+        if journal.record().is_some() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let id = update_id(now)?;
+        Ok(journal.begin(StaterootRecord::new(id, asked.clone(), self.boot_id.clone(), now))?)
     }
 
     /// Carries out one step. A failure that may pass by itself is returned; any other turns the work back.

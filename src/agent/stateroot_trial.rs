@@ -85,6 +85,11 @@ impl BootWorker<'_> {
         let Some(record) = is_back else { return Ok(()) };
         let Job::Activate { deployment, .. } = &record.job else { return Ok(()) };
         let mut journal = StaterootJournal::open(self.host.root.clone(), self.host.fail_points.clone())?;
+        if !record.has_left(&boots.next) {
+            let stateroot = stateroot_of(deployment);
+            info!("The way into the stateroot {stateroot} was cut short before it was the next to boot");
+            return Ok(journal.restart(boot_id.clone())?);
+        }
         if boots.next == *deployment {
             // The boot loader went back, or a person did in its menu.
             self.stateroots.set_default(&boots.booted).await?;

@@ -51,6 +51,7 @@ impl AgentFlags {
             root: host.root.clone(),
             stateroots: self.host.stateroots(&host.proxies),
             systemd: host.systemd.clone(),
+            proxies: host.proxies.clone(),
             clock: Clock::system(),
             power: self.reboot_by.power(&host.root),
             fail_points: host.fail_points.clone(),

@@ -57,8 +57,8 @@ pub(super) struct Arguments {
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// Carry out the ImageBasedUpgrade of a cluster of one node
-    #[arg(long, conflicts_with_all = ["directory", "root_mount", "desired_configmap"])]
+    /// Carry out ImageBasedUpgrade and SeedGenerator of one node
+    #[arg(long, requires = "kubeconfig", conflicts_with_all = ["directory", "root_mount", "desired_configmap"])]
     lifecycle: bool,
     /// Actor of the drain: the drain controller or the agent
     #[arg(long, value_enum, default_value_t = DrainFlag::Controller, conflicts_with = "directory")]
@@ -127,16 +127,20 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let authorizer = Box::new(super::telemetry::ClusterAuthorizer(cluster.reviews()));
                 let stages =
                     arguments.lifecycle.then(|| stages::of_cluster(&cluster, &arguments.container, &host, &node));
+                let guard = stages::SeedGuard::new(&host);
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 let follow = Box::pin(stages::beside(follow, stages));
-                tokio::select! {
-                    ended = follow => ended,
-                    // An update under way continues from its record, as after a kill.
-                    name = renamed => {
-                        info!(MESSAGE_ID = message::STOPPED, "The access names node {name}; restarting for it");
-                        Ok(0)
+                let work = async {
+                    tokio::select! {
+                        ended = follow => ended,
+                        // An update under way continues from its record, as after a kill.
+                        name = renamed => {
+                            info!(MESSAGE_ID = message::STOPPED, "The access names node {name}; restarting for it");
+                            Ok(0)
+                        }
                     }
-                }
+                };
+                Box::pin(guard.around(work)).await
             }
         }
     })

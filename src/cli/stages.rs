@@ -1,15 +1,15 @@
-//! The stages of an image-based upgrade beside the agent's loop: assembly, and the end of both.
+//! The stages of an image-based upgrade and the seeds of a cluster beside the agent's loop: assembly, and the end of all.
 
 use std::path::Path;
 
 use super::CliError;
 use super::agent_flags::ContainerFlags;
 use super::host::REBOOT_REQUIRED;
-use crate::agent::{LifecycleEnd, LifecycleWorker};
+use crate::agent::{GenerationWorker, LifecycleEnd, LifecycleWorker, take_up_seed};
 use crate::control::ControlError;
-use crate::control::kube::Cluster;
+use crate::control::kube::{Cluster, LifecycleObjects};
 use crate::control::stage_file::StageFile;
-use crate::host::Host;
+use crate::host::{FailPoints, Host, Root, Systemd};
 
 /// Follows the file beside `target.yaml`.
 pub(super) fn of_directory(
@@ -36,11 +36,41 @@ pub(super) fn of_cluster(
     host: &Host,
     node: &str,
 ) -> impl Future<Output = LifecycleEnd> + use<> {
-    let (watcher, link) = cluster.follow_lifecycle();
-    let worker = LifecycleWorker::new(flags.lifecycle_host(host), link, node);
+    let LifecycleObjects { watcher, stages, seeds, cluster } = cluster.follow_lifecycle();
+    let worker = LifecycleWorker::new(flags.lifecycle_host(host), stages, node);
+    let seeds = GenerationWorker::new(flags.lifecycle_host(host), seeds, cluster, node);
     async move {
         let _watcher = watcher;
-        worker.run().await
+        tokio::select! {
+            // It does not end by itself.
+            () = seeds.run() => std::future::pending().await,
+            end = worker.run() => end,
+        }
+    }
+}
+
+/// The parts of the host that restore it after a seed of this process.
+pub(super) struct SeedGuard {
+    root: Root,
+    systemd: Systemd,
+    fail_points: FailPoints,
+}
+
+impl SeedGuard {
+    /// Takes them.
+    pub(super) fn new(host: &Host) -> Self {
+        let (root, systemd) = (host.root.clone(), host.systemd.clone());
+        Self { root, systemd, fail_points: host.fail_points.clone() }
+    }
+
+    /// Runs the agent to its end. A seed that this cuts short does not leave services at rest until the next start.
+    pub(super) async fn around(
+        self,
+        work: impl Future<Output = Result<u8, CliError>>,
+    ) -> Result<u8, CliError> {
+        let ended = work.await;
+        take_up_seed(&self.root, &self.systemd, &self.fail_points).await;
+        ended
     }
 }
 

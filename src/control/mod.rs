@@ -12,6 +12,7 @@ pub mod lifecycle;
 mod one_answer;
 pub mod oneshot;
 pub mod pins;
+pub mod seed_generation;
 pub mod stage_file;
 pub mod trust;
 

@@ -243,6 +243,7 @@ fn parse(text: &str) -> Result<Desire, String> {
         stage: read.stage,
         seed: SeedRef { image: read.image, version: read.version },
         trial,
+        keeps_incomplete: !read.return_on_failure,
         is_cleaned_up: read.manual_cleanup_done,
         source: Source::File,
         ..Desire::default()

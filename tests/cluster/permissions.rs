@@ -2,6 +2,7 @@
 //! kube-apiserver with the Node authorizer, RBAC, `NodeRestriction` and our admission policies (docs/permissions.md).
 
 mod calls;
+mod lifecycle;
 mod setup;
 mod thief;
 

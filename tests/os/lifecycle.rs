@@ -1,7 +1,7 @@
 //! The stages of an image-based upgrade by `stateroot.yaml`, carried out by the daemon on a real sysroot.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -58,17 +58,31 @@ impl<'b> Daemon<'b> {
 
     /// Waits for a report.
     fn until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        self.watched("/control/stateroot-report.json", what, || Some(self.report()).filter(&is))
+    }
+
+    /// The number of lines of the log with these words.
+    fn logged(&self, words: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(words)).count()
+    }
+
+    /// Waits until so many lines have these words.
+    fn until_logged(&self, what: &str, words: &str, count: usize) {
+        self.watched("/log", what, || (self.logged(words) >= count).then_some(()));
+    }
+
+    /// Waits for a change of a file that has a value.
+    fn watched<T>(&self, path: &str, what: &str, value: impl Fn() -> Option<T>) -> T {
         let root = Root::open(&self.boot.run_dir()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut watch = Watch::new(&root, ["/control/stateroot-report.json"], []).unwrap();
+            let mut watch = Watch::new(&root, [path], []).unwrap();
             loop {
-                let report = self.report();
-                if is(&report) {
-                    return report;
+                if let Some(value) = value() {
+                    return value;
                 }
                 let waited = tokio::time::timeout(LONG, watch.changed()).await;
-                assert!(waited.is_ok(), "{what}: {report:#}\n{}", self.log());
+                assert!(waited.is_ok(), "{what}: {:#}\n{}", self.report(), self.log());
             }
         })
     }
@@ -304,5 +318,127 @@ fn stages_go_on_after_a_kill() {
         boot.shutdown();
         boot = lab.boot();
         assert!(is_in(&boot, NAME), "{name}");
+    }
+}
+
+/// A program of the new system that fails: the machine returns by itself, and the stage has failed with the program's name.
+#[test]
+fn failed_hook_after_the_activation_returns() {
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    let before = running(&lab);
+    let daemon = Daemon::start(&boot, None);
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(PREPARED);
+    let deployments = lab.world.dir().join("sysroot/ostree/deploy").join(NAME).join("deploy");
+    let mut found = fs::read_dir(deployments).unwrap().map(|entry| entry.unwrap().path());
+    let hook = found.find(|path| path.is_dir()).unwrap();
+    let hook = hook.join("etc/machine-config-agent/lifecycle.d/after-activate/10-no");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, "no program\n").unwrap();
+    fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    daemon.put(&stage("Upgrade", &image));
+    assert_eq!(daemon.end().code(), Some(133));
+    boot.shutdown();
+    let second = lab.boot();
+    assert!(is_in(&second, NAME));
+    assert_eq!(stateroot(&second, &TRIAL).code, 0, "the trial itself is passed");
+    let daemon = Daemon::start(&second, None);
+    assert_eq!(daemon.end().code(), Some(133));
+    second.shutdown();
+    let third = lab.boot();
+    assert!(is_in(&third, "sandbox"));
+    let daemon = Daemon::start(&third, None);
+    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let failed = ["UpgradeInProgress", "False", "Failed", "hook after-activate/10-no failed: "];
+    assert_eq!(valid(&daemon.condition(failed)), &json!(["Idle"]));
+    unchanged(&lab, &before, "after the return");
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    nothing_left(&lab);
+}
+
+/// A power cut after the hand-over, before the new system is the next to boot: the boot is of the old one, which goes on.
+#[test]
+fn power_cut_before_the_default_goes_on() {
+    for point in ["lifecycle-handed-over", "stateroot-recorded", "stateroot-ran"] {
+        let lab = crate::activation::lab();
+        let boot = lab.boot();
+        let image = prepared_seed(&lab, false);
+        let daemon = Daemon::start(&boot, None);
+        daemon.put(&stage("Prep", &image));
+        daemon.condition(PREPARED);
+        drop(daemon);
+        let daemon = Daemon::start(&boot, Some(&format!("kill:{point}")));
+        daemon.put(&stage("Upgrade", &image));
+        assert_eq!(daemon.end().code(), Some(128 + 9), "{point}");
+        boot.power_cut();
+        let second = lab.boot();
+        assert!(is_in(&second, "sandbox"), "{point}");
+        let daemon = Daemon::start(&second, None);
+        assert_eq!(stateroot(&second, &TRIAL).code, 0, "{point}");
+        assert_eq!(daemon.end().code(), Some(133), "{point}");
+        second.shutdown();
+        let third = lab.boot();
+        assert!(is_in(&third, NAME), "{point}");
+        assert_eq!(stateroot(&third, &TRIAL).code, 0, "{point}");
+        Daemon::start(&third, None).condition(UPGRADED);
+    }
+}
+
+/// A stage that an unprivileged user could have written is not carried out: owner or writer of the file or of its directory. The
+/// time of the file means nothing: a clock that was set is no reason not to read it.
+#[test]
+fn stage_of_an_unprivileged_user_is_not_carried_out() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let mut daemon = Daemon::start(&boot, None);
+    daemon.put("stage: Idle\n");
+    daemon.condition(IDLE);
+    let (directory, file) = (daemon.directory(), daemon.directory().join("stateroot.yaml"));
+    let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let owner = |path: &Path, uid: u32| chown(path, Some(uid), None).unwrap();
+    let (of_file, of_directory) = ("stateroot.yaml is not used", "stateroot.yaml is not touched");
+    let cases: [(&str, &Path, Option<u32>); 6] = [
+        (of_file, &file, None),
+        (of_file, &file, Some(0o646)),
+        (of_file, &file, Some(0o664)),
+        (of_directory, &directory, None),
+        (of_directory, &directory, Some(0o777)),
+        (of_directory, &directory, Some(0o775)),
+    ];
+    for (refusal, path, bad) in cases {
+        let good = fs::metadata(path).unwrap().permissions().mode();
+        let what = format!("{} {bad:?}", path.display());
+        let refused = daemon.logged(refusal);
+        bad.map_or_else(|| owner(path, 1000), |bad| mode(path, bad));
+        daemon.until_logged(&what, refusal, refused + 1);
+        // As that user could. Another process reads it anew; with such a directory none would start.
+        fs::write(&file, "stage: Upgrade\n").unwrap();
+        if refusal == of_file {
+            drop(daemon);
+            daemon = Daemon::start(&boot, None);
+            daemon.until_logged(&what, refusal, refused + 2);
+        }
+        fs::write(&file, "stage: Idle\n").unwrap();
+        let used = daemon.logged("is used again");
+        owner(path, 0);
+        mode(path, good);
+        daemon.until_logged(&what, "is used again", used + 1);
+        let report = daemon.until(&what, |report| report["fault"].is_null() && last(report, IDLE));
+        assert_eq!(report["desired"]["stage"], "Idle", "{what}");
+        // It would have been refused, because nothing is prepared.
+        assert_eq!(report["conditions"].as_array().unwrap().len(), 1, "{what}: {report:#}");
+    }
+    let day = Duration::from_secs(86_400);
+    let (past, future) = (std::time::UNIX_EPOCH + day, std::time::SystemTime::now() + day * 36_500);
+    for (stage, time) in [("Upgrade", past), ("Idle", future)] {
+        let new = directory.join("new");
+        fs::write(&new, format!("stage: {stage}\n")).unwrap();
+        fs::File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
+        fs::rename(&new, &file).unwrap();
+        daemon.until(stage, |report| report["desired"]["stage"] == stage);
     }
 }

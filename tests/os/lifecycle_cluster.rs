@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Stdio};
 
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, WatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use machine_config_agent::model::yaml;
 use serde_json::{Value, json};
@@ -15,36 +15,45 @@ use crate::cluster::{Bench, Gates, Identity, Request, create_node, object_until,
 use crate::lifecycle::last;
 use crate::stateroot::{NAME, nothing_left, stateroot};
 
-/// A cluster with this node, and with the definition.
-async fn cluster(bench: &Bench) -> Client {
+/// A cluster with this node, and with the definitions.
+pub async fn cluster(bench: &Bench, node: &str) -> Client {
     let client = bench.client("test-lifecycle").await;
     let crds = fs::read_to_string("dist/manifests/components/lifecycle/crds.yaml").unwrap();
-    let crd = yaml::tree(&crds).unwrap();
-    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let request = http::Request::post(path)
-        .header("content-type", "application/json")
-        .body(crd.to_string().into_bytes())
-        .unwrap();
-    client.request_text(request).await.unwrap();
+    for crd in crds.split("\n---\n") {
+        let crd = yaml::tree(crd).unwrap();
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(crd.to_string().into_bytes())
+            .unwrap();
+        client.request_text(request).await.unwrap();
+    }
     served(&client).await;
-    create_node(&client, "a", &[]).await;
+    create_node(&client, node, &[]).await;
     client
 }
 
-/// Waits until the server serves the definition, for which it has no event. Its watch is the last.
-async fn served(client: &Client) {
+/// Waits until the server serves the definitions, for which it has no event. Their watches are the last.
+pub async fn served(client: &Client) {
     let served = async {
-        while let Err(error) = api(client).watch(&WatchParams::default().timeout(1), "0").await {
-            assert!(matches!(error, kube::Error::Api(_)), "{error}");
-            tokio::task::yield_now().await;
+        for kind in ["ImageBasedUpgrade", "SeedGenerator"] {
+            while let Err(error) = of_kind(client, kind).watch(&WatchParams::default().timeout(1), "0").await
+            {
+                assert!(matches!(error, kube::Error::Api(_)), "{error}");
+                tokio::task::yield_now().await;
+            }
         }
     };
-    within("the definition is served", served).await;
+    within("the definitions are served", served).await;
+}
+
+pub fn of_kind(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("lca.openshift.io", "v1", kind);
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
 fn api(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("lca.openshift.io", "v1", "ImageBasedUpgrade");
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+    of_kind(client, "ImageBasedUpgrade")
 }
 
 struct Daemon(Child);
@@ -99,7 +108,7 @@ async fn object_leads_through_the_stages_in_both_clusters() {
     let boot = lab.boot();
     let image = prepared_seed(&lab, false);
     let old = Bench::private(Gates::Default);
-    let client = cluster(&old).await;
+    let client = cluster(&old, "a").await;
     let daemon = Daemon::start(&old, &boot, &["--lifecycle"]);
     // It is made where there is none.
     let ibu = condition(&client, IDLE).await;
@@ -130,7 +139,7 @@ async fn object_leads_through_the_stages_in_both_clusters() {
     let second = lab.boot();
     assert!(is_in(&second, NAME));
     let new = Bench::private(Gates::Default);
-    let client = cluster(&new).await;
+    let client = cluster(&new, "a").await;
     let daemon = Daemon::start(&new, &second, &["--lifecycle"]);
     let ibu = condition(&client, ["UpgradeInProgress", "True", "InProgress", "In progress"]).await;
     assert_eq!((&ibu["spec"]["stage"], &ibu["spec"]["seedImageRef"]), (&json!("Upgrade"), &seed));
@@ -164,7 +173,11 @@ async fn object_is_not_watched_without_flag_or_with_other_nodes() {
     let lab = crate::activation::lab();
     let boot = lab.boot();
     let bench = Bench::private(Gates::Default);
-    let client = cluster(&bench).await;
+    let client = cluster(&bench, "a").await;
+    let seed = json!({ "apiVersion": "lca.openshift.io/v1", "kind": "SeedGenerator",
+        "metadata": { "name": "seedimage" }, "spec": { "seedImage": "registry.test/seed:1" } });
+    let seeds = of_kind(&client, "SeedGenerator");
+    seeds.create(&PostParams::default(), &serde_json::from_value(seed).unwrap()).await.unwrap();
     let mark = bench.mark().await;
     for (flags, asks) in [(&[][..], "watch="), (&["--lifecycle"], "limit=2")] {
         let _daemon = Daemon::start(&bench, &boot, flags);
@@ -187,7 +200,7 @@ async fn stage_goes_on_without_the_api_server() {
     let boot = lab.boot();
     let image = prepared_seed(&lab, false);
     let bench = Bench::private(Gates::Default);
-    let client = cluster(&bench).await;
+    let client = cluster(&bench, "a").await;
     let daemon = Daemon::start(&bench, &boot, &["--lifecycle"]);
     condition(&client, IDLE).await;
     let seed = json!({ "image": image, "version": "4.17.2" });

@@ -28,6 +28,7 @@ mod backend_env;
 mod contract;
 mod lifecycle;
 mod lifecycle_cluster;
+mod lifecycle_seed;
 mod prefetch;
 mod pull;
 mod rpm_ostree;

@@ -18,7 +18,7 @@ use crate::stateroot::{NAME, Ran, lab, running, stateroot, unchanged};
 const SERVICES: [&str; 2] = ["kubelet.service", "crio.service"];
 
 /// What no seed may hold.
-const SECRET: &str = "SECRET-OF-";
+pub const SECRET: &str = "SECRET-OF-";
 
 pub const OWN: &str = "var/lib/machine-config-agent/machine-config-agent-seed";
 
@@ -259,7 +259,7 @@ fn create_recovers_from_kill() {
 }
 
 /// Answers every request with one status.
-fn refusing_registry(status: &'static str) -> String {
+pub fn refusing_registry(status: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     // It ends with the test's process.

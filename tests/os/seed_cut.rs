@@ -26,13 +26,13 @@ use crate::stateroot::{running, unchanged};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Size of a file that no disk has: archiving its zeros takes longer than the way of a signal.
-const LARGE_BYTES: u64 = 7 << 30;
+pub const LARGE_BYTES: u64 = 7 << 30;
 
 /// The layer in the making, in the agent's directory.
-const LAYER: &str = "machine-config-agent-seed/layer.tar";
+pub const LAYER: &str = "machine-config-agent-seed/layer.tar";
 
 /// A process of the agent in a boot.
-struct Running {
+pub struct Running {
     child: Child,
     log: BufReader<ChildStderr>,
     /// Its verb, and a word that no other process has.
@@ -41,7 +41,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command, verb: &'static str, mark: &str) -> Self {
+    pub fn start(mut command: Command, verb: &'static str, mark: &str) -> Self {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = piped.spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
@@ -54,7 +54,7 @@ impl Running {
     }
 
     /// Reads the log until a line has these words.
-    fn wait_line(&mut self, words: &str) {
+    pub fn wait_line(&mut self, words: &str) {
         let mut seen = String::new();
         while !seen.contains(words) {
             let read = self.log.read_line(&mut seen).unwrap();
@@ -63,7 +63,25 @@ impl Running {
     }
 
     /// Kills the agent itself, not what it was started by.
-    fn kill(mut self) {
+    pub fn kill(mut self) {
+        self.signal(Signal::KILL);
+        // What it started may hold the pipe: it is not waited for.
+        drop(self.log);
+        assert!(!self.child.wait().unwrap().success());
+    }
+
+    /// Stops the agent as systemd does, and waits for its end.
+    pub fn stop(mut self) {
+        self.signal(Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Waits for its end by itself.
+    pub fn end(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    fn signal(&self, signal: Signal) {
         let is_it = |directory: &Path| {
             let line = fs::read(directory.join("cmdline")).unwrap_or_default();
             let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -78,10 +96,7 @@ impl Running {
         let found: Vec<i32> =
             numbers.map(|path| path.file_name().unwrap().to_str().unwrap().parse().unwrap()).collect();
         let [number] = found[..] else { panic!("{}: {found:?}", self.mark) };
-        rustix::process::kill_process(Pid::from_raw(number).unwrap(), Signal::KILL).unwrap();
-        // What it started may hold the pipe: it is not waited for.
-        drop(self.log);
-        assert!(!self.child.wait().unwrap().success());
+        rustix::process::kill_process(Pid::from_raw(number).unwrap(), signal).unwrap();
     }
 }
 
@@ -95,24 +110,30 @@ fn step(lab: &Lab) -> String {
 
 /// Waits until a file in the agent's directory of the host has bytes.
 fn wait_bytes(lab: &Lab, name: &str) {
-    let state = host(lab, "var/lib/machine-config-agent");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mut watch = Watch::new(&Root::open(&state).unwrap(), [&*format!("/{name}")], []).unwrap();
-        while fs::metadata(state.join(name)).map_or(0, |found| found.len()) == 0 {
-            tokio::time::timeout(LIMIT, watch.changed()).await.unwrap().unwrap();
-        }
-    });
+    runtime.block_on(bytes_in(lab, name));
+}
+
+pub async fn bytes_in(lab: &Lab, name: &str) {
+    let state = host(lab, "var/lib/machine-config-agent");
+    let mut watch = Watch::new(&Root::open(&state).unwrap(), [&*format!("/{name}")], []).unwrap();
+    while fs::metadata(state.join(name)).map_or(0, |found| found.len()) == 0 {
+        tokio::time::timeout(LIMIT, watch.changed()).await.unwrap().unwrap();
+    }
 }
 
 /// The host as it was before.
 type Before = [BTreeMap<String, String>];
 
+/// A name that no other process has: tests run side by side.
+pub fn node_name() -> String {
+    static DAEMONS: AtomicU32 = AtomicU32::new(0);
+    format!("seed-cut-{}-{}", std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Has the daemon restore the host, as at its start. It goes on with its own work: its files are not compared.
 fn daemon_restores(_: &Lab, boot: &Machine, _: &Before) {
-    // Tests of one process run side by side.
-    static DAEMONS: AtomicU32 = AtomicU32::new(0);
-    let node = format!("seed-cut-{}-{}", std::process::id(), DAEMONS.fetch_add(1, Ordering::Relaxed));
+    let node = node_name();
     let daemon = [
         "bash",
         "/run/doubles/with",
@@ -136,7 +157,7 @@ fn verb_restores(lab: &Lab, boot: &Machine, before: &Before) {
 }
 
 /// A change of one name in a directory, which is taken back with the time of the directory.
-struct Aside {
+pub struct Aside {
     path: PathBuf,
     original: Option<PathBuf>,
     modified: SystemTime,
@@ -155,7 +176,7 @@ impl Aside {
     }
 
     /// Makes a file that takes no room.
-    fn sparse(path: PathBuf, bytes: u64) -> Self {
+    pub fn sparse(path: PathBuf, bytes: u64) -> Self {
         let made = Self::new(path);
         File::create_new(&made.path).unwrap().set_len(bytes).unwrap();
         made
@@ -209,7 +230,7 @@ fn connected(listener: TcpListener) -> TcpStream {
 }
 
 const ACTIVE: [&str; 2] = ["active", "active"];
-const INACTIVE: [&str; 2] = ["inactive", "inactive"];
+pub const INACTIVE: [&str; 2] = ["inactive", "inactive"];
 
 /// Killed while the booted image is fetched: no service was stopped yet.
 #[test]

@@ -63,6 +63,12 @@ pub enum SeedError {
         /// The text.
         path: String,
     },
+    /// The running system is no base of a bootc seed.
+    #[error("{deployment} was not made from an image, so no bootc seed can be built on it")]
+    NoBase {
+        /// The running deployment.
+        deployment: String,
+    },
     /// A file of the seed is missing.
     #[error("the seed is incomplete: {} missing", .members.join(", "))]
     Missing {
@@ -95,6 +101,7 @@ impl SeedError {
             | Self::Version { .. }
             | Self::Exclusion { .. }
             | Self::Target { .. }
+            | Self::NoBase { .. }
             | Self::Name { .. } => "SeedRefused",
             Self::Missing { .. } | Self::Member { .. } => "SeedDamaged",
         }
@@ -112,6 +119,7 @@ impl SeedError {
             Self::Version { .. } | Self::Exclusion { .. } | Self::Target { .. } | Self::Name { .. } => {
                 "Correct it; nothing was changed."
             }
+            Self::NoBase { .. } => "Make a classic seed; nothing was changed.",
             Self::Missing { .. } | Self::Member { .. } => "Make the seed image again; nothing was changed.",
         }
     }

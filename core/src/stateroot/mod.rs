@@ -16,12 +16,14 @@
 //! | `trial` | whether a system that was activated stays |
 //! | `left_out` | which parts of a host a seed leaves out |
 //! | `making` | the record of a seed in the making, and its documents |
+//! | `generation` | a seed that an object of the cluster describes, and its conditions |
 //! | `lifecycle` | the stages of an image-based upgrade: from a desired one to the next action, and their conditions |
 //! | `cluster_config` | the Containerfile that adds a cluster's configuration to a seed |
 
 mod checks;
 mod cluster_config;
 mod error;
+mod generation;
 mod job;
 mod kargs;
 mod left_out;
@@ -40,6 +42,10 @@ pub use cluster_config::{
     INSTALL_CONFIG, containerfile,
 };
 pub use error::SeedError;
+pub use generation::{
+    DesiredSeed, GENERATION_SCHEMA, GenerationAction, GenerationPhase, SeedDesire, SeedGeneration, SeedOrder,
+    USE_BOOTC, is_emptied, next_generation, restored,
+};
 pub use job::{Job, StaterootStep};
 pub use kargs::{CARRIED_OVER, seed_kargs};
 pub use left_out::{Exclusion, LEFT_OUT, LeftOutClass, class, is_left_out, leads_to_identity};

@@ -112,6 +112,17 @@ impl StaterootRecord {
         is_on && matches!(self.job, Job::Activate { .. }) && self.boot_id != *boot_id
     }
 
+    /// Returns true if this activation has made its deployment the next one to boot; `next` is the one that boots next now. One
+    /// that has not was cut short, and is resumed by whoever requests it again.
+    pub fn has_left(&self, next: &str) -> bool {
+        match (&self.job, self.step()) {
+            (Job::Activate { deployment, .. }, Some(StaterootStep::ArmTrial | StaterootStep::SetDefault)) => {
+                deployment == next
+            }
+            (Job::Activate { .. } | Job::Prepare { .. } | Job::Remove { .. }, _) => true,
+        }
+    }
+
     /// Returns true if it can still be taken back.
     pub fn can_roll_back(&self) -> bool {
         self.job.undo().is_some() && matches!(self.phase, StaterootPhase::Applying { .. })
@@ -309,6 +320,22 @@ mod tests {
         assert_eq!(played(Some(requested.clone()), &activate(true), ONE), whole[3..]);
         assert_eq!(played(Some(requested.clone()), &remove(), ONE), [&back[..], &removed].concat());
         assert_eq!(played(Some(requested), &activate(true), TWO), anew);
+    }
+
+    /// Before its default deployment is set, an activation that the power cut has not left the running system.
+    #[test]
+    fn activation_cut_before_the_default_has_not_left() {
+        let begun = record(activate(true));
+        let armed = begun.clone().stepped(Findings::default());
+        let set = armed.clone().stepped(Findings::default());
+        let left = |record: &StaterootRecord, next| record.has_left(next);
+        assert_eq!([&begun, &armed, &set].map(|one| left(one, "rhcos-cd.0")), [false, false, true]);
+        // The write of the record was cut, not that of the boot entries.
+        assert_eq!([&begun, &armed, &set].map(|one| left(one, "rhcos_1-ab.0")), [true; 3]);
+        assert!(left(
+            &record(activate(false)).stepped(Findings::default()).stepped(Findings::default()),
+            "x"
+        ));
     }
 
     #[test]

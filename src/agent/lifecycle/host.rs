@@ -2,7 +2,7 @@
 
 use crate::host::clock::Clock;
 use crate::host::os::stateroots::Stateroots;
-use crate::host::{FailPoints, Power, Root, Systemd};
+use crate::host::{FailPoints, Power, Proxies, Root, Systemd};
 
 /// The host of the stages.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct LifecycleHost {
     pub stateroots: Stateroots,
     /// The running systemd.
     pub systemd: Systemd,
+    /// The way to registries.
+    pub proxies: Proxies,
     /// The wall clock.
     pub clock: Clock,
     /// The reboot.

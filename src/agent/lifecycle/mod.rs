@@ -5,13 +5,16 @@
 //!    stateroot waits for the end of an update.
 //! 2. State and conditions are written down before an action, and handed to the other stateroot before a reboot: after it,
 //!    neither the cluster's object nor the file of this system is there.
-//! 3. A desire that changes is looked at at once. The same action goes on; for another one the work is dropped, which is as a
+//! 3. A desire that changes is compared at once. The same action goes on; for another one the work is dropped, which is as a
 //!    kill for it, and what was done is undone by the next action.
 //! 4. Nothing is polled: the desire, and the records of the trial and of updates, are watched. A failure that may pass is tried
 //!    again ever less often.
 
+mod generation;
+mod generation_work;
 mod hooks;
 mod host;
+mod wait;
 mod work;
 
 use std::pin::pin;
@@ -24,20 +27,22 @@ use tracing::{info, warn};
 use super::AgentError;
 use crate::control::lifecycle::{LifecycleLink, LifecycleReport, LifecycleReports};
 use crate::decide::stage::StageRetry;
-use crate::host::Rebooting;
 use crate::host::watch::Watch;
-use crate::journal::lifecycle::{LifecycleJournal, has_state};
+use crate::host::{Rebooting, Root};
+use crate::journal::lifecycle::{LifecycleJournal, has_stages};
 use crate::model::ids::STATE_DIR;
 use crate::model::message;
 use crate::stateroot::Job;
 use crate::stateroot::lifecycle::{Conditions, Lifecycle, LifecycleAction, SeenStateroots, Source, decide};
 use crate::update::Fault;
 
+pub use generation::GenerationWorker;
 pub use host::LifecycleHost;
-use work::{Outcome, execute, observe, perform};
+use work::{Outcome, execute, observe, open_record, perform};
 
 /// Files below the state's directory whose change may be what a stage waits for.
-const AWAITED: [&str; 4] = ["stateroot.json", "stateroot-trial.json", "stateroot-return.json", "record.json"];
+const AWAITED: [&str; 5] =
+    ["stateroot.json", "stateroot-trial.json", "stateroot-return.json", "record.json", "seed.json"];
 
 /// End of the stages in this boot.
 pub type LifecycleEnd = Rebooting;
@@ -54,6 +59,12 @@ pub struct LifecycleWorker {
     running: String,
     /// The last failure that was logged.
     logged: Option<Fault>,
+}
+
+/// Watches what a stage or a seed waits for.
+fn watch_awaited(root: &Root) -> Result<Watch, AgentError> {
+    let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
+    Ok(Watch::new(root, paths.iter().map(String::as_str), [])?)
 }
 
 /// Continuation after a pass.
@@ -96,7 +107,7 @@ impl LifecycleWorker {
         let now = self.now();
         let host = Rc::clone(&self.host);
         if self.journal.is_none() {
-            if desire.is_none() && !has_state(&host.root)? {
+            if desire.is_none() && !has_stages(&host.root)? {
                 self.link.report.send_modify(|known| known.is_read = true);
                 return Ok(PassEnd::Wait(None));
             }
@@ -120,7 +131,7 @@ impl LifecycleWorker {
         if is_under_way == self.watch.is_some() {
             return Ok(PassEnd::Wait(None));
         }
-        self.watch = if is_under_way { Some(self.watch_awaited()?) } else { None };
+        self.watch = if is_under_way { Some(watch_awaited(&self.host.root)?) } else { None };
         // Watched first, then seen.
         Ok(if is_under_way { PassEnd::Requeue } else { PassEnd::Wait(None) })
     }
@@ -170,7 +181,7 @@ impl LifecycleWorker {
                 let is_watched = self.watch.is_some();
                 self.record(state.progressed(&why, &now))?;
                 if !is_watched {
-                    self.watch = Some(self.watch_awaited()?);
+                    self.watch = Some(watch_awaited(&self.host.root)?);
                 }
                 Ok(if is_watched { PassEnd::Wait(None) } else { PassEnd::Requeue })
             }
@@ -179,21 +190,17 @@ impl LifecycleWorker {
         }
     }
 
-    fn watch_awaited(&self) -> Result<Watch, AgentError> {
-        let paths = AWAITED.map(|name| format!("{STATE_DIR}/{name}"));
-        Ok(Watch::new(&self.host.root, paths.iter().map(String::as_str), [])?)
-    }
-
-    /// Writes down that another stateroot is to boot, here and there.
+    /// Writes down that another stateroot is to boot, there and here. Here it counts from the record of the job on: that shows to a
+    /// boot whether the way was cut short.
     async fn leave(&mut self, job: &Job, seen: &SeenStateroots) -> Result<(), AgentError> {
         let (Some(state), Job::Activate { deployment, .. }) = (self.state(), job) else {
             return Ok(());
         };
         let state = Lifecycle { left_in: Some(seen.boot_id.clone()), ..state };
-        self.record(state.clone())?;
         self.host.stateroots.hand_over(deployment, state.copied()).await?;
         self.host.fail_points.hit("lifecycle-handed-over");
-        Ok(())
+        open_record(&self.host, job)?;
+        self.record(state)
     }
 
     /// Works until the end, or until something else is desired.
@@ -280,31 +287,11 @@ impl LifecycleWorker {
 
     async fn wait(&mut self, delay: Option<Duration>) {
         let Self { link, watch, .. } = self;
-        let due = async {
-            match delay {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => std::future::pending().await,
-            }
-        };
         let desired = async {
             if link.desired.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
-        let is_watched = async {
-            match watch {
-                Some(watch) => watch.changed().await.is_ok(),
-                None => std::future::pending().await,
-            }
-        };
-        let is_lost = tokio::select! {
-            // Each only waits: what came is read again.
-            () = desired => false,
-            () = due => false,
-            is_watched = is_watched => !is_watched,
-        };
-        if is_lost {
-            *watch = None;
-        }
+        wait::wait(desired, watch, delay).await;
     }
 }

@@ -9,7 +9,7 @@ use super::host::LifecycleHost;
 use crate::host::Rebooting;
 use crate::journal::JournalError;
 use crate::journal::stateroot::{StaterootJournal, load_prepared, load_record, load_return, load_trial};
-use crate::journal::stored;
+use crate::journal::{seed, stored};
 use crate::model::{FaultClass, ImageRef};
 use crate::stateroot::lifecycle::{LifecycleAction, SeedRef, SeenStateroots, Stage};
 use crate::stateroot::{Job, StaterootName, Version};
@@ -65,11 +65,13 @@ pub(super) async fn perform(
     match action {
         LifecycleAction::Prepare(seed) => prepare(host, seed).await,
         LifecycleAction::Activate { stateroot, trial } => {
-            leave(host, Hook::BeforeActivate, stateroot, Some(trial.clone())).await
+            leave(host, Some(Hook::BeforeActivate), stateroot, Some(trial.clone())).await
         }
         LifecycleAction::RollBack { to } => {
-            leave(host, Hook::BeforeRollBack, &StaterootName::new(to)?, None).await
+            leave(host, Some(Hook::BeforeRollBack), &StaterootName::new(to)?, None).await
         }
+        // As the return of a system that does not prove itself, it waits for no program.
+        LifecycleAction::Return { to } => leave(host, None, &StaterootName::new(to)?, None).await,
         LifecycleAction::Conclude(stage) => {
             let hook = if *stage == Stage::Upgrade { Hook::AfterActivate } else { Hook::AfterRollBack };
             Ok(run_hook(host, hook, running).await?.unwrap_or(Outcome::Done))
@@ -80,16 +82,26 @@ pub(super) async fn perform(
     }
 }
 
-/// Executes a job of the verbs.
-pub(super) async fn execute(host: &LifecycleHost, job: &Job) -> Result<Outcome, AgentError> {
+/// Opens the record of a job that leads into another stateroot.
+pub(super) fn open_record(host: &LifecycleHost, job: &Job) -> Result<(), AgentError> {
     let mut journal = StaterootJournal::open(host.root.clone(), host.fail_points.clone())?;
-    let worker = StaterootWorker {
+    worker(host)?.begin(&mut journal, job)
+}
+
+fn worker(host: &LifecycleHost) -> Result<StaterootWorker<'_>, AgentError> {
+    Ok(StaterootWorker {
         root: &host.root,
         stateroots: &host.stateroots,
         clock: &host.clock,
         power: &*host.power,
         boot_id: host.power.boot_id()?,
-    };
+    })
+}
+
+/// Executes a job of the verbs.
+pub(super) async fn execute(host: &LifecycleHost, job: &Job) -> Result<Outcome, AgentError> {
+    let mut journal = StaterootJournal::open(host.root.clone(), host.fail_points.clone())?;
+    let worker = worker(host)?;
     let log_progress = |step| debug!("{step}");
     Ok(match Box::pin(worker.execute(&mut journal, job, &log_progress)).await? {
         StaterootEnd::Done(_) => Outcome::Done,
@@ -125,7 +137,7 @@ async fn prepare(host: &LifecycleHost, seed: &SeedRef) -> Result<Outcome, AgentE
 /// Makes the job that leads into another stateroot; `trial` is that of a new system.
 async fn leave(
     host: &LifecycleHost,
-    hook: Hook,
+    hook: Option<Hook>,
     stateroot: &StaterootName,
     trial: Option<crate::stateroot::TrialRules>,
 ) -> Result<Outcome, AgentError> {
@@ -134,7 +146,13 @@ async fn leave(
         let (id, config) = (record.id, record.to.config);
         return Ok(Outcome::Waits(format!("Waiting for the end of the update {id} to {config}")));
     }
-    if let Some(failed) = run_hook(host, hook, stateroot.as_str()).await? {
+    // So would it be the end of a seed.
+    if let Some(record) = seed::load_record(&host.root)? {
+        return Ok(Outcome::Waits(format!("Waiting for the end of the seed {}", record.image)));
+    }
+    if let Some(hook) = hook
+        && let Some(failed) = run_hook(host, hook, stateroot.as_str()).await?
+    {
         return Ok(failed);
     }
     let deployment = host.stateroots.deployment(stateroot).await?;

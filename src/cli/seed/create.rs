@@ -9,9 +9,10 @@ use serde::Serialize;
 use super::super::CliError;
 use super::super::output::{Output, print, print_json};
 use super::super::stateroot::machine::Machine;
-use super::facts::{self, Facts};
 use super::restore::open_journal;
-use crate::agent::{SeedEnd, make_seed, restore_seed, update_id};
+use crate::agent::{
+    SeedEnd, SeedFacts, active_services, make_seed, restore_seed, seed_directory, seed_facts, update_id,
+};
 use crate::apply::{SeedHost, SeedWork};
 use crate::host::clock::Clock;
 use crate::host::{OsProgress, Proxies, Systemd, stop_signal};
@@ -21,9 +22,6 @@ use crate::model::{FaultClass, UnitName};
 use crate::settings::Environment;
 use crate::stateroot::{Exclusion, Layout, SEED_SCHEMA, SeedRecord, SeedStep, SeedTarget, Version};
 use crate::telemetry::log::{self, Format};
-
-/// The agent's own directory in that of a person: it is removed with all that is in it.
-const OWN_DIRECTORY: &str = "machine-config-agent-seed";
 
 /// Form of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,8 +113,11 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
     let exclusions =
         arguments.exclude.iter().map(|path| Exclusion::new(path)).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::open(environment)?;
-    let directory = facts::real_directory(&machine, &arguments.directory)?;
-    let directory = format!("{}/{OWN_DIRECTORY}", directory.trim_end_matches('/'));
+    if !Path::new(&arguments.directory).is_absolute() {
+        let cause = format!("--directory {}: give an absolute path", arguments.directory);
+        return Err(CliError::Usage(cause));
+    }
+    let directory = seed_directory(&machine.root, &arguments.directory)?;
     let systemd = Systemd::detect(&machine.root)?;
     let host = SeedHost { root: &machine.root, systemd: &systemd };
     let journal = if arguments.plan { None } else { Some(open_journal(&machine.root, environment)?) };
@@ -129,11 +130,12 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         // What an earlier one has stopped is to be stopped by this one, too.
         restore_seed(&mut journal, &host).await?;
         let layout = arguments.form.layout();
-        let facts = facts::gather(&machine, &systemd, layout, &version, exclusions).await?;
+        let facts =
+            seed_facts(&machine.root, &machine.stateroots, &systemd, layout, &version, exclusions).await?;
         let names = Names { image, version, directory };
         return make(arguments, environment, &machine, &host, facts, names, journal).await;
     }
-    let services = facts::active_services(&systemd).await?;
+    let services = active_services(&systemd).await?;
     print_plan(arguments, &image, &version, &services)?;
     Ok(0)
 }
@@ -150,7 +152,7 @@ async fn make(
     environment: &Environment,
     machine: &Machine,
     host: &SeedHost<'_>,
-    facts: Facts,
+    facts: SeedFacts,
     Names { image, version, directory }: Names,
     mut journal: SeedJournal,
 ) -> Result<u8, CliError> {

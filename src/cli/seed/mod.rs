@@ -2,7 +2,6 @@
 
 mod containerfile;
 mod create;
-mod facts;
 mod restore;
 
 use clap::Subcommand;

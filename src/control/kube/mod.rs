@@ -22,7 +22,7 @@
 //! | `node_watch` | watches the Node |
 //! | `controller_config` | watches the `ControllerConfig`, where the cluster has one |
 //! | `optional_kind` | looks for a kind that the cluster may not have |
-//! | `lifecycle` | watches the ImageBasedUpgrade, where the agent carries it out |
+//! | `lifecycle` | watches ImageBasedUpgrade and SeedGenerator, where the agent carries them out |
 //! | `server_ca` | reads the API server's new CA while it is rotated |
 //! | `annotations` | changes of the Node by a report; pure |
 //! | `drain_protocol` | requests to the drain controller and their answers; pure |
@@ -97,7 +97,6 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
-use super::lifecycle::LifecycleLink;
 use super::{
     ConfigAndPolicy, ControlError, ControlPlane, DrainStatus, PinLink, TrustReceiver, UncordonStatus,
     trust_channel,
@@ -119,7 +118,7 @@ use objects::Cache;
 pub use desired::{Desired, desired};
 pub use error::KubeError;
 pub use identity::Identity;
-pub use lifecycle::LifecycleWatcher;
+pub use lifecycle::{KubeSeedCluster, LifecycleObjects, LifecycleWatcher};
 pub use mounted::Mounted;
 pub use review::{Access, Reviews};
 pub use traffic::Traffic;
@@ -268,9 +267,9 @@ impl Cluster {
         Self { writer: self.api.beside(identity), ..self }
     }
 
-    /// Begins to follow the stages of an image-based upgrade. Within a tokio runtime.
-    pub fn follow_lifecycle(&self) -> (LifecycleWatcher, LifecycleLink) {
-        LifecycleWatcher::start(&self.api, &self.node, &self.snapshot)
+    /// Begins to follow the objects of lifecycle-agent. Within a tokio runtime.
+    pub fn follow_lifecycle(&self) -> LifecycleObjects {
+        LifecycleObjects::follow(&self.api, &self.node, &self.snapshot)
     }
 
     /// Returns the traffic of the link.

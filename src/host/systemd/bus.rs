@@ -106,6 +106,11 @@ impl Systemd {
         Self::new(Way::None)
     }
 
+    /// Returns true if it runs for the root, so that services are started and stopped.
+    pub fn is_running(&self) -> bool {
+        !matches!(self.way, Way::None)
+    }
+
     #[cfg(test)]
     pub(crate) fn given(connection: Connection) -> Self {
         Self::new(Way::Given(connection))

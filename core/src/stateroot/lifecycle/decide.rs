@@ -1,6 +1,6 @@
 //! The next action, and the conditions that say so.
 
-use super::super::{StaterootName, TrialPhase, TrialRules, stateroot_of};
+use super::super::{Job, StaterootName, TrialPhase, TrialRules, stateroot_of};
 use super::condition::{ConditionReason, ConditionStatus, ConditionType, Stamp};
 use super::desire::{Desire, SeedRef, SeenStateroots, Source, Stage};
 use super::stages::CleanUp;
@@ -29,6 +29,11 @@ pub enum LifecycleAction {
         /// The stateroot.
         to: String,
     },
+    /// The previous stateroot is booted, because the upgrade can't be completed in the new one.
+    Return {
+        /// The stateroot.
+        to: String,
+    },
     /// The stateroot runs to which `Upgrade` or `Rollback` led.
     Conclude(Stage),
     /// The stateroots that do not run are removed; missing ones are ignored.
@@ -47,7 +52,7 @@ impl LifecycleAction {
     pub fn stage(&self) -> Stage {
         match self {
             Self::Prepare(_) => Stage::Prep,
-            Self::Activate { .. } => Stage::Upgrade,
+            Self::Activate { .. } | Self::Return { .. } => Stage::Upgrade,
             Self::RollBack { .. } => Stage::Rollback,
             Self::Conclude(stage) => *stage,
             Self::CleanUp { .. } => Stage::Idle,
@@ -98,7 +103,9 @@ impl Lifecycle {
             }
             LifecycleAction::CleanUp { .. } => self.reset(&stamp),
             // The boot of the other stateroot is their end.
-            LifecycleAction::Activate { .. } | LifecycleAction::RollBack { .. } => {}
+            LifecycleAction::Activate { .. }
+            | LifecycleAction::RollBack { .. }
+            | LifecycleAction::Return { .. } => {}
         }
         self
     }
@@ -107,6 +114,15 @@ impl Lifecycle {
     #[must_use]
     pub fn failed(mut self, action: &LifecycleAction, message: &str, now: &str) -> Self {
         let stamp = self.stamp(now);
+        if let LifecycleAction::Conclude(Stage::Upgrade) = action
+            && let Some(to) = self.origin.clone().filter(|_| !self.desire.keeps_incomplete)
+        {
+            (self.returning, self.left_in) = (Some(message.to_owned()), None);
+            let message = format!("Returning to the stateroot {to}: {message}");
+            return self.progressed(&message, now);
+        }
+        let returning = self.returning.take().map(|why| format!("{why}; the return failed: {message}"));
+        let message = returning.as_deref().unwrap_or(message);
         match (action.stage(), self.clean_up()) {
             (Stage::Idle, Some((way, _))) => {
                 let message = format!(
@@ -192,7 +208,7 @@ impl Lifecycle {
     }
 
     fn begin(&mut self, stage: Stage, stamp: &Stamp) {
-        self.left_in = None;
+        (self.left_in, self.returning) = (None, None);
         self.conditions.set(
             stage.in_progress(),
             ConditionStatus::True,
@@ -295,20 +311,30 @@ impl Lifecycle {
 
     fn before_pivot(&mut self, seen: &SeenStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
         let target = self.target()?;
-        if self.left_in.as_ref().is_none_or(|boot| *boot == seen.boot_id) {
+        if self.returning.is_none() && self.can_leave(target.as_str(), seen) {
             return Some(LifecycleAction::Activate { stateroot: target, trial: self.desire.trial.clone() });
         }
         if is_ending(seen) {
             return None;
         }
         let of_target = |deployment: &str| stateroot_of(deployment) == target.as_str();
-        let why = seen.returned.as_ref().filter(|left| of_target(&left.deployment));
-        let message = why.map_or_else(|| UNCONTROLLED.to_owned(), |left| left.fault.message.clone());
-        self.fail(Stage::Upgrade, &message, stamp);
+        let left = seen.returned.as_ref().filter(|left| of_target(&left.deployment));
+        let why = self.returning.take().or_else(|| left.map(|left| left.fault.message.clone()));
+        self.fail(Stage::Upgrade, why.as_deref().unwrap_or(UNCONTROLLED), stamp);
         None
     }
 
     fn after_pivot(&mut self, seen: &SeenStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+        if let (Some(why), Some(to)) = (self.returning.clone(), self.origin.clone()) {
+            if self.can_leave(&to, seen) {
+                return Some(LifecycleAction::Return { to });
+            }
+            if !is_ending(seen) {
+                self.returning = None;
+                self.fail(Stage::Upgrade, &format!("{why}; the stateroot {to} did not boot"), stamp);
+            }
+            return None;
+        }
         match seen.trial.as_ref().map(|trial| &trial.phase) {
             None | Some(TrialPhase::Passed) => Some(LifecycleAction::Conclude(Stage::Upgrade)),
             Some(TrialPhase::Failed { fault }) => {
@@ -325,13 +351,21 @@ impl Lifecycle {
             self.fail(Stage::Rollback, "No stateroot is known to go back to", stamp);
             return None;
         };
-        if self.left_in.as_ref().is_none_or(|boot| *boot == seen.boot_id) {
+        if self.can_leave(&to, seen) {
             return Some(LifecycleAction::RollBack { to });
         }
         if !is_ending(seen) {
             self.fail(Stage::Rollback, &format!("The stateroot {to} did not boot"), stamp);
         }
         None
+    }
+
+    /// Returns true if no boot has ended the way into a stateroot: it was not begun, or was cut short before that stateroot was
+    /// the next to boot.
+    fn can_leave(&self, to: &str, seen: &SeenStateroots) -> bool {
+        let is_open =
+            matches!(&seen.open, Some((Job::Activate { stateroot, .. }, false)) if stateroot.as_str() == to);
+        is_open || self.left_in.as_ref().is_none_or(|boot| *boot == seen.boot_id)
     }
 
     fn complete(&mut self, stage: Stage, message: &str, completed: &str, stamp: &Stamp) {

@@ -64,6 +64,9 @@ pub struct Desire {
     pub seed: SeedRef,
     /// Rules of the trial.
     pub trial: TrialRules,
+    /// A system in which the upgrade can't be completed is not left.
+    #[serde(default)]
+    pub keeps_incomplete: bool,
     /// A person has cleaned up what the agent could not.
     #[serde(default)]
     pub is_cleaned_up: bool,

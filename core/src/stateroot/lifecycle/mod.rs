@@ -10,7 +10,9 @@
 //!    and is looked at when the work is over afterwards.
 //! 2. An abort removes the stateroot that the agent has prepared, finalizing that which was left. lifecycle-agent removes each
 //!    stateroot that does not run.
-//! 3. A file that names no version, or another one, ends no upgrade: it may have come with the seed.
+//! 3. An upgrade that can't be completed in the new system (a hook fails) returns, as one whose trial fails: a machine that nobody
+//!    watches is left in the system that is known to work. The condition, in the previous system, has the cause.
+//! 4. A file that names no version, or another one, ends no upgrade: it may have come with the seed.
 
 mod condition;
 mod decide;
@@ -54,6 +56,9 @@ pub struct Lifecycle {
     /// The boot in which the reboot into another stateroot was requested.
     #[serde(default)]
     pub left_in: Option<BootId>,
+    /// Reason for which the upgrade can't be completed, so that the previous stateroot is booted.
+    #[serde(default)]
+    pub returning: Option<String>,
     /// The object is to be made again from this: it was written for another stateroot.
     #[serde(default)]
     pub is_copy: bool,
@@ -70,6 +75,7 @@ impl Lifecycle {
             seed: None,
             origin: None,
             left_in: None,
+            returning: None,
             is_copy: false,
             conditions,
         }
@@ -110,6 +116,6 @@ impl Lifecycle {
         self.conditions = Conditions::new(idle.into_iter().collect());
         let (kind, status) = (ConditionType::Idle, ConditionStatus::True);
         self.conditions.set(kind, status, ConditionReason::Idle, "Idle", stamp);
-        (self.seed, self.origin, self.left_in) = (None, None, None);
+        (self.seed, self.origin, self.left_in, self.returning) = (None, None, None, None);
     }
 }

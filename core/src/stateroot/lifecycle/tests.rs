@@ -1,5 +1,7 @@
 //! The stages as tables: what is desired, what is done, and what the conditions say.
 
+mod ways;
+
 use super::*;
 use crate::model::FaultClass;
 use crate::stateroot::{Job, Return, StaterootTrial, TRIAL_SCHEMA, TrialPhase, TrialRules};

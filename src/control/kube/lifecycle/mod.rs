@@ -1,42 +1,47 @@
-//! The ImageBasedUpgrade `upgrade` of lifecycle-agent, in its place: watched where the agent was told to carry it out and the
-//! cluster has this one node.
-//!
-//! Its status is a picture of the agent's own state. The object is made where there is none, as lifecycle-agent does, and made
-//! again after a reboot into another stateroot, whose cluster never had it.
+//! The objects of lifecycle-agent, in its place: watched where the agent was told to carry them out and the cluster has this
+//! one node.
 
+mod follower;
+mod image_based_upgrade;
+mod seed_cluster;
+mod seed_generator;
 mod singleton;
 mod upgrade;
 
-use std::time::Duration;
-
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectList};
+use kube::api::ListParams;
+use kube::core::ObjectList;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
-use tokio::sync::watch::{Receiver, channel};
+use tokio::sync::watch::Receiver;
 use tokio::task::AbortHandle;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::client::ApiClient;
 use super::error::KubeError;
 use super::node_watch::NodeSnapshot;
-use super::optional_kind::OptionalKind;
-use super::reflector::Reflector;
-use crate::control::lifecycle::{LifecycleLink, LifecycleReport, LifecycleSource, lifecycle_channel};
+use crate::control::lifecycle::{LifecycleLink, LifecycleSource, lifecycle_channel};
+use crate::control::seed_generation::{GenerationLink, GenerationSource, generation_channel};
 use crate::model::backoff::Backoff;
 use crate::model::message;
 
-use singleton::{LcaObject, SeenObject, Singleton, SingletonHandler};
+use follower::follow;
+use image_based_upgrade::ImageBasedUpgrade;
+pub use seed_cluster::KubeSeedCluster;
+use seed_generator::SeedGenerator;
 
-const UPGRADE: Singleton = Singleton {
-    kind: "ImageBasedUpgrade",
-    path: "/apis/lca.openshift.io/v1/imagebasedupgrades",
-    name: "upgrade",
-    shown: "ImageBasedUpgrade upgrade",
-};
+/// The objects of lifecycle-agent as the agent follows them.
+#[derive(Debug)]
+pub struct LifecycleObjects {
+    /// The task that follows them. Dropped, it ends.
+    pub watcher: LifecycleWatcher,
+    /// Stages of the ImageBasedUpgrade.
+    pub stages: LifecycleLink,
+    /// Seeds of the SeedGenerator.
+    pub seeds: GenerationLink,
+    /// The cluster that they are of.
+    pub cluster: KubeSeedCluster,
+}
 
-/// The task that follows it. Dropped, it ends.
+/// The task that follows them. Dropped, it ends.
 #[derive(Debug)]
 pub struct LifecycleWatcher {
     task: AbortHandle,
@@ -48,17 +53,15 @@ impl Drop for LifecycleWatcher {
     }
 }
 
-impl LifecycleWatcher {
+impl LifecycleObjects {
     /// Begins. Within a tokio runtime; nothing is requested yet.
-    pub(super) fn start(
-        api: &ApiClient,
-        node: &str,
-        snapshot: &Receiver<NodeSnapshot>,
-    ) -> (Self, LifecycleLink) {
-        let (source, link) = lifecycle_channel();
-        let follower =
-            Follower { api: api.clone(), node: node.to_owned(), snapshot: snapshot.clone(), source };
-        (Self { task: tokio::spawn(follower.run()).abort_handle() }, link)
+    pub(super) fn follow(api: &ApiClient, node: &str, snapshot: &Receiver<NodeSnapshot>) -> Self {
+        let (stage_source, stages) = lifecycle_channel();
+        let (seed_source, seeds) = generation_channel();
+        let follower = Follower { api: api.clone(), node: node.to_owned(), snapshot: snapshot.clone() };
+        let task = tokio::spawn(follower.run(stage_source, seed_source)).abort_handle();
+        let (watcher, cluster) = (LifecycleWatcher { task }, KubeSeedCluster::new(api));
+        Self { watcher, stages, seeds, cluster }
     }
 }
 
@@ -66,23 +69,16 @@ struct Follower {
     api: ApiClient,
     node: String,
     snapshot: Receiver<NodeSnapshot>,
-    source: LifecycleSource,
 }
 
 impl Follower {
-    async fn run(mut self) {
+    async fn run(mut self, stages: LifecycleSource, seeds: GenerationSource) {
         self.until_alone().await;
-        let (sender, objects) = channel(SeenObject::default());
-        let kind = OptionalKind::new(self.snapshot.clone(), &format!("{}/upgrade", self.node));
-        let reflector = Reflector {
-            api: self.api.clone(),
-            handler: SingletonHandler::new(UPGRADE, sender, kind),
-            backoff: Backoff::for_requests(&format!("{}/upgrade", self.node)),
-        };
+        let Self { api, node, snapshot } = &self;
         tokio::select! {
             // Neither ends by itself.
-            () = reflector.run() => {}
-            () = self.reconcile(objects) => {}
+            () = follow(api, node, snapshot, ImageBasedUpgrade::new(api, stages)) => {}
+            () = follow(api, node, snapshot, SeedGenerator::new(api, seeds)) => {}
         }
     }
 
@@ -97,7 +93,8 @@ impl Follower {
             let why = match self.nodes().await {
                 Ok(1) => return,
                 Ok(_) => {
-                    "the cluster has other nodes; an image-based upgrade is one of a single node".to_owned()
+                    "the cluster has other nodes; image-based upgrades and seeds are those of a single node"
+                        .to_owned()
                 }
                 Err(error) if error.is_away() => {
                     tokio::time::sleep(backoff.next_wait()).await;
@@ -106,7 +103,10 @@ impl Follower {
                 Err(error) => format!("{error}. Next: {}", error.next()),
             };
             if !is_logged {
-                warn!(MESSAGE_ID = message::STAGE_FAILED, "{} is not followed: {why}", UPGRADE.shown);
+                warn!(
+                    MESSAGE_ID = message::STAGE_FAILED,
+                    "ImageBasedUpgrade and SeedGenerator are not followed: {why}"
+                );
                 is_logged = true;
             }
             drop(self.snapshot.wait_for(|snapshot| !snapshot.up).await);
@@ -122,127 +122,5 @@ impl Follower {
             self.api.client().request::<ObjectList<IgnoredAny>>(request).await
         };
         Ok(list.await.map_err(KubeError::about("Nodes"))?.items.len())
-    }
-
-    /// Brings object and agent together, at each change of one of them.
-    async fn reconcile(&mut self, mut objects: Receiver<SeenObject>) {
-        let mut backoff = Backoff::for_requests(&format!("{}/upgrade-status", self.node));
-        let mut logged = None;
-        loop {
-            let seen = objects.borrow_and_update().clone();
-            let mut delay = None;
-            match self.bring(&seen).await {
-                Ok(()) => {
-                    backoff.reset();
-                    logged = None;
-                }
-                Err(error) => {
-                    if !error.is_away() && logged.replace(error.reason()) != Some(error.reason()) {
-                        warn!(
-                            MESSAGE_ID = message::NOT_PUBLISHED,
-                            MCA_FAULT = error.reason(),
-                            "Failed to write {}: {error}. Next: {}",
-                            UPGRADE.shown,
-                            error.next()
-                        );
-                    }
-                    delay = Some(backoff.next_wait());
-                }
-            }
-            self.changed(&mut objects, delay).await;
-        }
-    }
-
-    async fn changed(&mut self, objects: &mut Receiver<SeenObject>, delay: Option<Duration>) {
-        let due = async {
-            match delay {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            // Each only waits. The values are gone with the process only.
-            _ = objects.changed() => {}
-            changed = self.source.report.changed() => if changed.is_err() {
-                std::future::pending::<()>().await;
-            },
-            () = due => {}
-        }
-    }
-
-    async fn bring(&mut self, seen: &SeenObject) -> Result<(), KubeError> {
-        let reports = self.source.report.borrow_and_update().clone();
-        // Whether there is a state decides what an absent object means.
-        if !reports.is_read {
-            return Ok(());
-        }
-        let last = reports.last.as_deref();
-        match seen {
-            SeenObject::Unknown => Ok(()),
-            SeenObject::Absent => self.create(last).await,
-            SeenObject::There(object) if object.metadata.deletion_timestamp.is_some() => Ok(()),
-            SeenObject::There(object) => {
-                let copy = last.filter(|report| report.state.is_copy && !upgrade::is_same(object, report));
-                if copy.is_some() {
-                    return self.delete(object).await;
-                }
-                match upgrade::desire(object) {
-                    Ok(desire) => self.source.put(desire),
-                    Err(cause) => {
-                        return Err(KubeError::Invalid { object: UPGRADE.shown.to_owned(), cause });
-                    }
-                }
-                match last {
-                    Some(report) => self.write_status(object, report).await,
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-
-    fn objects(&self) -> (Api<DynamicObject>, ApiResource) {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("lca.openshift.io", "v1", UPGRADE.kind));
-        (Api::all_with(self.api.client(), &resource), resource)
-    }
-
-    /// Makes the object: from the agent's state, or an idle one.
-    async fn create(&self, last: Option<&LifecycleReport>) -> Result<(), KubeError> {
-        let (api, resource) = self.objects();
-        let (annotations, spec) = upgrade::remembered(last);
-        let mut object = DynamicObject::new(UPGRADE.name, &resource).data(json!({ "spec": spec }));
-        object.metadata.annotations = Some(annotations);
-        let made = api.create(&PostParams::default(), &object).await;
-        match made.map_err(KubeError::about(UPGRADE.shown)) {
-            // Its watch delivers it.
-            Err(KubeError::Refused { status: 409, .. }) => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => {
-                info!(MESSAGE_ID = message::STAGE, "Created {} from this node's state", UPGRADE.shown);
-                Ok(())
-            }
-        }
-    }
-
-    /// Deletes an object that is not of this node's upgrade; its watch has it made again.
-    async fn delete(&self, object: &LcaObject) -> Result<(), KubeError> {
-        let uid = Some(object.metadata.uid.clone());
-        let preconditions = Some(Preconditions { uid, ..Preconditions::default() });
-        let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        let deleted = self.objects().0.delete(UPGRADE.name, &params).await;
-        match deleted.map_err(KubeError::about(UPGRADE.shown)) {
-            Ok(_) | Err(KubeError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn write_status(&self, object: &LcaObject, report: &LifecycleReport) -> Result<(), KubeError> {
-        let status = upgrade::status(report);
-        if upgrade::is_written(&object.status, &status) {
-            return Ok(());
-        }
-        let patch: Value = json!({ "metadata": { "uid": object.metadata.uid }, "status": status });
-        let params = PatchParams::default();
-        let written = self.objects().0.patch_status(UPGRADE.name, &params, &Patch::Merge(&patch)).await;
-        written.map(drop).map_err(KubeError::about(UPGRADE.shown))
     }
 }

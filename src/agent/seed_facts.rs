@@ -1,19 +1,21 @@
-//! The facts of this host that go into a seed. They are gathered before anything is changed.
+//! The facts of this host that go into a seed, for the verb and for the SeedGenerator. They are gathered before anything is
+//! changed.
 
-use std::path::Path;
 use std::time::Duration;
 
-use super::super::CliError;
-use super::super::stateroot::machine::Machine;
-use crate::host::os::stateroots::SeedToMake;
-use crate::host::{HostError, Systemd, command, containers};
+use super::AgentError;
+use crate::host::os::stateroots::{SeedToMake, Stateroots};
+use crate::host::{HostError, Root, Systemd, command, containers};
 use crate::model::machineconfig;
 use crate::model::{ImageRef, UnitName};
 use crate::observe::host_traits;
 use crate::stateroot::{
-    Exclusion, Layout, RESTING_SERVICES, StaterootDeployment, Version, booted_deployment, cluster_info,
-    config_of_seed, container_images, seed_labels, status_document,
+    Exclusion, Layout, RESTING_SERVICES, SeedError, StaterootDeployment, Version, booted_deployment,
+    cluster_info, config_of_seed, container_images, seed_labels, status_document,
 };
+
+/// The agent's own directory in that of a person: it is removed with all that is in it.
+const OWN_DIRECTORY: &str = "machine-config-agent-seed";
 
 /// The config that the agent, or machine-config-daemon, has committed.
 const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
@@ -26,35 +28,31 @@ const RPM_OSTREE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Facts of a seed.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub struct SeedFacts {
     /// The services that are active, in the order in which they are stopped.
-    pub(super) services: Vec<UnitName>,
+    pub services: Vec<UnitName>,
     /// The booted image, of a bootc seed.
-    pub(super) base: Option<ImageRef>,
+    pub base: Option<ImageRef>,
     /// The contents.
-    pub(super) seed: SeedToMake,
+    pub seed: SeedToMake,
 }
 
 /// Gathers them.
-pub(super) async fn gather(
-    machine: &Machine,
+pub async fn seed_facts(
+    root: &Root,
+    stateroots: &Stateroots,
     systemd: &Systemd,
     layout: Layout,
     version: &Version,
     exclusions: Vec<Exclusion>,
-) -> Result<Facts, CliError> {
-    let root = &machine.root;
-    let booted = booted(machine).await?;
+) -> Result<SeedFacts, AgentError> {
+    let booted = booted(stateroots).await?;
     let base = match (layout, &booted.image) {
         (Layout::Classic, _) => None,
         (Layout::Bootc, Some(image)) => Some(image.clone()),
-        (Layout::Bootc, None) => {
-            let cause =
-                "the running deployment was not made from an image; make a classic seed (--form classic)";
-            return Err(CliError::Usage(format!("{}: {cause}", booted.id)));
-        }
+        (Layout::Bootc, None) => return Err(SeedError::NoBase { deployment: booted.id }.into()),
     };
-    let config = config(machine)?;
+    let config = config(root)?;
     let services = active_services(systemd).await?;
     let images = containers::images(root).await?.unwrap_or_default();
     let info = cluster_info(version, &host_traits(root)?);
@@ -62,7 +60,7 @@ pub(super) async fn gather(
         layout,
         exclusions,
         labels: seed_labels(layout, &info),
-        status: status(machine, &booted).await?,
+        status: status(root, &booted).await?,
         config,
         containers: container_images(&images)
             .into_iter()
@@ -70,23 +68,23 @@ pub(super) async fn gather(
             .collect(),
         manifest: serde_json::Value::Object(info).to_string(),
     };
-    Ok(Facts { services, base, seed })
+    Ok(SeedFacts { services, base, seed })
 }
 
-async fn booted(machine: &Machine) -> Result<StaterootDeployment, CliError> {
-    let boots = machine.stateroots.boots().await?;
+async fn booted(stateroots: &Stateroots) -> Result<StaterootDeployment, AgentError> {
+    let boots = stateroots.boots().await?;
     let mut all = boots.all.into_iter().flat_map(|stateroot| stateroot.deployments);
     let booted = all.find(|deployment| deployment.booted);
-    booted.ok_or_else(|| CliError::Usage("this machine was not booted from libostree".to_owned()))
+    booted.ok_or_else(|| SeedError::NoBase { deployment: boots.booted }.into())
 }
 
-fn config(machine: &Machine) -> Result<String, CliError> {
+fn config(root: &Root) -> Result<String, AgentError> {
     let malformed = |cause: String| HostError::Malformed {
         path: CURRENT_CONFIG.to_owned(),
         format: "the MachineConfig of this host",
         cause,
     };
-    let bytes = machine.root.read_at_most(CURRENT_CONFIG, machineconfig::MAX_BYTES)?;
+    let bytes = root.read_at_most(CURRENT_CONFIG, machineconfig::MAX_BYTES)?;
     let missing =
         || malformed("there is no such file, so no config is committed here; apply one first".to_owned());
     let json = config_of_seed(&bytes.ok_or_else(missing)?).map_err(malformed)?;
@@ -94,8 +92,8 @@ fn config(machine: &Machine) -> Result<String, CliError> {
 }
 
 /// Returns what rpm-ostree says of the deployments; without it, what libostree says.
-async fn status(machine: &Machine, booted: &StaterootDeployment) -> Result<String, CliError> {
-    if !machine.root.exists(RPM_OSTREE)? {
+async fn status(root: &Root, booted: &StaterootDeployment) -> Result<String, AgentError> {
+    if !root.exists(RPM_OSTREE)? {
         return Ok(status_document(booted));
     }
     let text = command::output(RPM_OSTREE, &["status", "--json"], RPM_OSTREE_TIMEOUT).await?;
@@ -104,7 +102,7 @@ async fn status(machine: &Machine, booted: &StaterootDeployment) -> Result<Strin
 }
 
 /// Returns the services of the list that are active.
-pub(super) async fn active_services(systemd: &Systemd) -> Result<Vec<UnitName>, CliError> {
+pub async fn active_services(systemd: &Systemd) -> Result<Vec<UnitName>, AgentError> {
     let mut found = Vec::new();
     for name in RESTING_SERVICES {
         let unit = UnitName::new(name)?;
@@ -116,10 +114,8 @@ pub(super) async fn active_services(systemd: &Systemd) -> Result<Vec<UnitName>, 
     Ok(found)
 }
 
-/// Returns an absolute path without links on the way, so that it is left out of the seed.
-pub(super) fn real_directory(machine: &Machine, path: &str) -> Result<String, CliError> {
-    if !Path::new(path).is_absolute() {
-        return Err(CliError::Usage(format!("--directory {path}: give an absolute path")));
-    }
-    Ok(machine.root.real_path(path)?)
+/// Returns the agent's own directory in a directory, without links on the way, so that it is left out of the seed.
+pub fn seed_directory(root: &Root, path: &str) -> Result<String, AgentError> {
+    let real = root.real_path(path)?;
+    Ok(format!("{}/{OWN_DIRECTORY}", real.trim_end_matches('/')))
 }

@@ -1,0 +1,34 @@
+//! The wait between two passes over stages or seeds.
+
+use std::time::Duration;
+
+use crate::host::watch::Watch;
+
+/// Waits for another desire, a change of what is watched, or a time. A watch that is lost is dropped.
+pub(super) async fn wait(
+    desired: impl Future<Output = ()>,
+    watch: &mut Option<Watch>,
+    delay: Option<Duration>,
+) {
+    let due = async {
+        match delay {
+            Some(delay) => tokio::time::sleep(delay).await,
+            None => std::future::pending().await,
+        }
+    };
+    let is_watched = async {
+        match watch {
+            Some(watch) => watch.changed().await.is_ok(),
+            None => std::future::pending().await,
+        }
+    };
+    let is_lost = tokio::select! {
+        // Each only waits: what came is read again.
+        () = desired => false,
+        () = due => false,
+        is_watched = is_watched => !is_watched,
+    };
+    if is_lost {
+        *watch = None;
+    }
+}
