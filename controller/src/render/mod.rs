@@ -152,7 +152,9 @@ fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
     for source in chosen {
         let Some(part) = &source.spec.config else { continue };
         let refused = |cause: String| RenderError::Ignition { config: name_of(source).to_owned(), cause };
-        let part = part.as_object().ok_or_else(|| refused("it is not an object".to_owned()))?;
+        let part = part
+            .as_object()
+            .ok_or_else(|| refused("it is not an object; write an Ignition config".to_owned()))?;
         if part.is_empty() {
             continue;
         }
@@ -177,7 +179,7 @@ fn readable(part: &Map<String, Value>) -> Result<(), String> {
     match (numbers.next(), numbers.next()) {
         (Some(Ok(3)), Some(Ok(minor))) if minor <= NEWEST_MINOR => Ok(()),
         (Some(Ok(2)), _) => Err(format!("ignition.version is {version:?}; convert it to version 3.5.0")),
-        _ => Err(format!("ignition.version is {version:?}; 3.0.0 to {IGNITION} are read")),
+        _ => Err(format!("ignition.version is {version:?}; write one of 3.0.0 to {IGNITION}")),
     }
 }
 

@@ -113,6 +113,7 @@ impl Gates<'_> {
             resumed: self.policy.resume.clone(),
             target: Some(target),
             wave: Some(1),
+            conditions: self.memory.conditions.take(),
             ..RolloutPolicyStatus::default()
         };
     }

@@ -20,6 +20,7 @@
 //! fails or is at work gets a new target even where it is not Ready or cordoned, since it is out of service already; one
 //! that failed goes first; the controller's own node goes last in each pool; a node that was never given a target serves.
 
+mod accepted;
 mod census;
 mod choose;
 mod clock;
@@ -44,6 +45,7 @@ use crate::api::{
     MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
 };
 use crate::cost::NodeCost;
+pub use accepted::{ACCEPTED, unfollowed};
 pub use choose::most as max_unavailable;
 pub use clock::Clock;
 pub use node::{
@@ -221,7 +223,8 @@ pub fn rollout(seen: &Seen<'_>) -> Rollout {
     let node_timeout =
         rules.as_ref().ok().and_then(|rules| rules.as_ref()).and_then(|rules| rules.node_timeout);
     let census = Census::new(seen, node_timeout);
-    let course = course::course(seen, &census, rules);
+    let mut course = course::course(seen, &census, rules);
+    accepted::judge(&mut course, seen.now);
     let (patches, is_cut) = choose::patches(seen, &census, &course);
     Rollout {
         patches,

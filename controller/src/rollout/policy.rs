@@ -59,10 +59,7 @@ impl Rules {
                 let rules = Self::read(policy, machines);
                 rules.map(Some).map_err(|cause| format!("RolloutPolicy {}: {cause}", policy.name))
             }
-            [one, other, ..] => Err(format!(
-                "RolloutPolicy {} and RolloutPolicy {} are both for pool {}; delete one of them, or correct its poolRef",
-                one.name, other.name, pool.name
-            )),
+            [one, other, ..] => Err(two_policies(&one.name, &other.name, &pool.name)),
         }
     }
 
@@ -97,6 +94,13 @@ impl Rules {
             windows: Windows::new(spec.windows.as_deref())?,
         })
     }
+}
+
+/// Returns why neither of two policies is followed.
+pub(super) fn two_policies(one: &str, other: &str, pool: &str) -> String {
+    format!(
+        "RolloutPolicy {one} and RolloutPolicy {other} are both for pool {pool}; delete one of them, or correct its poolRef"
+    )
 }
 
 fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize) -> Result<Vec<WaveRule>, String> {
