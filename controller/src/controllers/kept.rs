@@ -8,9 +8,10 @@ use kube::Resource;
 use kube::api::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
-use super::cache::{Cache, Kind, RenderedConfig, Seen, is_older};
+use super::cache::{Cache, Kind, RenderedConfig, Seen};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
+use super::version::is_older;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 
 /// A kind of object that the cache keeps.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::course::{Course, Mistake, Phase};
+use super::course::Course;
+use super::phase::{Mistake, Phase};
 use super::policy::two_policies;
 use super::status::set_condition;
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};

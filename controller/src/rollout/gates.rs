@@ -9,7 +9,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::census::Census;
-use super::course::{Course, Phase, PrefetchOrder, progress};
+use super::course::{Course, PrefetchOrder, progress};
+use super::phase::Phase;
 use super::policy::Rules;
 use super::{Node, Pair, Policy, PrefetchProgress, Seen, patch};
 use crate::api::RolloutPolicyStatus;

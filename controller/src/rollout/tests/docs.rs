@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::accepted::{ACCEPTED, POOL_FOUND, POOL_NOT_FOUND};
-use super::super::course::{Mistake, Phase};
+use super::super::phase::{Mistake, Phase};
 use super::super::status::{
     DRAIN_BLOCKED, EVICTION_REFUSED, HALTED, INVALID, PROGRESSING, TOO_MANY_FAILURES,
 };
