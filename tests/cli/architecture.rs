@@ -469,7 +469,7 @@ fn every_file_is_short_introduced_and_well_named() {
 const CLAUSES: [&str; 7] = ["What ", "Who ", "Whom ", "Whether ", "Where ", "Why ", "How "];
 
 /// Doc comments that begin with such a clause, at most. The number only falls.
-const MAX_CLAUSES: usize = 20;
+const MAX_CLAUSES: usize = 3;
 
 /// The doc comments of a file that begin with a clause as a noun. Those without a full stop are help texts of flags.
 fn clauses(text: &str) -> Vec<String> {
