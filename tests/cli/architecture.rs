@@ -171,9 +171,10 @@ impl Source {
     }
 
     /// Tests beside their module: they play the host, so they may touch a directory of their own. The walk through the
-    /// states is one.
+    /// states is one, and so is the simulation of rollouts.
     fn is_test(&self) -> bool {
-        self.path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "walk")
+        let of_tests = ["tests", "tests.rs", "walk", "simulation"];
+        self.path.iter().any(|part| of_tests.iter().any(|name| part == *name))
     }
 
     fn is_root(&self) -> bool {
@@ -181,9 +182,11 @@ impl Source {
         executable || self.path == Path::new("lib.rs")
     }
 
-    /// The code: without comments, and without the tests at the end of the file.
+    /// The code: without comments, and without the tests at the end of the file. In the agent and `core/` it ends at the first item
+    /// that only tests have: the folder `src/control/kube/` still has a circle behind that.
     fn code(&self) -> String {
-        let until_tests = self.text.split("#[cfg(test)]").next().unwrap();
+        let tests = if self.base == "controller/src" { "#[cfg(test)]\nmod " } else { "#[cfg(test)]" };
+        let until_tests = self.text.split(tests).next().unwrap();
         let lines = until_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
         lines.map(|line| line.split(" // ").next().unwrap()).collect::<Vec<_>>().join("\n")
     }
@@ -350,7 +353,11 @@ fn core_has_no_dependency_with_machine_access() {
 
 /// A file as a part of the import graph.
 fn file(source: &Source) -> File {
-    let name = if source.base == "src" { "agent" } else { "core" };
+    let name = match source.base {
+        "src" => "agent",
+        "core/src" => "core",
+        _ => "controller",
+    };
     let own = source.module().into_iter().filter(|part| part != "lib");
     let module = std::iter::once(name.to_owned()).chain(own).collect();
     File { name: source.to_string(), module, code: without_strings(&source.code()) }
@@ -359,9 +366,9 @@ fn file(source: &Source) -> File {
 #[test]
 fn no_files_import_each_other_in_circle() {
     let is_executable = |source: &Source| source.is_root() && source.path != Path::new("lib.rs");
-    let sources = sources().into_iter().filter(|source| !source.is_test() && !is_executable(source));
+    let sources = all_sources().into_iter().filter(|source| !source.is_test() && !is_executable(source));
     let files: Vec<File> = sources.map(|source| file(&source)).collect();
-    assert!(files.len() > 150, "{} files", files.len());
+    assert!(files.len() > 300, "{} files", files.len());
     none(&Graph::new(files).circles());
 }
 
@@ -462,7 +469,7 @@ fn every_file_is_short_introduced_and_well_named() {
 const CLAUSES: [&str; 7] = ["What ", "Who ", "Whom ", "Whether ", "Where ", "Why ", "How "];
 
 /// Doc comments that begin with such a clause, at most. The number only falls.
-const MAX_CLAUSES: usize = 20;
+const MAX_CLAUSES: usize = 3;
 
 /// The doc comments of a file that begin with a clause as a noun. Those without a full stop are help texts of flags.
 fn clauses(text: &str) -> Vec<String> {

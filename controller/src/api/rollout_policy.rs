@@ -10,7 +10,8 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::pool::Reference;
+use super::pool::Condition;
+use super::schema;
 
 /// The annotation of a `RolloutPolicy` that resumes a halted rollout: each new value once.
 pub const RESUME: &str = "machine-config-agent.io/resume";
@@ -206,6 +207,10 @@ pub struct RolloutPolicyStatus {
     /// Errors in the policy
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
+    /// `Accepted`: the rollout of its pool follows it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// A config and, in image mode, an image.
@@ -254,15 +259,6 @@ impl RolloutPolicy {
     pub fn pool(&self) -> &str {
         let named = self.spec.pool_ref.as_ref().map(|pool| &*pool.name);
         named.or(self.metadata.name.as_deref()).unwrap_or_default()
-    }
-
-    /// Returns it as the object of an event.
-    pub fn reference(&self) -> Reference {
-        Reference {
-            api_version: Some("machine-config-agent.io/v1alpha1".to_owned()),
-            kind: Some("RolloutPolicy".to_owned()),
-            name: self.metadata.name.clone(),
-        }
     }
 }
 

@@ -1,24 +1,7 @@
 //! The pool's condition `ImageBuildDegraded`: the build's state for people.
 
-use super::decide::Waiting;
-use super::seen::{Build, Seen, State};
-
-/// The condition `ImageBuildDegraded`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct PoolCondition {
-    /// `True`.
-    pub is_degraded: bool,
-    /// Its reason.
-    pub reason: String,
-    /// Its message.
-    pub message: String,
-}
-
-impl PoolCondition {
-    fn new(is_degraded: bool, reason: &str, message: String) -> Self {
-        Self { is_degraded, reason: reason.to_owned(), message }
-    }
-}
+use super::action::Waiting;
+use super::seen::{Build, PoolCondition, Seen, State};
 
 /// Ending of a build that failed.
 const NEXT: &str = "correct the cause, then change the MachineOSConfig or annotate it with \

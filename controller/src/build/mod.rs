@@ -21,6 +21,7 @@
 //! - An image is deleted with its build, unless a node, another build or the `MachineOSConfig` names it, or it was not built here.
 //!   Upstream looks at the nodes only, and a reused image dies with its first build.
 
+mod action;
 mod archives;
 mod builder_type;
 mod condition;
@@ -33,10 +34,10 @@ mod openshift;
 mod release;
 mod seen;
 
+pub use action::{Action, Question, Waiting, Why};
 pub use builder_type::{BuilderType, IMAGE_BUILDER};
-pub use condition::PoolCondition;
-pub use decide::{Action, Question, Waiting, Why, decide};
-pub use job::{Job, MAX_FAILURES, progress};
+pub use decide::decide;
+pub use job::{MAX_FAILURES, progress};
 pub use mounts::{Mount, MountObject};
 pub use name::{Inputs, build_name, image_inputs, job_name, push_spec, user_lines};
 pub use objects::{
@@ -47,7 +48,8 @@ pub use openshift::{
     OPENSHIFT_BUILD, STARTED, openshift_build, outcome as openshift_outcome, reduced as openshift_reduced,
 };
 pub use seen::{
-    Answers, Build, Deletion, OsConfig, Outcome, Pool, Ready, Registry, Seen, State, Status, Wanted,
+    Answers, Build, Deletion, Job, OsConfig, Outcome, Pool, PoolCondition, Ready, Registry, Seen, State,
+    Status, Wanted,
 };
 
 /// The label of what the Machine Config Operator calls a synthetic build: its image was built before, and it never has a Job.

@@ -10,10 +10,9 @@
 use serde_json::{Value, json};
 
 use super::archives;
-use super::job::Job;
 use super::mounts::volume_name;
 use super::objects::{JobRequest, JobSettings, metadata};
-use super::seen::Outcome;
+use super::seen::{Job, Outcome};
 use crate::image::AGENT;
 
 /// The type of a builder that makes Builds.

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::SEEDED;
-use super::decide::Action;
+use super::action::Action;
 use super::seen::{Build, Deletion, Seen};
 
 /// Time for which a registry that does not answer keeps a build.

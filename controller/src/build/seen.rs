@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::condition::PoolCondition;
-use super::job::Job;
-
 /// A `MachineOSConfig`, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct OsConfig {
@@ -52,6 +49,23 @@ pub struct Pool {
     pub degraded: Option<String>,
     /// Its condition `ImageBuildDegraded`.
     pub condition: Option<PoolCondition>,
+}
+
+/// The condition `ImageBuildDegraded`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PoolCondition {
+    /// `True`.
+    pub is_degraded: bool,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+}
+
+impl PoolCondition {
+    pub(super) fn new(is_degraded: bool, reason: &str, message: String) -> Self {
+        Self { is_degraded, reason: reason.to_owned(), message }
+    }
 }
 
 /// The build that the pool's target and the `MachineOSConfig` ask for.
@@ -153,6 +167,32 @@ pub struct Status {
     pub message: String,
     /// The image, by digest.
     pub image: Option<String>,
+}
+
+/// A Job, reduced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "what a Job's status has")]
+pub struct Job {
+    /// Its UID.
+    pub uid: String,
+    /// UID of the build that owns it.
+    pub owner: String,
+    /// Somebody has deleted it.
+    pub deleting: bool,
+    /// It is not to run yet.
+    pub suspended: bool,
+    /// Pods that run.
+    pub active: u32,
+    /// Pods that failed.
+    pub failed: u32,
+    /// Pods that ended well.
+    pub succeeded: u32,
+    /// Pods have ended that are not counted yet.
+    pub has_uncounted: bool,
+    /// Its condition `Complete` is True.
+    pub is_complete: bool,
+    /// Message of its condition `Failed`, where that is True.
+    pub failure: Option<String>,
 }
 
 /// Answer of the registry about an image.

@@ -59,8 +59,8 @@ pub(super) struct Seen {
     /// It grows with each change of the fields that decide which node is in which pool.
     pub(super) membership: u64,
     pub(super) synced: BTreeSet<Kind>,
-    /// Names of the definitions of kinds.
-    pub(super) definitions: BTreeSet<String>,
+    /// The definitions of kinds by name, with the version of their schemas: uid and generation.
+    pub(super) definitions: BTreeMap<String, String>,
     pub(super) pools: BTreeMap<String, Result<MachineConfigPool, String>>,
     /// MachineConfigs that are rendered from; with their labels where they can't be read.
     pub(super) configs: BTreeMap<String, MachineConfig>,
@@ -90,7 +90,7 @@ impl Seen {
     /// Returns true if a kind is known in full: its list was read, or nothing defines it.
     pub(super) fn knows(&self, kind: Kind) -> bool {
         let undefined =
-            |name: &str| self.synced.contains(&Kind::Definitions) && !self.definitions.contains(name);
+            |name: &str| self.synced.contains(&Kind::Definitions) && !self.definitions.contains_key(name);
         self.synced.contains(&kind) || kind.definition().is_some_and(undefined)
     }
 
@@ -212,10 +212,4 @@ impl Cache {
             }
         }
     }
-}
-
-/// Returns true if a version came before another one. The API server's versions are numbers that grow; of others nothing
-/// is known.
-pub(super) fn is_older(version: &str, than: &str) -> bool {
-    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
 }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
-use super::RunError;
+use super::error::RunError;
 
 /// Timeout of a request that is no watch. Far shorter than a Lease is valid.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

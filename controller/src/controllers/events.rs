@@ -36,6 +36,11 @@ impl About {
         Self { kind: "MachineOSConfig", ..Self::pool(name, uid) }
     }
 
+    pub(super) fn rollout_policy(name: &str, uid: &str) -> Self {
+        let api_version = "machine-config-agent.io/v1alpha1";
+        Self { kind: "RolloutPolicy", api_version, name: name.to_owned(), uid: uid.to_owned() }
+    }
+
     pub(super) fn pool(name: &str, uid: &str) -> Self {
         let api_version = "machineconfiguration.openshift.io/v1";
         Self { kind: "MachineConfigPool", api_version, name: name.to_owned(), uid: uid.to_owned() }

@@ -25,7 +25,7 @@ use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 /// Follows a kind for as long as it is polled. One that nothing defines is waited for.
 pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
     if let Some(definition) = K::KIND.definition() {
-        let defined = |seen: &Seen| seen.definitions.contains(definition);
+        let defined = |seen: &Seen| seen.definitions.contains_key(definition);
         if !defined(&cache.lock()) {
             cache.until(defined).await;
         }

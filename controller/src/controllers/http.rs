@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{info, warn};
 
-use super::RunError;
+use super::error::RunError;
 use super::metrics::Metrics;
 use crate::serve::connections::{Connections, Limits};
 

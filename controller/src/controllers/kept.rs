@@ -8,9 +8,10 @@ use kube::Resource;
 use kube::api::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
-use super::cache::{Cache, Kind, RenderedConfig, Seen, is_older};
+use super::cache::{Cache, Kind, RenderedConfig, Seen};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
+use super::version::is_older;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 
 /// A kind of object that the cache keeps.
@@ -46,13 +47,19 @@ impl Kept for PartialObjectMeta<CustomResourceDefinition> {
     const KIND: Kind = Kind::Definitions;
 
     fn put(self, seen: &mut Seen) -> bool {
-        seen.definitions.insert(self.metadata.name.unwrap_or_default())
+        let version = format!(
+            "{}/{}",
+            self.metadata.uid.as_deref().unwrap_or_default(),
+            self.metadata.generation.unwrap_or_default()
+        );
+        let old = seen.definitions.insert(self.metadata.name.unwrap_or_default(), version.clone());
+        old != Some(version)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.definitions.remove(name)
+        seen.definitions.remove(name).is_some()
     }
     fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.definitions.clone()
+        seen.definitions.keys().cloned().collect()
     }
 }
 

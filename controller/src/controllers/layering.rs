@@ -9,8 +9,8 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::build::reduce;
-use super::cache::is_older;
 use super::lenient::cause;
+use super::version::is_older;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
 use crate::build::{self, BUILD_NAMESPACE, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State, job_name};
 use crate::opt_in::is_made;

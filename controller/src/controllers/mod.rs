@@ -5,13 +5,14 @@
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
 //! | `leader.rs` | the shell of [`crate::lease`] |
 //! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it |
-//! | `node.rs`, `lenient.rs`, `failure.rs` | objects as they are read, and why not |
+//! | `node.rs`, `lenient.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
+//! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
+//! | `error.rs` | errors that end the process |
 //! | `render.rs`, `seed.rs` | MachineConfigs, pools and images that were built before to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
 //! | `opt_in.rs` | the shell of [`crate::opt_in`] |
 //! | `build/` | the shell of [`crate::build`] |
 //! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
-//! | `merge.rs` | patches of statuses |
 //! | `status.rs`, `last_line.rs` | the shell of [`crate::view`], for a person's terminal |
 //! | `events.rs`, `metrics.rs`, `http.rs`, `log.rs` | output for people and Prometheus |
 //!
@@ -23,6 +24,7 @@ mod cache;
 mod client;
 mod config_node;
 mod drain;
+mod error;
 mod events;
 mod evict;
 mod failure;
@@ -37,12 +39,14 @@ mod log;
 mod merge;
 mod metrics;
 mod node;
+mod node_write;
 mod opt_in;
 mod render;
 mod rollout;
 mod seed;
 mod status;
 mod untyped;
+mod version;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -59,6 +63,7 @@ use crate::build::JobSettings;
 use crate::registry;
 use cache::{Cache, Kind};
 use client::Fence;
+pub use error::RunError;
 use leader::{Candidacy, Leader};
 pub use log::Format;
 pub(crate) use log::start as start_log;
@@ -106,50 +111,6 @@ pub struct Options {
     pub build: JobSettings,
     /// Format of log lines.
     pub log_format: Format,
-}
-
-/// Errors that end the process.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The kubeconfig.
-    #[error("{path}: {cause}; name a readable kubeconfig with --kubeconfig")]
-    Kubeconfig {
-        /// Which.
-        path: PathBuf,
-        /// Cause.
-        cause: String,
-    },
-    /// No way to the API server.
-    #[error("the API server can't be reached: {0}; run in a pod, or name a kubeconfig with --kubeconfig")]
-    Client(String),
-    /// Something can't be read.
-    #[error("{what} can't be read: {cause}; {next}")]
-    Unread {
-        /// The kinds.
-        what: String,
-        /// Why.
-        cause: String,
-        /// Next step.
-        next: &'static str,
-    },
-    /// The address is in use, or not this machine's.
-    #[error("can't listen on {address}: {source}; choose another one with --metrics-listen")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// No runtime, no signals.
-    #[error("can't start: {0}")]
-    Start(#[from] std::io::Error),
-    /// Another process leads.
-    #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
-    LeaseLost(String),
-    /// Not to be: a controller has no end.
-    #[error("a controller ended; start again")]
-    Ended,
 }
 
 /// Runs until a signal, or until another process leads.

@@ -4,14 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{self as core, NodeCondition, Taint};
-use kube::api::{ObjectMeta, Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::Resource;
+use kube::api::ObjectMeta;
 use serde::Deserialize;
-use serde_json::{Value, json};
-
-use super::cache::Cache;
-use super::client::{RequestError, ask};
-use super::kept::Kept as _;
 
 /// A Node as the API server sends it, without unused fields.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -107,52 +102,4 @@ impl Node {
         let rollout = crate::rollout::Node { resource_version, ..other.rollout };
         *self == Self { version, rollout, ..other }
     }
-}
-
-/// Writes to a Node as it was seen: onto that version of that very Node, or not at all. True if it is written. Either way the
-/// cache has the Node as it is now.
-pub(super) async fn write(
-    client: &Client,
-    cache: &Cache,
-    node: &Node,
-    body: &Value,
-) -> Result<bool, RequestError> {
-    let mut body = body.clone();
-    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("uid".to_owned(), json!(node.uid));
-        metadata.insert("resourceVersion".to_owned(), json!(node.version));
-    }
-    write_body(client, cache, &node.name, &node.uid, &body).await
-}
-
-/// As [`write()`], with a body that names uid and version.
-pub(super) async fn write_body(
-    client: &Client,
-    cache: &Cache,
-    name: &str,
-    uid: &str,
-    body: &Value,
-) -> Result<bool, RequestError> {
-    let nodes = Api::<NodeObject>::all(client.clone());
-    let (written, now) = match ask(nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await {
-        Ok(now) => (true, now),
-        Err(error) if error.code() == 409 => match ask(nodes.get(name)).await {
-            Ok(now) => (false, now),
-            Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
-            Err(error) => return Err(error),
-        },
-        Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
-        Err(error) => return Err(error),
-    };
-    cache.change(|seen| now.put(seen));
-    Ok(written)
-}
-
-/// Forgets a node that is gone. One of the same name is another one.
-fn gone(cache: &Cache, name: &str, uid: &str) -> bool {
-    cache.change(|seen| {
-        let same = seen.nodes.get(name).is_some_and(|known| known.uid == uid);
-        same && NodeObject::remove(seen, name)
-    });
-    false
 }

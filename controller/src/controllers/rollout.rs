@@ -6,13 +6,15 @@
 //! Order of a decision's writes: the policy's status, the nodes, the pool's status. Each names the version that was seen. A write
 //! that is refused, or lost with the process, is decided again by what is there then.
 
+mod definition;
+mod policies;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::json;
@@ -28,12 +30,14 @@ use super::layering::layering;
 use super::lenient::Lenient;
 use super::merge::merge;
 use super::metrics::Metrics;
-use super::node::{Node, write_body};
+use super::node::Node;
+use super::node_write::write_body;
 use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
 use crate::cost::{NodeCost, cost};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Rendered;
 use crate::rollout::{self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
+use definition::PoolsDefinition;
 
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
@@ -71,7 +75,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         cache,
         metrics,
         own_node,
-        has_plan: None,
+        pools_definition: PoolsDefinition::default(),
         contents: BTreeMap::new(),
         measured: BTreeSet::new(),
         members: (None, Members::default()),
@@ -79,7 +83,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
     };
     loop {
         changes.mark_unchanged();
-        let wait = controller.reconcile().await;
+        let wait = Box::pin(controller.reconcile()).await;
         pause(&mut changes, wait).await;
     }
 }
@@ -97,8 +101,7 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     own_node: Option<String>,
-    /// True if the definition of pools has `status.plan`; `None` before it was read.
-    has_plan: Option<bool>,
+    pools_definition: PoolsDefinition,
     /// The rendered configs that pools and nodes have now.
     contents: BTreeMap<String, Arc<Rendered>>,
     measured: BTreeSet<String>,
@@ -118,9 +121,7 @@ impl Controller {
     /// Takes all pools one step further; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
         let mut wait = LONGEST_WAIT;
-        if self.has_plan.is_none() {
-            self.has_plan = has_plan(&self.client).await;
-        }
+        self.pools_definition.read(&self.client, &self.cache).await;
         let names = living(&self.cache.lock());
         self.forget(&names);
         for name in names {
@@ -143,7 +144,7 @@ impl Controller {
                 wait = wait.min(until).min(LONGEST_TIMED_WAIT);
             }
         }
-        wait
+        wait.min(self.refuse_policies().await)
     }
 
     fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
@@ -183,7 +184,7 @@ impl Controller {
         let Decision { pool, policy, rollout } = decision;
         let mut any = false;
         if let (Some(policy), Some(status)) = (policy, &rollout.policy_status) {
-            any |= self.write_status::<RolloutPolicy, _>(&policy, policy.status.as_ref(), status).await?;
+            any |= self.write_policy_status(&policy, status).await?;
         }
         any |= self.write_nodes(&pool, &rollout.patches).await?;
         any |=
@@ -359,7 +360,7 @@ fn decide(
         os_image: os_image(&object, controller),
         unavailable_elsewhere: unavailable_elsewhere(seen, members),
         selector_error: controller.members.1.error(name).cloned(),
-        has_plan: controller.has_plan == Some(true),
+        has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, seen)).collect(),
         unreadable_policy: seen.policies.get(name).and_then(|policy| policy.as_ref().err()).cloned(),
         ..Pool::from_pool(&object)
@@ -403,15 +404,6 @@ fn os_image(pool: &MachineConfigPool, controller: &Controller) -> Option<String>
     let done = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
     let new = image(target(pool))?;
     (image(done.and_then(|done| done.name.clone())).as_ref() != Some(&new)).then_some(new)
-}
-
-/// Returns true if the cluster's definition of pools has `status.plan`; `None` if that can't be looked up now.
-async fn has_plan(client: &Client) -> Option<bool> {
-    let name = Kind::Pools.definition()?;
-    let found = ask(Api::<CustomResourceDefinition>::all(client.clone()).get(name)).await.ok()?;
-    let schema = found.spec.versions.iter().find_map(|version| version.schema.clone()?.open_api_v3_schema);
-    let status = schema.and_then(|schema| schema.properties).and_then(|mut all| all.remove("status"));
-    Some(status.and_then(|status| status.properties).is_some_and(|all| all.contains_key("plan")))
 }
 
 #[cfg(test)]

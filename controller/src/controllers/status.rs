@@ -10,9 +10,9 @@ use kube::api::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::RunError;
 use super::cache::{Cache, Kind, Seen};
 use super::client::{self, Fence};
+use super::error::RunError;
 use super::follow::follow;
 use super::kept::Kept;
 use super::last_line::LastLines;

@@ -99,7 +99,7 @@ fn containerfile_brings_config_then_user_part_then_verify() {
     assert_eq!(ignition, whole, "Ignition gets the whole, but for the builder's own /etc/hosts");
 }
 
-/// What nothing compresses is in the build twice: in the image, and for `apply`.
+/// Incompressible contents are in the build twice: in the image, and for `apply`.
 #[test]
 fn large_config_is_archive_for_each_file() {
     let mut number = 0x2545_f491_4f6c_dd1d_u64;

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use machine_config_core::model::{ImageRef, short};
 
-use super::{CONTAINERFILES, ConfigMap, ENABLED, MADE_FROM, OS_IMAGE, OptInInput, SETTINGS};
+use super::input::{CONTAINERFILES, ConfigMap, ENABLED, MADE_FROM, OS_IMAGE, OptInInput, SETTINGS};
 use crate::api::os_config::{ContainerFile, ImageBuilder};
 use crate::api::{MachineOSConfig, MachineOSConfigSpec, Named};
 use crate::build::{BuilderType, IMAGE_BUILDER};

@@ -10,39 +10,23 @@
 //! - A 404 counts only from who is a registry (`/v2/`): behind an ingress whose route is missing, every image would be gone.
 //! - Password and token go to a server without TLS only where the registry itself is one.
 
-use std::time::Duration;
-
-use reqwest::header::{ACCEPT, RETRY_AFTER};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::header::ACCEPT;
+use reqwest::{Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::credentials::Credentials;
 use super::failure::Failure;
+use super::options::{Options, TIMEOUT};
 use super::reference::{self, Reference};
 use super::session::Session;
 use super::{Registry, RegistryError, RegistryFuture};
 
-/// Time limit of a query, with all its requests.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The largest manifest that is read; the specification names this size.
 pub(super) const MAX_MANIFEST: usize = 4 << 20;
-
-/// The longest time that a registry can ask to stay away for.
-pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Known kinds of manifest: without them a registry converts, and names another digest.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
-
-/// Options of connections to registries.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Registries without TLS, as `HOST` or `HOST:PORT`.
-    pub insecure: Vec<String>,
-    /// Certificates that are trusted in addition to the machine's, PEM.
-    pub trust: Vec<u8>,
-}
 
 /// A client of all registries.
 #[derive(Debug, Clone, Default)]
@@ -140,10 +124,4 @@ async fn delete(session: &mut Session<'_>, digest: &str) -> Result<(), Failure> 
         StatusCode::METHOD_NOT_ALLOWED => Err(Failure::DeletionOff { registry: session.host().to_owned() }),
         _ => session.checked(answer).map(drop),
     }
-}
-
-/// Returns when the server wants to be asked again, where it says so in seconds.
-pub(super) fn retry_after(answer: &Response) -> Option<Duration> {
-    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }

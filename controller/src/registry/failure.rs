@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::RegistryError;
-use super::client::TIMEOUT;
+use super::options::TIMEOUT;
 
 /// Condition of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

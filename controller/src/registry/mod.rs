@@ -3,12 +3,14 @@
 mod client;
 mod credentials;
 mod failure;
+mod options;
 mod reference;
 mod session;
 
 use std::pin::Pin;
 
-pub use client::{Client, Options};
+pub use client::Client;
+pub use options::Options;
 
 /// An answer that takes time.
 pub type RegistryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RegistryError>> + Send + 'a>>;

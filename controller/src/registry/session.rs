@@ -5,18 +5,21 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_auth::ChallengeRef;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::client::{Options, TIMEOUT, retry_after};
 use super::credentials::{Account, Credentials};
 use super::failure::Failure;
+use super::options::{Options, TIMEOUT};
 use super::reference::Reference;
 
 /// Time limit of a connection's setup.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest time that a registry can ask to stay away for.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Largest number of redirects.
 const MAX_REDIRECTS: usize = 3;
@@ -258,4 +261,10 @@ fn secret(value: &str) -> Option<HeaderValue> {
 /// An error with its causes, without the address: that of a token server has the account in it.
 fn chain(error: reqwest::Error) -> String {
     machine_config_core::model::text::chain(&error.without_url())
+}
+
+/// Returns the wait that the server requests, where it is in seconds.
+fn retry_after(answer: &Response) -> Option<Duration> {
+    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }

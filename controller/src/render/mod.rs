@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 pub use error::RenderError;
 
 use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
-use crate::model::machineconfig;
+use crate::model::machineconfig::Fields;
 
 /// The Ignition version of rendered configs.
 const IGNITION: &str = "3.5.0";
@@ -90,16 +90,14 @@ pub fn render<'a>(
         kernel_type: Some(kernel_type(&chosen)),
         os_image_url: last(&chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
     };
-    let text = serde_json::to_string(&spec)?;
-    let name = format!("rendered-{pool_name}-{}", digest(&text));
+    let name = format!("rendered-{pool_name}-{}", digest(&spec)?);
     let mut annotations = BTreeMap::from([(GENERATED_BY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if spec.os_image_url.is_some() && spec.os_image_url != release.os_image {
         annotations.insert(IMAGE_OVERRIDDEN.to_owned(), "true".to_owned());
     }
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
-    let document = machineconfig::MachineConfig::from_spec(name_of(&object), &text)?;
-    document.spec(None).map_err(|error| blamed(error.into(), &chosen))?;
+    host_spec(&object).map_err(|error| blamed(error, &chosen))?;
     Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
 }
 
@@ -152,7 +150,9 @@ fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
     for source in chosen {
         let Some(part) = &source.spec.config else { continue };
         let refused = |cause: String| RenderError::Ignition { config: name_of(source).to_owned(), cause };
-        let part = part.as_object().ok_or_else(|| refused("it is not an object".to_owned()))?;
+        let part = part
+            .as_object()
+            .ok_or_else(|| refused("it is not an object; write an Ignition config".to_owned()))?;
         if part.is_empty() {
             continue;
         }
@@ -177,7 +177,7 @@ fn readable(part: &Map<String, Value>) -> Result<(), String> {
     match (numbers.next(), numbers.next()) {
         (Some(Ok(3)), Some(Ok(minor))) if minor <= NEWEST_MINOR => Ok(()),
         (Some(Ok(2)), _) => Err(format!("ignition.version is {version:?}; convert it to version 3.5.0")),
-        _ => Err(format!("ignition.version is {version:?}; 3.0.0 to {IGNITION} are read")),
+        _ => Err(format!("ignition.version is {version:?}; write one of 3.0.0 to {IGNITION}")),
     }
 }
 
@@ -211,17 +211,25 @@ fn kernel_type(chosen: &[&MachineConfig]) -> String {
     asked.rev().find(|kind| !matches!(*kind, "" | "default")).unwrap_or("default").to_owned()
 }
 
-/// Returns a config's name by its content: as many digits as the operator's names have. `spec` is the text of the spec with all
-/// fields in the order of their names, whatever it was read from: the fields of [`MachineConfigSpec`] are declared so, and those of a
-/// tree are kept so.
-fn digest(spec: &str) -> String {
-    Sha256::digest(spec.as_bytes()).to_string().chars().take(32).collect()
+/// Returns the part of a config's name that is made from its content: as many digits as the operator's names have. The spec is
+/// digested with all fields in the order of their names, whatever it was read from: the fields of [`MachineConfigSpec`] are declared
+/// so, and those of a tree are kept so.
+fn digest(spec: &MachineConfigSpec) -> Result<String, RenderError> {
+    Ok(Sha256::digest_json(spec)?.to_string().chars().take(32).collect())
 }
 
+/// Reads a config as a node does. Its tree is not written as text for that: it may be megabytes.
 fn host_spec(object: &MachineConfig) -> Result<HostSpec, RenderError> {
-    let name = name_of(object).to_owned();
-    let document = machineconfig::MachineConfig::parse(&serde_json::to_vec(object)?, &name)?;
-    Ok(document.spec(None)?)
+    let spec = &object.spec;
+    let fields = Fields {
+        os_image_url: spec.os_image_url.clone(),
+        extensions_image: spec.extensions_image.clone(),
+        kernel_arguments: spec.kernel_arguments.clone(),
+        kernel_type: spec.kernel_type.clone(),
+        extensions: spec.extensions.clone(),
+        fips: spec.fips,
+    };
+    Ok(fields.host_spec(name_of(object), spec.config.as_ref())?)
 }
 
 /// Names the MachineConfig that an error of the whole comes from, where one has it alone.

@@ -158,7 +158,7 @@ fn refusals_name_object_cause_and_next_step() {
         (
             pool("worker", &["worker"]),
             one(ignition("3.6.0")),
-            ["MachineConfig 50-bad", "\"3.6.0\"", "3.0.0 to 3.5.0 are read"],
+            ["MachineConfig 50-bad", "\"3.6.0\"", "write one of 3.0.0 to 3.5.0"],
         ),
         (
             pool("worker", &["worker"]),
@@ -168,12 +168,16 @@ fn refusals_name_object_cause_and_next_step() {
         (
             pool("worker", &["worker"]),
             one(json!({ "config": "x" })),
-            ["50-bad", "spec.config", "not an object"],
+            ["50-bad", "spec.config: it is not an object", "write an Ignition config"],
         ),
         (
             pool("worker", &["worker"]),
             one(json!({ "osImageURL": "quay.io/a/os:latest" })),
-            ["quay.io/a/os:latest", "digest", ""],
+            [
+                "50-bad",
+                "\"quay.io/a/os:latest\" is refused: it is not named by digest",
+                "give it as NAME@sha256:",
+            ],
         ),
         (
             pool("worker", &["worker"]),

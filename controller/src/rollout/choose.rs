@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::capacity::capacity;
 use super::census::Census;
-use super::course::{Course, Phase};
-use super::{Node, NodePatch, Pair, Pool, Prefetch, Seen, Since, gates};
+use super::course::Course;
+use super::phase::Phase;
+use super::{Node, NodePatch, Pair, Prefetch, Seen, Since, gates};
 
 /// The most patches of one call; the next ones follow at once.
 const MAX_PATCHES: usize = 512;
@@ -96,32 +98,6 @@ fn prefetching<'a>(seen: &Seen<'a>, census: &Census<'a>, course: &Course) -> BTr
     }
     asked.extend(idle.into_iter().take(free).map(|node| &*node.name));
     asked
-}
-
-/// Returns why a node can't be given a target, or is waited for.
-pub(super) fn obstacle(node: &Node) -> &'static str {
-    if node.ready { "cordoned" } else { "not Ready" }
-}
-
-/// Returns how many nodes may be taken out of service now.
-pub(super) fn capacity(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
-    let max = max_unavailable(seen, census)?;
-    let elsewhere = if census.is_control_plane { seen.pool.unavailable_elsewhere } else { 0 };
-    Ok(max.saturating_sub(census.occupied).saturating_sub(elsewhere))
-}
-
-/// Returns how many nodes may be out of service; at least 1, of the control plane never more.
-pub(super) fn max_unavailable(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
-    most(seen.pool, seen.nodes.len(), census.is_control_plane)
-}
-
-/// Returns how many of a pool's nodes may be out of service; at least 1, of the control plane never more.
-pub fn most(pool: &Pool, nodes: usize, is_control_plane: bool) -> Result<usize, String> {
-    let max = match &pool.max_unavailable {
-        None => 1,
-        Some(value) => super::number::scaled(value, nodes, super::number::Rounding::Down)?,
-    };
-    Ok(if is_control_plane { 1 } else { max.max(1) })
 }
 
 /// Returns the nodes that get the target: as many as there is capacity for, and at most `limit`.

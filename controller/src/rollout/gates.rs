@@ -9,7 +9,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::census::Census;
-use super::course::{Course, Phase, PrefetchOrder, progress};
+use super::course::{Course, PrefetchOrder, progress};
+use super::phase::Phase;
 use super::policy::Rules;
 use super::{Node, Pair, Policy, PrefetchProgress, Seen, patch};
 use crate::api::RolloutPolicyStatus;
@@ -113,6 +114,7 @@ impl Gates<'_> {
             resumed: self.policy.resume.clone(),
             target: Some(target),
             wave: Some(1),
+            conditions: self.memory.conditions.take(),
             ..RolloutPolicyStatus::default()
         };
     }

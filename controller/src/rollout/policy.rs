@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::duration::duration;
 use super::number::{Rounding, scaled};
 use super::windows::Windows;
 use super::{Policy, Pool};
@@ -59,10 +60,7 @@ impl Rules {
                 let rules = Self::read(policy, machines);
                 rules.map(Some).map_err(|cause| format!("RolloutPolicy {}: {cause}", policy.name))
             }
-            [one, other, ..] => Err(format!(
-                "RolloutPolicy {} and RolloutPolicy {} are both for pool {}; delete one of them, or correct its poolRef",
-                one.name, other.name, pool.name
-            )),
+            [one, other, ..] => Err(two_policies(&one.name, &other.name, &pool.name)),
         }
     }
 
@@ -99,6 +97,13 @@ impl Rules {
     }
 }
 
+/// Returns why neither of two policies is followed.
+pub(super) fn two_policies(one: &str, other: &str, pool: &str) -> String {
+    format!(
+        "RolloutPolicy {one} and RolloutPolicy {other} are both for pool {pool}; delete one of them, or correct its poolRef"
+    )
+}
+
 fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize) -> Result<Vec<WaveRule>, String> {
     if waves.len() > MAX_WAVES {
         return Err(format!("spec.waves has {} waves; write at most {MAX_WAVES}", waves.len()));
@@ -133,22 +138,4 @@ fn positive(text: &str, name: &str) -> Result<SignedDuration, String> {
         }
         duration => Ok(duration),
     }
-}
-
-/// Reads `2h30m`: hours, minutes and seconds in this order. As in the kind's pattern; at most 30 days.
-pub(super) fn duration(text: &str) -> Option<SignedDuration> {
-    const LONGEST: i64 = 30 * 24 * 3600;
-    let mut rest = text;
-    let mut seconds: i64 = 0;
-    for (unit, factor) in [('h', 3600), ('m', 60), ('s', 1)] {
-        if let Some((number, after)) = rest.split_once(unit) {
-            if number.is_empty() || number.len() > 5 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            seconds = seconds.checked_add(number.parse::<i64>().ok()?.checked_mul(factor)?)?;
-            rest = after;
-        }
-    }
-    let is_whole = rest.is_empty() && !text.is_empty();
-    (is_whole && seconds <= LONGEST).then(|| SignedDuration::from_secs(seconds))
 }

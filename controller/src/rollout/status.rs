@@ -1,5 +1,7 @@
 //! The pool's status: counts and conditions.
 
+use jiff::Timestamp;
+
 use super::census::Census;
 use super::course::Course;
 use super::{BuildState, Layering, Pool, Seen, patch, plan};
@@ -213,24 +215,36 @@ impl Conditions<'_> {
         self.list.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
     }
 
-    /// Sets a condition. Its time is that of the last change between True and False.
+    /// Sets a condition.
     fn set(&mut self, type_: &str, status: bool, reason: &str, message: String) {
-        let status = if status { "True" } else { "False" };
-        let old = self.list.iter_mut().find(|condition| condition.type_ == type_);
-        let since = match &old {
-            Some(old) if old.status == status => old.last_transition_time.clone(),
-            _ => Some(patch::text(self.seen.now)),
-        };
-        let condition = Condition {
-            type_: type_.to_owned(),
-            status: status.to_owned(),
-            last_transition_time: since,
-            reason: Some(reason.to_owned()),
-            message: Some(message),
-        };
-        match old {
-            Some(old) => *old = condition,
-            None => self.list.push(condition),
-        }
+        set_condition(&mut self.list, self.seen.now, type_, status, reason, message);
+    }
+}
+
+/// Sets a condition of a list. Its time is that of the last change between True and False.
+pub(super) fn set_condition(
+    list: &mut Vec<Condition>,
+    now: Timestamp,
+    type_: &str,
+    status: bool,
+    reason: &str,
+    message: String,
+) {
+    let status = if status { "True" } else { "False" };
+    let old = list.iter_mut().find(|condition| condition.type_ == type_);
+    let since = match &old {
+        Some(old) if old.status == status => old.last_transition_time.clone(),
+        _ => Some(patch::text(now)),
+    };
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        last_transition_time: since,
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+    };
+    match old {
+        Some(old) => *old = condition,
+        None => list.push(condition),
     }
 }

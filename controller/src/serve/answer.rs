@@ -17,7 +17,8 @@ use super::accept::{self, Version};
 use super::files;
 use super::guard::Tokens;
 use super::kubeconfig::Kubeconfig;
-use super::source::{NoConfig, Source};
+use super::no_config::NoConfig;
+use super::source::Source;
 
 /// The largest file of tokens.
 const MAX_TOKENS: u64 = 256 * 1024;

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::choice::{self, Images};
 use super::ignition::{Joining, authorities};
-use super::source::NoConfig;
+use super::no_config::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::files;
 use super::ignition::{Joining, authorities};
-use super::source::NoConfig;
+use super::no_config::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool};
 

@@ -8,6 +8,7 @@
 //! | `choice` | which config and image a pool's new nodes get; pure |
 //! | `guard` | tokens; pure |
 //! | `source`, `cluster`, `directory` | where pools and configs come from |
+//! | `no_config` | why a pool has none |
 //! | `kubeconfig`, `files`, `tls` | files that other programs renew |
 //! | `answer` | a request to its answer |
 //! | `listen` | TLS and HTTP |
@@ -33,6 +34,7 @@ mod guard;
 pub mod ignition;
 mod kubeconfig;
 mod listen;
+mod no_config;
 mod source;
 mod tls;
 
@@ -43,7 +45,8 @@ pub use directory::Directory;
 pub use downgrade::Lost;
 pub use kubeconfig::Kubeconfig;
 pub use listen::{ListenError, Listener};
-pub use source::{NoConfig, Source};
+pub use no_config::NoConfig;
+pub use source::Source;
 pub use tls::TlsFiles;
 
 /// Returns true if this may be the name of an object: it also becomes the name of a file.

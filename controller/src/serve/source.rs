@@ -3,22 +3,7 @@
 use super::cluster::Cluster;
 use super::directory::Directory;
 use super::ignition::Joining;
-
-/// Errors of a pool's config.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoConfig {
-    /// It will not come by itself.
-    #[error("there is no pool {pool} in {place}")]
-    NoPool {
-        /// The pool.
-        pool: String,
-        /// The cluster or the directory.
-        place: String,
-    },
-    /// It may come: the node asks again.
-    #[error("{0}")]
-    NotYet(String),
-}
+use super::no_config::NoConfig;
 
 /// Source of pools and rendered configs.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::clean;
+use super::clean::clean;
 
 /// A build as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ObservedNode, PoolView};
+use super::input::ObservedNode;
 use crate::rollout::{Pool, max_unavailable};
 
 /// Fewer nodes give no estimate.
@@ -27,11 +27,25 @@ pub struct Estimate {
     pub longest_seconds: u64,
 }
 
-/// Returns an estimate while nodes are given the target, and enough of them have it.
-pub(super) fn estimate(pool: &Pool, view: &PoolView, nodes: &[&ObservedNode<'_>]) -> Option<Estimate> {
+/// Nodes of a pool, counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    /// Nodes that don't have the target, and do not fail it.
+    pub(super) left: usize,
+    /// Nodes out of service whose agents do nothing, or fail.
+    pub(super) out_of_service: usize,
+}
+
+/// Returns an estimate in a state in which nodes are given the target, if enough of them have it.
+pub(super) fn estimate(
+    pool: &Pool,
+    state: &str,
+    counts: Counts,
+    nodes: &[&ObservedNode<'_>],
+) -> Option<Estimate> {
     let target = pool.target()?;
-    let left = view.waiting + view.at_work;
-    if pool.paused || left == 0 || !["Updating", "Soaking"].contains(&view.state.as_str()) {
+    let left = counts.left;
+    if pool.paused || left == 0 || !["Updating", "Soaking"].contains(&state) {
         return None;
     }
     let mut measured: Vec<u64> = nodes
@@ -50,7 +64,7 @@ pub(super) fn estimate(pool: &Pool, view: &PoolView, nodes: &[&ObservedNode<'_>]
     let is_control_plane = nodes.iter().any(|seen| seen.node.control_plane);
     let most = max_unavailable(pool, nodes.len(), is_control_plane).ok()?;
     // A node out of service keeps its slot.
-    let at_once = most.saturating_sub(view.degraded + view.out_of_service);
+    let at_once = most.saturating_sub(counts.out_of_service);
     let (median, longest) = (*measured.get(measured.len() / 2)?, *measured.last()?);
     let rounds = u64::try_from(left).ok()?.div_ceil(u64::try_from(at_once).ok().filter(|count| *count > 0)?);
     Some(Estimate {

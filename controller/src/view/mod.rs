@@ -4,155 +4,29 @@
 //! no controller is at work. All texts of nodes are cleaned of control characters, which a terminal would follow.
 
 mod build;
+mod clean;
 mod estimate;
+mod input;
+mod node;
+mod screen;
 mod step;
 mod text;
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
 
 pub use build::{BuildRow, BuildStep, ObservedBuild};
 pub use estimate::Estimate;
+pub use input::{ObservedNode, ViewInput};
+pub use screen::{NodeRow, PoolView, View, Wave};
 pub use step::{Progress, Step};
 pub use text::text;
 
 use crate::api::rollout_policy::HaltStatus;
-use crate::drain::{self, NodeView};
-use crate::rollout::{Membership, Node, Pool, PrefetchProgress, Selectors};
-
-/// The longest text that is quoted.
-const MAX_TEXT: usize = 1000;
-
-/// Observed objects.
-#[derive(Debug)]
-pub struct ViewInput<'a> {
-    /// The pools by name; one that can't be read with the cause.
-    pub pools: BTreeMap<&'a str, Result<Pool, String>>,
-    /// Their selectors.
-    pub selectors: Selectors,
-    /// All nodes.
-    pub nodes: Vec<ObservedNode<'a>>,
-    /// All builds.
-    pub builds: Vec<ObservedBuild>,
-    /// Kinds that can't be read now: shown as last read.
-    pub stale: Vec<String>,
-    /// The most nodes that are shown.
-    pub limit: usize,
-    /// The wall clock.
-    pub now: Timestamp,
-}
-
-/// A node as it was read.
-#[derive(Debug, Clone, Copy)]
-pub struct ObservedNode<'a> {
-    /// As the rollout sees it.
-    pub node: &'a Node,
-    /// Its drain.
-    pub drain: NodeView<'a>,
-    /// Its MachineConfigNode.
-    pub progress: Option<&'a Progress>,
-}
-
-/// Content of the screen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct View {
-    /// Time of the reading.
-    pub at: String,
-    /// Kinds that can't be read now, shown as last read.
-    pub stale: Vec<String>,
-    /// The pools by name.
-    pub pools: Vec<PoolView>,
-    /// Builds that have not succeeded, those that need a person first.
-    pub builds: Vec<BuildRow>,
-    /// Nodes that are not done, those that need a person first.
-    pub nodes: Vec<NodeRow>,
-    /// So many more nodes are not done.
-    pub more_nodes: usize,
-    /// Nodes that no pool updates.
-    pub nodes_without_pool: usize,
-}
-
-/// A pool.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PoolView {
-    /// Its name.
-    pub name: String,
-    /// The rendered config that its nodes are to have.
-    pub target: String,
-    /// The image of it, in image mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// The reason of its condition `RolloutProgressing`; `Unreadable` where the pool can't be read.
-    pub state: String,
-    /// The message of that condition.
-    pub message: String,
-    /// Other conditions that a person has to see to.
-    pub problems: Vec<String>,
-    /// A person paused it.
-    pub paused: bool,
-    /// Its nodes.
-    pub nodes: usize,
-    /// Have the target.
-    pub updated: usize,
-    /// Were given something, and have not finished.
-    pub at_work: usize,
-    /// Will be given the target.
-    pub waiting: usize,
-    /// Report that they failed.
-    pub degraded: usize,
-    /// Do nothing, and are cordoned or not Ready.
-    pub out_of_service: usize,
-    /// Download the image ahead.
-    pub prefetching: usize,
-    /// Are drained, and a pod may not leave.
-    pub drains_blocked: usize,
-    /// Progress of its policy's waves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wave: Option<Wave>,
-    /// Cause of the halt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub halted: Option<HaltStatus>,
-    /// Next time at which nodes may get the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_window: Option<String>,
-    /// Time of the rest, where nodes were measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimate: Option<Estimate>,
-}
-
-/// Progress of a policy's waves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Wave {
-    /// The present one, from 1; the canary is the first where there is one.
-    pub number: i32,
-    /// Number of waves.
-    pub of: i32,
-    /// So long it has been watched.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub watched_seconds: Option<i64>,
-}
-
-/// A node that is not done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeRow {
-    /// Its name.
-    pub name: String,
-    /// Its pool.
-    pub pool: String,
-    /// Its step, or its fault.
-    pub step: Step,
-    /// Since when, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<String>,
-    /// The cause, or the object that it waits for.
-    pub detail: String,
-}
+use crate::drain;
+use crate::rollout::{Membership, Pool, PrefetchProgress};
+use clean::clean;
 
 /// Makes the screen.
 pub fn view(seen: &ViewInput<'_>) -> View {
@@ -172,7 +46,7 @@ pub fn view(seen: &ViewInput<'_>) -> View {
             Ok(pool) => pool_view(pool, nodes),
             Err(cause) => unreadable(name, cause),
         });
-        rows.extend(nodes.iter().filter_map(|node| Some((*name, *node, step::step(node)?))));
+        rows.extend(nodes.iter().filter_map(|node| Some((*name, *node, node::step(node)?))));
     }
     // Those that need a person, and those that take longest.
     rows.sort_by_key(|(_, node, at)| {
@@ -254,7 +128,11 @@ fn pool_view(pool: &Pool, nodes: &[&ObservedNode<'_>]) -> PoolView {
             view.waiting += 1;
         }
     }
-    view.estimate = estimate::estimate(pool, &view, nodes);
+    let counts = estimate::Counts {
+        left: view.waiting + view.at_work,
+        out_of_service: view.degraded + view.out_of_service,
+    };
+    view.estimate = estimate::estimate(pool, &view.state, counts, nodes);
     view
 }
 
@@ -295,16 +173,6 @@ fn problems(pool: &Pool) -> Vec<String> {
         problems.push("the controller has not acted on the last change of the pool yet".to_owned());
     }
     problems
-}
-
-/// Returns a text that a terminal only prints: one line, without characters that change its direction.
-fn clean(text: &str) -> String {
-    let plain = |one: char| match one {
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
-        one if one.is_control() => ' ',
-        one => one,
-    };
-    text.chars().take(MAX_TEXT).map(plain).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
-use crate::rollout::Policy;
+use crate::drain::NodeView;
+use crate::rollout::{Node, Policy, Selectors};
 
 const NOW: &str = "2026-11-23T12:00:00Z";
 const KEEPS: &str =

@@ -19,6 +19,7 @@ mod plain_host;
 #[path = "../../../tests/support/ran.rs"]
 mod ran;
 
+mod bad_input;
 mod build;
 mod build_apart;
 mod build_course;

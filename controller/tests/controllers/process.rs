@@ -188,24 +188,35 @@ pub async fn apply_file_in(client: &Client, file: &str, namespace: &str) {
                 *place = json!(namespace);
             }
         }
-        let (group, plural) = match object["kind"].as_str().unwrap() {
-            "CustomResourceDefinition" => ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
-            "ServiceAccount" => ("/api/v1", "serviceaccounts"),
-            "ClusterRole" => ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
-            "ClusterRoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
-            "Role" => ("/apis/rbac.authorization.k8s.io/v1", "roles"),
-            "RoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
-            other => panic!("{file}: {other} has no place in this table"),
-        };
-        let metadata = &object["metadata"];
-        let within = metadata["namespace"].as_str().map(|place| format!("/namespaces/{place}"));
-        let name = metadata["name"].as_str().unwrap();
-        let path =
-            format!("{group}{}/{plural}/{name}?fieldManager=test&force=true", within.unwrap_or_default());
-        let (code, answer) =
-            call(client, "PATCH", &path, Some(("application/apply-patch+yaml", object.clone()))).await;
-        assert_eq!(code, 200, "{path}: {answer}");
+        apply_document(client, file, &object).await;
     }
+}
+
+/// Applies the definition of one kind.
+pub async fn apply_definition(client: &Client, plural: &str) {
+    let file = "components/controller/crds.yaml";
+    let all = document(file);
+    let definition = all.iter().find(|one| one["spec"]["names"]["plural"] == plural).unwrap();
+    apply_document(client, file, definition).await;
+}
+
+async fn apply_document(client: &Client, file: &str, object: &Value) {
+    let (group, plural) = match object["kind"].as_str().unwrap() {
+        "CustomResourceDefinition" => ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+        "ServiceAccount" => ("/api/v1", "serviceaccounts"),
+        "ClusterRole" => ("/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
+        "ClusterRoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+        "Role" => ("/apis/rbac.authorization.k8s.io/v1", "roles"),
+        "RoleBinding" => ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+        other => panic!("{file}: {other} has no place in this table"),
+    };
+    let metadata = &object["metadata"];
+    let within = metadata["namespace"].as_str().map(|place| format!("/namespaces/{place}"));
+    let name = metadata["name"].as_str().unwrap();
+    let path = format!("{group}{}/{plural}/{name}?fieldManager=test&force=true", within.unwrap_or_default());
+    let (code, answer) =
+        call(client, "PATCH", &path, Some(("application/apply-patch+yaml", object.clone()))).await;
+    assert_eq!(code, 200, "{path}: {answer}");
 }
 
 /// A condition of a pool.

@@ -1,6 +1,7 @@
 //! The bytes of a file and their digest.
 
 use std::fmt;
+use std::io::BufWriter;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,14 @@ impl Sha256 {
     /// Digests bytes.
     pub fn digest(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// Digests a value's compact JSON, without the text as a whole.
+    pub fn digest_json<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
+        let mut text = BufWriter::new(sha2::Sha256::new());
+        serde_json::to_writer(&mut text, value)?;
+        let digest = text.into_inner().map_err(|error| serde_json::Error::io(error.into_error()))?;
+        Ok(Self(digest.finalize().into()))
     }
 
     /// Wraps a finished digest.

@@ -87,7 +87,8 @@ fn decode_url(source: &str, packed: Packed, limit: usize) -> Result<Vec<u8>, Str
     }
     let sink = Bounded { bytes: Vec::new(), limit };
     match (plain_base64(source), packed) {
-        (Some(bytes), Packed::No) => write(&bytes, sink).map(|sink| sink.bytes),
+        (Some(bytes), Packed::No) if bytes.len() <= limit => Ok(bytes),
+        (Some(_), Packed::No) => Err(unpacking(&io::ErrorKind::FileTooLarge.into())),
         (Some(bytes), Packed::Gzip) => unpacked(write(&bytes, MultiGzDecoder::new(sink))?),
         (None, Packed::No) => pour(&any_form(source)?, sink).map(|sink| sink.bytes),
         (None, Packed::Gzip) => unpacked(pour(&any_form(source)?, MultiGzDecoder::new(sink))?),

@@ -101,6 +101,54 @@ struct Spec<'a> {
     fips: Option<bool>,
 }
 
+/// Fields of a spec beside its Ignition config. Each may be empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fields {
+    /// `osImageURL`.
+    pub os_image_url: Option<String>,
+    /// `baseOSExtensionsContainerImage`.
+    pub extensions_image: Option<String>,
+    /// `kernelArguments`.
+    pub kernel_arguments: Option<Vec<String>>,
+    /// `kernelType`.
+    pub kernel_type: Option<String>,
+    /// `extensions`.
+    pub extensions: Option<Vec<String>>,
+    /// `fips`.
+    pub fips: Option<bool>,
+}
+
+impl Fields {
+    /// Decodes and validates everything, as [`MachineConfig::spec`] does of a text: here the Ignition config is a tree.
+    pub fn host_spec(self, name: &str, config: Option<&serde_json::Value>) -> Result<HostSpec, ModelError> {
+        let mut spec = self.read(&ConfigName::new(name.to_owned())?)?;
+        if let Some(config) = config {
+            ignition::read_tree_into(&mut spec, config)?;
+        }
+        Ok(spec)
+    }
+
+    fn read(self, name: &ConfigName) -> Result<HostSpec, ModelError> {
+        let mut spec = HostSpec::empty(name.clone());
+        let image = |url: Option<String>| {
+            url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose()
+        };
+        spec.os_image_url = image(self.os_image_url)?;
+        spec.extensions_image = image(self.extensions_image)?;
+        spec.kargs = kargs(name, &self.kernel_arguments.unwrap_or_default())?;
+        spec.kernel_type = KernelType::parse(self.kernel_type.as_deref().unwrap_or_default());
+        spec.extensions =
+            self.extensions.unwrap_or_default().into_iter().filter(|name| !name.is_empty()).collect();
+        if let Some(bad) = spec.extensions.iter().find(|name| !is_extension(name)) {
+            let cause =
+                "an extension's name is 1 to 64 of the characters a-z 0-9 -; correct it in its MachineConfig";
+            return Err(field(name, format!("spec.extensions {:?}", short(bad, 64)), cause));
+        }
+        spec.fips = self.fips.unwrap_or_default();
+        Ok(spec)
+    }
+}
+
 impl MachineConfig {
     /// Reads a document, JSON or YAML. `document` is its source in errors.
     pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
@@ -109,14 +157,6 @@ impl MachineConfig {
         let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
         let object: Object<'_> = serde_json::from_str(&json).map_err(wrong)?;
         Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
-    }
-
-    /// Takes a spec as compact JSON that this program wrote itself.
-    pub fn from_spec(name: &str, spec: &str) -> Result<Self, ModelError> {
-        let name = ConfigName::new(name.to_owned())?;
-        let header = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
-        let json = format!(r#"{header},"metadata":{{"name":"{name}"}},"spec":{spec}}}"#);
-        Ok(Self { name, json })
     }
 
     /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
@@ -164,26 +204,15 @@ impl MachineConfig {
         let document: Specified<'_> = serde_json::from_str(&self.json)
             .map_err(|error| self.field("spec", format!("it can't be read: {}", document::cause(&error))))?;
         let read = document.spec.unwrap_or_default();
-        let mut spec = HostSpec::empty(self.name.clone());
-        spec.image = image;
-        spec.os_image_url =
-            read.os_image_url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose()?;
-        spec.extensions_image = read
-            .extensions_image
-            .filter(|url| !url.is_empty())
-            .as_deref()
-            .map(ImageRef::parse)
-            .transpose()?;
-        spec.kargs = self.kargs(&read.kernel_arguments.unwrap_or_default())?;
-        spec.kernel_type = KernelType::parse(read.kernel_type.as_deref().unwrap_or_default());
-        spec.extensions =
-            read.extensions.unwrap_or_default().into_iter().filter(|name| !name.is_empty()).collect();
-        if let Some(bad) = spec.extensions.iter().find(|name| !is_extension(name)) {
-            let cause =
-                "an extension's name is 1 to 64 of the characters a-z 0-9 -; correct it in its MachineConfig";
-            return Err(self.field(format!("spec.extensions {:?}", short(bad, 64)), cause));
-        }
-        spec.fips = read.fips.unwrap_or_default();
+        let fields = Fields {
+            os_image_url: read.os_image_url,
+            extensions_image: read.extensions_image,
+            kernel_arguments: read.kernel_arguments,
+            kernel_type: read.kernel_type,
+            extensions: read.extensions,
+            fips: read.fips,
+        };
+        let mut spec = HostSpec { image, ..fields.read(&self.name)? };
         if let Some(config) = read.config {
             ignition::read_into(&mut spec, config.get())?;
         }
@@ -203,18 +232,22 @@ impl MachineConfig {
         Err(self.field(format!("spec.kernelType {:?}", short(&word, 64)), cause))
     }
 
-    fn kargs(&self, entries: &[String]) -> Result<Vec<Karg>, ModelError> {
-        let broken = |entry: &&String| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
-        if let Some(entry) = entries.iter().find(broken) {
-            let cause = "it holds a NUL or an open quote; the kernel has no escapes, close the quote";
-            return Err(self.field(format!("spec.kernelArguments {:?}", short(entry, 100)), cause));
-        }
-        Ok(entries.iter().flat_map(|entry| Karg::split(entry)).collect())
+    fn field(&self, name: impl Into<String>, cause: impl Into<String>) -> ModelError {
+        field(&self.name, name, cause)
     }
+}
 
-    fn field(&self, field: impl Into<String>, cause: impl Into<String>) -> ModelError {
-        ModelError::Field { config: self.name.to_string(), field: field.into(), cause: cause.into() }
+fn kargs(name: &ConfigName, entries: &[String]) -> Result<Vec<Karg>, ModelError> {
+    let broken = |entry: &&String| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
+    if let Some(entry) = entries.iter().find(broken) {
+        let cause = "it holds a NUL or an open quote; the kernel has no escapes, close the quote";
+        return Err(field(name, format!("spec.kernelArguments {:?}", short(entry, 100)), cause));
     }
+    Ok(entries.iter().flat_map(|entry| Karg::split(entry)).collect())
+}
+
+fn field(config: &ConfigName, name: impl Into<String>, cause: impl Into<String>) -> ModelError {
+    ModelError::Field { config: config.to_string(), field: name.into(), cause: cause.into() }
 }
 
 fn is_extension(name: &str) -> bool {
@@ -255,5 +288,30 @@ mod tests {
         let old = MachineConfig::parse_or_wrap(br#"{"ignition": {"version": "2.2.0"}}"#, "x").unwrap();
         let error = old.spec(None).unwrap_err().to_string();
         assert!(error.contains("2.2.0") && error.contains("convert the config"), "{error}");
+    }
+
+    /// A tree is read as its text is, errors included.
+    #[test]
+    fn tree_is_read_as_its_text() {
+        let file =
+            |path: &str, source: &str| serde_json::json!({ "path": path, "contents": { "source": source } });
+        let config = |version: &str, files: Vec<serde_json::Value>| serde_json::json!({ "ignition": { "version": version }, "storage": { "files": files } });
+        for config in [
+            serde_json::json!({}),
+            config("3.2.0", vec![file("/etc/a", "data:,a"), file("/etc/b/c", "data:;base64,YQ==")]),
+            config("2.2.0", Vec::new()),
+            config("3.2.0", vec![file("/etc/a", "https://a.test")]),
+            config("3.2.0", vec![file("/etc/a", "data:,a"), file("/etc/a/b", "data:,b")]),
+            serde_json::json!({ "ignition": { "version": "3.2.0" }, "storage": "top-secret" }),
+        ] {
+            let fields = Fields { kernel_arguments: Some(vec!["a b".to_owned()]), ..Fields::default() };
+            let object = serde_json::json!({
+                "metadata": { "name": "rendered-a" },
+                "spec": { "config": config, "kernelArguments": ["a b"] },
+            });
+            let text =
+                MachineConfig::parse(object.to_string().as_bytes(), "x").and_then(|read| read.spec(None));
+            assert_eq!(fields.host_spec("rendered-a", Some(&config)), text, "{config}");
+        }
     }
 }

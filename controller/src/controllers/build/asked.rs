@@ -10,7 +10,7 @@ use crate::build::{Action, Answers, Deletion, Question, Registry as Found};
 use crate::controllers::client::{RequestError, ask};
 use crate::registry::{Registry, RegistryError};
 
-/// What is asked.
+/// A query, or a deletion in a registry.
 #[derive(Debug, Clone)]
 pub(super) enum Asked {
     Question(Question),
@@ -79,7 +79,7 @@ impl Asker {
         Ok(())
     }
 
-    /// What the pods left. Of one that somebody removed the registry still has the image, by the build's own tag.
+    /// Reads the results of the pods. Of one that somebody removed the registry still has the image, by the build's own tag.
     async fn pods(&self, uid: &str, answers: &mut Answers) -> Result<(), RequestError> {
         let Some(builder) = &self.builder else { return Ok(()) };
         let mut ended = builder.outcome(&self.build, uid, &self.push_spec).await?;

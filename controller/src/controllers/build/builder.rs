@@ -1,4 +1,4 @@
-//! What carries a build out: one trait, whatever does it.
+//! Builders: one trait for whatever carries a build out.
 //!
 //! Each builder's object, a Job or a Build of OpenShift, is reduced to a [`crate::build::Job`]: [`crate::build`] knows no other. It is created so that it
 //! does not run yet, gets its inputs, and is let run.
@@ -28,7 +28,7 @@ pub(super) struct Order {
     pub(super) pool: String,
     /// The rendered config.
     pub(super) rendered: String,
-    /// Where the image is pushed, by tag.
+    /// Destination of the image, by tag.
     pub(super) push_spec: String,
     pub(super) context: Context,
 }
@@ -63,9 +63,9 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What carries builds out. What the API server answers is put into the cache at once.
+/// A builder. What the API server answers is put into the cache at once.
 pub(super) trait Builder: std::fmt::Debug + Send + Sync {
-    /// What is missing before it can build, with the next step.
+    /// Returns the missing object that it waits for, with the next step.
     fn missing(&self, seen: &Seen) -> Option<String>;
 
     /// Secrets that each of its pods mounts.
@@ -87,7 +87,7 @@ pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended>;
 }
 
-/// What the pods of a build left.
+/// Results of the pods of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,

@@ -105,7 +105,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
         .flatten()
 }
 
-/// What a pod that failed said last.
+/// Returns the last message of a pod that failed.
 fn failure(pod: &Pod) -> String {
     let container = containers(pod).find_map(|container| {
         let ended = container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;

@@ -1,4 +1,4 @@
-//! What [`crate::build`] decides by, out of the cache.
+//! Inputs of [`crate::build`], out of the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 

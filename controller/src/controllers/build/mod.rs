@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `kept.rs`, `reduce.rs` | Jobs, Secrets, builds, as they are kept |
+//! | `kept.rs`, `observed.rs`, `reduce.rs` | Jobs, Secrets, builds, as the cache has them |
 //! | `look.rs`, `wanted.rs` | what is decided by: one `MachineOSConfig` with all that belongs to it |
 //! | `write.rs`, `written.rs` | each write of a decision, and what it writes |
 //! | `asked.rs` | questions to registries, and what pods left |
@@ -19,6 +19,7 @@ mod job;
 mod kept;
 mod look;
 mod objects;
+mod observed;
 mod openshift;
 pub(super) mod reduce;
 mod tell;
@@ -44,9 +45,9 @@ use crate::registry::Registry;
 use asked::{Asked, Asker};
 use builder::Builder;
 use job::Jobs;
-pub(super) use kept::{BuildJob, SecretSeen};
 use look::{Group, groups};
 use objects::Objects;
+pub(super) use observed::{BuildJob, SecretSeen};
 pub(super) use openshift::OpenShiftBuild;
 use openshift::OpenShiftBuilds;
 use tell::Teller;
@@ -119,7 +120,7 @@ pub(super) async fn run(
     }
 }
 
-/// What is remembered of one `MachineOSConfig`. All of it can be asked for again.
+/// State of one `MachineOSConfig` in memory. All of it can be requested again.
 #[derive(Debug, Default)]
 struct Course {
     plan: Option<Plan>,
@@ -130,7 +131,7 @@ struct Course {
     conflicts: u32,
     /// When it is tried again.
     again: Option<Instant>,
-    /// What was told of last, so that it is told once.
+    /// The error that was reported last, so that it is reported once.
     error: Option<String>,
 }
 
@@ -156,7 +157,7 @@ struct Controller {
     asking: JoinSet<Answered>,
 }
 
-/// How a decision ended.
+/// Result of a decision.
 enum Step {
     /// It is decided again.
     Done,

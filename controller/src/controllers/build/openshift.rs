@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
-use super::kept::{BuildJob, put_job};
 use super::objects::Objects;
+use super::observed::{BuildJob, put_job};
 use crate::build::{
     IMAGE_BUILDER, InputOwner, MACHINE_OS_BUILD, STARTED, inputs, job_name, openshift_build,
     openshift_outcome, openshift_reduced,

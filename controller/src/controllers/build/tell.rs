@@ -1,4 +1,4 @@
-//! What people are told: lines and Events. Their names are the Machine Config Operator's.
+//! Log lines and Events for people. Their names are the Machine Config Operator's.
 
 use kube::Client;
 use tracing::{info, warn};
@@ -10,7 +10,7 @@ use crate::controllers::events::{About, Severity, emit};
 /// The most of a message that a line has: a builder's last words may be long.
 const MAX_LINE: usize = 300;
 
-/// Tells of an action that was carried out, about the group as it was before.
+/// Reports an action that was carried out, about the group as it was before.
 pub(super) struct Teller<'a> {
     pub(super) client: &'a Client,
     pub(super) group: &'a Group,
@@ -150,7 +150,7 @@ impl Teller<'_> {
     }
 }
 
-/// Tells that something could not be written.
+/// Reports that something could not be written.
 pub(super) async fn failed(client: &Client, group: &Group, error: &str) {
     warn!("MachineOSConfig {}: {error}", group.name);
     if let Some(config) = &group.os_config {

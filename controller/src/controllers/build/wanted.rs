@@ -14,7 +14,7 @@ use crate::controllers::cache::Seen;
 use crate::controllers::client::{RequestError, ask};
 use crate::image::{ApplyBy, Context, Request, compose};
 
-/// What a build is of, as long as neither `MachineOSConfig` nor target change. The rendered config itself is read again when a Job
+/// Content of a build, as long as neither `MachineOSConfig` nor target change. The rendered config itself is read again when a Job
 /// needs it: it may be large.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {

@@ -23,7 +23,7 @@ use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::image::ApplyBy;
 
-/// What a write needs.
+/// Objects and clients that a write needs.
 pub(super) struct Writer<'a> {
     pub(super) client: &'a Client,
     pub(super) cache: &'a Cache,

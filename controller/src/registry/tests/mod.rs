@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::client::{MAX_MANIFEST, MAX_RETRY_AFTER};
+use super::client::MAX_MANIFEST;
 use super::credentials::Credentials;
 use super::failure::{Failure, Retry};
 use super::reference::Reference;
+use super::session::MAX_RETRY_AFTER;
 use super::*;
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
 use super::super::*;
-use super::Counts;
+use super::counts::Counts;
 use super::world::World;
 
 /// State of the checks.

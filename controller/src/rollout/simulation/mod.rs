@@ -6,15 +6,18 @@
 //! `ROLLOUT_SEEDS` is the number of seeds, `ROLLOUT_SEED` a single one, to debug a failure.
 
 mod check;
+mod counts;
 mod dice;
 mod world;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use super::*;
 use check::{Checks, Rules};
+use counts::Counts;
 use dice::Dice;
 use world::World;
 
@@ -23,42 +26,6 @@ const SEEDS: u64 = 200;
 
 /// Threads that play the seeds.
 const THREADS: usize = 2;
-
-/// Counts of what happened in the seeds, so that an idle run does not pass for a good one.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    seeds: u64,
-    nodes: usize,
-    decisions: u64,
-    given: u64,
-    most: usize,
-    kills: u64,
-    conflicts: u64,
-    jumps: u64,
-    halts: u64,
-    soaks: u64,
-    closed: u64,
-    prefetches: u64,
-    returned: u64,
-}
-
-impl Counts {
-    fn add(&mut self, counts: &Self) {
-        self.seeds += counts.seeds;
-        self.nodes += counts.nodes;
-        self.decisions += counts.decisions;
-        self.given += counts.given;
-        self.most = self.most.max(counts.most);
-        self.kills += counts.kills;
-        self.conflicts += counts.conflicts;
-        self.jumps += counts.jumps;
-        self.halts += counts.halts;
-        self.soaks += counts.soaks;
-        self.closed += counts.closed;
-        self.prefetches += counts.prefetches;
-        self.returned += counts.returned;
-    }
-}
 
 /// The controller's cache.
 struct Controller {

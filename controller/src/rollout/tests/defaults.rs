@@ -1,10 +1,12 @@
 //! Without a policy: the operator's algorithm.
 
 use k8s_openapi::api::core::v1::{Node as KubeNode, Taint};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
 use super::super::*;
 use super::world::*;
+use crate::api::MachineConfigPool;
 
 fn percent(text: &str) -> IntOrString {
     IntOrString::String(text.to_owned())

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::course::{Mistake, Phase};
+use super::super::accepted::{ACCEPTED, POOL_FOUND, POOL_NOT_FOUND};
+use super::super::phase::{Mistake, Phase};
 use super::super::status::{
     DRAIN_BLOCKED, EVICTION_REFUSED, HALTED, INVALID, PROGRESSING, TOO_MANY_FAILURES,
 };
@@ -14,11 +15,12 @@ fn page_has_each_condition_and_reason() {
     let progressing = Phase::ALL.iter().map(|phase| (PROGRESSING, phase.as_str()));
     let invalid = Mistake::ALL.iter().map(|mistake| (INVALID, mistake.as_str()));
     let others = [(HALTED, TOO_MANY_FAILURES), (DRAIN_BLOCKED, EVICTION_REFUSED)];
-    let code: BTreeSet<_> = progressing.chain(invalid).chain(others).collect();
+    let accepted = [POOL_FOUND, POOL_NOT_FOUND, Mistake::Policy.as_str()].map(|reason| (ACCEPTED, reason));
+    let code: BTreeSet<_> = progressing.chain(invalid).chain(others).chain(accepted).collect();
     let row = |line: &'static str| {
         let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`')).skip(1);
         let (type_, reason) = (cells.next()?, cells.next()?);
-        type_.starts_with("Rollout").then_some((type_, reason))
+        (type_.starts_with("Rollout") || type_ == ACCEPTED).then_some((type_, reason))
     };
     let page: BTreeSet<_> = PAGE.lines().filter_map(row).collect();
     assert_eq!(page, code);

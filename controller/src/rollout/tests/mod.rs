@@ -1,5 +1,6 @@
 //! Tables of the operator's rules.
 
+mod accepted;
 mod defaults;
 mod docs;
 mod policy;

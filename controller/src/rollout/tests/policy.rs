@@ -1,12 +1,15 @@
 //! With a policy: canary, waves, soak, halt, return, windows, prefetch.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use super::super::*;
 use super::world::*;
+use crate::cost::NodeCost;
 
 fn with_policy(config: &str, spec: Value) -> Pool {
     let policy = Policy {

@@ -1,6 +1,9 @@
 //! A pool and its nodes, as short as a test wants to write them.
 
+use std::collections::BTreeMap;
+
 use super::super::*;
+use crate::api::pool::Configuration;
 
 pub(super) const NOW: &str = "2026-11-23T12:00:00Z";
 

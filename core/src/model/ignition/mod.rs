@@ -11,17 +11,19 @@ mod units;
 mod users;
 mod within;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::fmt;
 
 use ignition_config::v3_6::{Config, Storage};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::decode::Decoder;
 use super::error::ModelError;
 use super::spec::FixedSections;
 use super::text::short;
-use super::units::Mask;
-use super::{HostSpec, ManagedPath, document};
+use super::units::{Mask, UnitSpec};
+use super::{HostSpec, ManagedPath, UnitName, document};
 use within::Within;
 
 pub use installed::installed_storage;
@@ -45,7 +47,25 @@ struct Header {
 pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelError> {
     let name = spec.name.clone();
     let within = Within(&name);
-    let Some(config) = parse(within, json)? else { return Ok(()) };
+    match parse(within, json)? {
+        Some(config) => fill(spec, within, config),
+        None => Ok(()),
+    }
+}
+
+/// The same from a tree.
+pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value) -> Result<(), ModelError> {
+    match Config::deserialize(tree) {
+        Ok(config) if VERSIONS.contains(&config.ignition.version.as_str()) => {
+            let name = spec.name.clone();
+            fill(spec, Within(&name), config)
+        }
+        // An empty one, or an error: it is named as that of a text.
+        _ => read_into(spec, &tree.to_string()),
+    }
+}
+
+fn fill(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Result<(), ModelError> {
     let mut decoder = Decoder::default();
     let storage = config.storage.unwrap_or_default();
     fixed_storage(&mut spec.fixed, &storage);
@@ -103,8 +123,7 @@ fn fix<T: Serialize>(fixed: &mut FixedSections, name: &'static str, section: Opt
     }
 }
 
-fn without_nulls(tree: serde_json::Value) -> Option<serde_json::Value> {
-    use serde_json::Value;
+fn without_nulls(tree: Value) -> Option<Value> {
     match tree {
         Value::Null => None,
         Value::Array(list) => {
@@ -122,32 +141,61 @@ fn without_nulls(tree: serde_json::Value) -> Option<serde_json::Value> {
 
 /// Refuses two entries that write one path, and a file in the place of a directory that another entry needs.
 fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
-    let mut writers: BTreeMap<ManagedPath, String> = spec
-        .files
-        .keys()
-        .map(|path| (path.clone(), format!("storage.files {path:?}", path = path.as_str())))
-        .collect();
-    for (name, unit) in &spec.units {
-        let own = (unit.contents.is_some() || unit.mask == Mask::Masked).then(|| name.path());
-        let field = format!("systemd.units {:?}", name.as_str());
-        for path in own.into_iter().chain(unit.dropins.keys().map(|dropin| name.dropin_path(dropin))) {
-            if let Some(other) = writers.insert(path.clone(), field.clone()) {
-                return Err(within.error(field, format!("{other} writes {path} too; keep one of them")));
-            }
+    let of_units: Vec<(ManagedPath, &UnitName)> =
+        spec.units.iter().flat_map(|(name, unit)| paths(name, unit)).collect();
+    let mut writers: HashMap<&str, Writer<'_>> =
+        spec.files.keys().map(|path| (path.as_str(), Writer::File(path.as_str()))).collect();
+    for (path, name) in &of_units {
+        let writer = Writer::Unit(name.as_str());
+        if let Some(other) = writers.insert(path.as_str(), writer) {
+            return Err(
+                within.error(writer.to_string(), format!("{other} writes {path} too; keep one of them"))
+            );
         }
     }
-    for (path, field) in &writers {
-        let mut above = path.as_str();
-        while let Some((parent, _)) = above.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
-            above = parent;
-            let taken = ManagedPath::new(parent).ok().and_then(|parent| writers.get(&parent));
-            if let Some(other) = taken {
-                let cause = format!(
-                    "{other} writes {parent}, which has to be a directory for {path}; move one of them"
-                );
-                return Err(within.error(field.clone(), cause));
-            }
+    // By their order: of several errors the same one is reported each time.
+    let ordered = spec.files.keys().chain(of_units.iter().map(|(path, _)| path));
+    let blocked = ordered
+        .filter_map(|path| Some((path.as_str(), above(path.as_str(), &writers)?)))
+        .min_by_key(|(path, _)| *path);
+    let Some((path, (parent, other))) = blocked else { return Ok(()) };
+    let field = writers.get(path).map(ToString::to_string).unwrap_or_default();
+    let cause = format!("{other} writes {parent}, which has to be a directory for {path}; move one of them");
+    Err(within.error(field, cause))
+}
+
+/// Entry that writes a path.
+#[derive(Clone, Copy)]
+enum Writer<'a> {
+    File(&'a str),
+    Unit(&'a str),
+}
+
+impl fmt::Display for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "storage.files {path:?}"),
+            Self::Unit(name) => write!(f, "systemd.units {name:?}"),
         }
     }
-    Ok(())
+}
+
+/// Returns the paths that a unit writes.
+fn paths<'a>(name: &'a UnitName, unit: &'a UnitSpec) -> impl Iterator<Item = (ManagedPath, &'a UnitName)> {
+    let own = (unit.contents.is_some() || unit.mask == Mask::Masked).then(|| name.path());
+    own.into_iter()
+        .chain(unit.dropins.keys().map(|dropin| name.dropin_path(dropin)))
+        .map(move |path| (path, name))
+}
+
+/// Returns the first directory above a path that another entry writes.
+fn above<'a>(path: &'a str, writers: &HashMap<&str, Writer<'a>>) -> Option<(&'a str, Writer<'a>)> {
+    let mut above = path;
+    while let Some((parent, _)) = above.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+        above = parent;
+        if let Some(other) = writers.get(parent) {
+            return Some((parent, *other));
+        }
+    }
+    None
 }

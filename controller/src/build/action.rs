@@ -1,0 +1,130 @@
+//! Actions of a decision, and what it waits for.
+
+use super::seen::{PoolCondition, Status};
+
+/// Questions that the cache can't answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Presence of the image in the registry.
+    Image(String),
+    /// Results of the pods of the Job with this UID.
+    Pods(String),
+    /// Presence of the Job with this name and UID in the API server.
+    Job {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// Reason to delete a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Another one is wanted, and it has not ended.
+    Superseded,
+    /// Somebody asked for it once more.
+    Rebuild,
+}
+
+/// One action. Each is one write that can be made again, or one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Asks; the answer is in [`super::Answers`] of the next decision.
+    Ask(Question),
+    /// Creates the wanted build, without a status.
+    CreateBuild {
+        /// Its image was built before.
+        pre_built: bool,
+        /// It takes no other build's image.
+        no_reuse: bool,
+    },
+    /// Deletes a build.
+    DeleteBuild {
+        /// Its name.
+        name: String,
+        /// Its UID: another one of that name stays.
+        uid: String,
+        /// Why.
+        why: Why,
+    },
+    /// Deletes an image from the registry; what comes of it is in [`super::Answers`] of the next decision.
+    DeleteImage {
+        /// Whose image.
+        build: String,
+        /// By digest.
+        image: String,
+    },
+    /// Removes our finalizer of a build that is being deleted.
+    ReleaseBuild {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Notes on the `MachineOSConfig` which build a rebuild replaces.
+    BeginRebuild {
+        /// Its UID, or that there was none.
+        replaces: String,
+    },
+    /// Removes the request and the note of a rebuild.
+    EndRebuild,
+    /// Creates the wanted build's Job, suspended.
+    CreateJob,
+    /// Notes on the wanted build which Job speaks for it.
+    RecordJob {
+        /// The Job's UID.
+        uid: String,
+    },
+    /// Creates the inputs of the Job, as far as they are missing, and lets it run.
+    StartJob {
+        /// The Job's UID.
+        uid: String,
+    },
+    /// Deletes a Job, with its pods and inputs.
+    DeleteJob {
+        /// Its name.
+        name: String,
+        /// Its UID: another one of that name stays.
+        uid: String,
+    },
+    /// Writes the wanted build's status.
+    WriteStatus(Status),
+    /// Writes image and build to the status of the `MachineOSConfig`.
+    Publish {
+        /// The image, by digest.
+        image: String,
+        /// It was built before: the condition `Seeded` becomes True.
+        seeded: bool,
+    },
+    /// Names the wanted build in the annotation of the `MachineOSConfig`.
+    NameBuild,
+    /// Writes the pool's condition.
+    SetCondition(PoolCondition),
+    /// Waits for a change.
+    Wait {
+        /// It is tried again after a while, without the answers.
+        retry: bool,
+    },
+}
+
+/// Awaited object or event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// Nothing: it is as it should be, or only a person can go on.
+    Rest,
+    /// A target of the pool that can be read.
+    Target,
+    /// A pool that is not degraded.
+    PoolDegraded(String),
+    /// Something that a build needs.
+    Missing(String),
+    /// Another text of the user, or another config.
+    Invalid(String),
+    /// A registry that answers.
+    Registry(String),
+    /// The Job.
+    Job,
+    /// An object that is being deleted.
+    Removal,
+}

@@ -1,0 +1,48 @@
+//! Errors that end the process.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Error that ends the process.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The kubeconfig.
+    #[error("{path}: {cause}; name a readable kubeconfig with --kubeconfig")]
+    Kubeconfig {
+        /// Which.
+        path: PathBuf,
+        /// Cause.
+        cause: String,
+    },
+    /// No way to the API server.
+    #[error("the API server can't be reached: {0}; run in a pod, or name a kubeconfig with --kubeconfig")]
+    Client(String),
+    /// Something can't be read.
+    #[error("{what} can't be read: {cause}; {next}")]
+    Unread {
+        /// The kinds.
+        what: String,
+        /// Why.
+        cause: String,
+        /// Next step.
+        next: &'static str,
+    },
+    /// The address is in use, or not this machine's.
+    #[error("can't listen on {address}: {source}; choose another one with --metrics-listen")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No runtime, no signals.
+    #[error("can't start: {0}")]
+    Start(#[from] std::io::Error),
+    /// Another process leads.
+    #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
+    LeaseLost(String),
+    /// Not to be: a controller has no end.
+    #[error("a controller ended; start again")]
+    Ended,
+}

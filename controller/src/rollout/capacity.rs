@@ -1,0 +1,32 @@
+//! Capacity of a pool: the nodes that may be out of service.
+
+use super::census::Census;
+use super::input::{Pool, Seen};
+use super::node::Node;
+use super::number::{Rounding, scaled};
+
+/// Returns why a node can't be given a target, or is waited for.
+pub(super) fn obstacle(node: &Node) -> &'static str {
+    if node.ready { "cordoned" } else { "not Ready" }
+}
+
+/// Returns how many nodes may be taken out of service now.
+pub(super) fn capacity(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
+    let max = max_unavailable(seen, census)?;
+    let elsewhere = if census.is_control_plane { seen.pool.unavailable_elsewhere } else { 0 };
+    Ok(max.saturating_sub(census.occupied).saturating_sub(elsewhere))
+}
+
+/// Returns how many nodes may be out of service; at least 1, of the control plane never more.
+pub(super) fn max_unavailable(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
+    most(seen.pool, seen.nodes.len(), census.is_control_plane)
+}
+
+/// Returns how many of a pool's nodes may be out of service; at least 1, of the control plane never more.
+pub fn most(pool: &Pool, nodes: usize, is_control_plane: bool) -> Result<usize, String> {
+    let max = match &pool.max_unavailable {
+        None => 1,
+        Some(value) => scaled(value, nodes, Rounding::Down)?,
+    };
+    Ok(if is_control_plane { 1 } else { max.max(1) })
+}

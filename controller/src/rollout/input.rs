@@ -1,0 +1,161 @@
+//! Inputs of a decision: a pool with its policies, its nodes and the time.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::clock::Clock;
+use super::node::{Node, Pair};
+use super::pools::{Conflict, SelectorError};
+use crate::api::pool::Configuration;
+use crate::api::{
+    MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
+};
+use crate::cost::NodeCost;
+
+/// Input of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The pool.
+    pub pool: &'a Pool,
+    /// Its nodes, in any order.
+    pub nodes: &'a [&'a Node],
+    /// Nodes that this pool and another one select.
+    pub conflicts: &'a [Conflict],
+    /// Cost of the way to the target, by the node's current config. A config that is missing is unknown.
+    pub costs: &'a BTreeMap<String, NodeCost>,
+    /// The wall clock.
+    pub now: Timestamp,
+    /// The jumps of the wall clock.
+    pub clock: &'a Clock,
+}
+
+/// A pool, as far as a rollout is concerned.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Generation of its spec.
+    pub generation: Option<i64>,
+    /// The target: its `spec.configuration`.
+    pub configuration: Configuration,
+    /// Source of the target's image.
+    pub layering: Layering,
+    /// The `osImageURL` of the target, where it differs from that of the last config: a pool without layering prefetches it.
+    pub os_image: Option<String>,
+    /// No node is given another target.
+    pub paused: bool,
+    /// Nodes out of service at a time.
+    pub max_unavailable: Option<IntOrString>,
+    /// Nodes of the control plane that are out of service in other pools.
+    pub unavailable_elsewhere: usize,
+    /// Error of its node selector.
+    pub selector_error: Option<SelectorError>,
+    /// Its status, as the API server has it.
+    pub status: MachineConfigPoolStatus,
+    /// The cluster's definition of pools has `status.plan`: the one of `machine-config-controller crds` does.
+    pub has_plan: bool,
+    /// Its policy. More than one is a mistake that is reported.
+    pub policies: Vec<Policy>,
+    /// Cause that the policy of its name can't be read: it may hold a window, or ask for a canary.
+    pub unreadable_policy: Option<String>,
+}
+
+/// A `RolloutPolicy`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Generation of its spec.
+    pub generation: Option<i64>,
+    /// Its annotation `machine-config-agent.io/resume`.
+    pub resume: Option<String>,
+    /// Its spec.
+    pub spec: RolloutPolicySpec,
+    /// Its status: the state of the rollout.
+    pub status: RolloutPolicyStatus,
+}
+
+/// Source of the image of a pool's target.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Layering {
+    /// The pool is not in image mode: no `MachineOSConfig` names it.
+    #[default]
+    None,
+    /// There is no `MachineOSBuild` yet.
+    Waiting {
+        /// The `MachineOSConfig`.
+        machine_os_config: String,
+    },
+    /// There is one.
+    Build {
+        /// The `MachineOSBuild`.
+        machine_os_build: String,
+        /// State of the build.
+        state: BuildState,
+    },
+}
+
+/// State of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BuildState {
+    /// It has not begun.
+    Initial,
+    /// It is prepared.
+    Prepared,
+    /// It runs.
+    Building,
+    /// It failed.
+    Failed,
+    /// It was interrupted.
+    Interrupted,
+    /// It succeeded, and the `MachineOSConfig` does not name its image yet.
+    Unpublished,
+    /// It succeeded, and build and `MachineOSConfig` name this image, by digest.
+    Built(String),
+}
+
+impl Pool {
+    /// Reads a pool. The caller adds fields from other objects: `layering`, `os_image`, `unavailable_elsewhere`,
+    /// `selector_error` and `policies`.
+    pub fn from_pool(pool: &MachineConfigPool) -> Self {
+        Self {
+            name: pool.metadata.name.clone().unwrap_or_default(),
+            generation: pool.metadata.generation,
+            configuration: pool.spec.configuration.clone().unwrap_or_default(),
+            paused: pool.spec.paused.unwrap_or(false),
+            max_unavailable: pool.spec.max_unavailable.clone(),
+            status: pool.status.clone().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the target of the nodes, once it is known: a rendered config and, in image mode, its image.
+    pub fn target(&self) -> Option<Pair> {
+        let config = self.configuration.name.clone().filter(|name| !name.is_empty())?;
+        match &self.layering {
+            Layering::None => Some(Pair::new(config, None)),
+            Layering::Build { state: BuildState::Built(image), .. } => {
+                Some(Pair::new(config, Some(image.clone())))
+            }
+            Layering::Waiting { .. } | Layering::Build { .. } => None,
+        }
+    }
+}
+
+impl Policy {
+    /// Reads a policy.
+    pub fn from_policy(policy: &RolloutPolicy) -> Self {
+        let annotations = policy.metadata.annotations.as_ref();
+        Self {
+            name: policy.metadata.name.clone().unwrap_or_default(),
+            generation: policy.metadata.generation,
+            resume: annotations
+                .and_then(|annotations| annotations.get(crate::api::rollout_policy::RESUME))
+                .cloned(),
+            spec: policy.spec.clone(),
+            status: policy.status.clone().unwrap_or_default(),
+        }
+    }
+}

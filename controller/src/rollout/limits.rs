@@ -1,0 +1,110 @@
+//! Steps that the policy and the pool allow now, and the causes that limit them.
+
+use super::capacity::max_unavailable;
+use super::census::Census;
+use super::course::{Course, MAX_NAMED, progress};
+use super::phase::{Mistake, Phase};
+use super::policy::Rules;
+use super::{BuildState, Layering, Seen, gates};
+use crate::model::ImageRef;
+
+/// Decides what a rollout may do.
+pub(super) fn course(seen: &Seen<'_>, census: &Census<'_>, rules: Result<Option<Rules>, String>) -> Course {
+    let mistakes = mistakes(seen, census, rules.as_ref().err());
+    let fatal = mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
+    let stop = fatal.map(|(_, message)| (Phase::Invalid, message.clone())).or_else(|| stop(seen, census));
+    let rules = rules.ok().flatten();
+    let mut course = match (&rules, &*seen.pool.policies) {
+        (Some(rules), [policy]) => gates::course(seen, census, policy, rules, stop),
+        (None, [policy]) => {
+            let mut course = Course::from_stop(stop, census, seen);
+            let mut memory = policy.status.clone();
+            memory.observed_generation = policy.generation;
+            memory.pool = Some(seen.pool.name.clone());
+            memory.phase = Some(course.phase.as_str().to_owned());
+            memory.invalid = Some(course.message.clone());
+            course.memory = Some(memory);
+            course
+        }
+        _ => Course::from_stop(stop, census, seen),
+    };
+    course.mistakes = mistakes;
+    course
+}
+
+impl Course {
+    fn from_stop(stop: Option<(Phase, String)>, census: &Census<'_>, seen: &Seen<'_>) -> Self {
+        match stop {
+            Some((phase, message)) => Self::stop(phase, message),
+            None if census.updated == seen.nodes.len() => {
+                let config = seen.pool.configuration.name.as_deref().unwrap_or_default();
+                Self::stop(Phase::Complete, format!("all {} nodes have {config}", census.updated))
+            }
+            None => Self { limit: usize::MAX, ..Self::stop(Phase::Updating, progress(seen, census)) },
+        }
+    }
+}
+
+/// Returns the cause that nothing is to be done, whatever a policy allows.
+fn stop(seen: &Seen<'_>, census: &Census<'_>) -> Option<(Phase, String)> {
+    let pool = seen.pool;
+    let name = &pool.name;
+    if pool.configuration.name.as_deref().is_none_or(str::is_empty) {
+        return Some((Phase::NotRendered, format!("pool {name} has no rendered config yet")));
+    }
+    if seen.nodes.is_empty() {
+        let next = "label a node as its nodeSelector says, correct the selector, or delete the pool";
+        return Some((Phase::NoNodes, format!("pool {name} selects no node; {next}")));
+    }
+    if pool.paused {
+        let next = "set spec.paused to false to go on";
+        return Some((Phase::Paused, format!("pool {name} is paused; {next}")));
+    }
+    if census.target.is_none() {
+        let what = match &pool.layering {
+            Layering::Waiting { machine_os_config } => {
+                format!("MachineOSConfig {machine_os_config} has no build for it yet")
+            }
+            Layering::Build { machine_os_build, state: BuildState::Failed | BuildState::Interrupted } => {
+                format!("MachineOSBuild {machine_os_build} failed; look at its conditions")
+            }
+            Layering::Build { machine_os_build, .. } => {
+                format!("MachineOSBuild {machine_os_build} has not published it yet")
+            }
+            Layering::None => "no target".to_owned(),
+        };
+        return Some((Phase::Building, format!("pool {name} waits for its image: {what}")));
+    }
+    None
+}
+
+fn mistakes(seen: &Seen<'_>, census: &Census<'_>, policy: Option<&String>) -> Vec<(Mistake, String)> {
+    let pool = seen.pool;
+    let name = &pool.name;
+    let mut mistakes = Vec::new();
+    if let Some(error) = &pool.selector_error {
+        mistakes.push((Mistake::NodeSelector, format!("pool {name}: {error}")));
+    }
+    if let Err(cause) = max_unavailable(seen, census) {
+        let next = "write a number, or a percentage such as 10%";
+        mistakes
+            .push((Mistake::MaxUnavailable, format!("pool {name}: spec.maxUnavailable: {cause}; {next}")));
+    }
+    let image = census.target.as_ref().and_then(|target| target.image.as_deref());
+    if let Some(Err(error)) = image.map(ImageRef::parse) {
+        let next = "name the image by digest in the status of the MachineOSConfig";
+        mistakes.push((Mistake::Image, format!("pool {name}: {error}; {next}")));
+    }
+    if let Some(cause) = policy {
+        mistakes.push((Mistake::Policy, cause.clone()));
+    }
+    for conflict in seen.conflicts.iter().take(MAX_NAMED) {
+        let message = format!(
+            "node {} belongs to the custom pools {}, so none of them updates it; remove the label of all but one",
+            conflict.node,
+            conflict.pools.join(" and ")
+        );
+        mistakes.push((Mistake::NodeInTwoPools, message));
+    }
+    mistakes
+}
