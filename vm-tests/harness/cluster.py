@@ -31,6 +31,8 @@ CRDS = (("machineconfiguration/v1", "machineconfigs"), ("machineconfiguration/v1
 BUILD_CRDS = tuple(("machineconfiguration/v1", plural) for plural in ("machineosconfigs", "machineosbuilds"))
 OS_CONFIGS, OS_BUILDS = (f"/apis/{GROUP}/v1/{plural}" for plural in ("machineosconfigs", "machineosbuilds"))
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# For nodes that keep images ahead.
+PIN_CRDS, PIN_SETS = (("machineconfiguration/v1", "pinnedimagesets"),), f"/apis/{GROUP}/v1/pinnedimagesets"
 # The small server has rules in the place of RBAC (tests/apiserver/auth.go).
 RULES = "system:nodes * *\n"
 AUDIT = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n"
