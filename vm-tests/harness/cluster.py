@@ -157,6 +157,12 @@ class Cluster:
         """Merges a patch into an object."""
         return self.ask("PATCH", path, json.dumps(patch), "application/merge-patch+json")
 
+    def grant(self, token, user, rules):
+        """Makes a token of a user's known, and what it may do, in the lines of tests/apiserver/auth.go."""
+        for name, text in (("tokens", f"{token},{user},uid-of-{user}\n"), ("rules", rules)):
+            with open(self.directory / name, "a", encoding="utf-8") as file:
+                file.write(text)
+
     def create_policies(self):
         """Creates the object of the disruption policies, without one."""
         self.create(POLICIES, {"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
