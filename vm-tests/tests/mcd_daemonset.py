@@ -30,7 +30,7 @@ image=$0 volume=$1 root=$2; shift 2
 mkdir -p "$root"
 mount -t tmpfs lab "$root"
 cd "$root"
-mkdir -p usr/lib usr/lib64 dev etc old proc rootfs run/secrets/kubernetes.io/serviceaccount tmp var
+mkdir -p usr/lib usr/lib64 dev etc proc rootfs run/secrets/kubernetes.io/serviceaccount tmp var
 cp -a "$image/usr/." usr
 ln -s ../run var/run
 for place in bin lib lib64; do ln -s "usr/$place" "$place"; done
@@ -39,9 +39,8 @@ mount --rbind / rootfs
 mount --rbind /dev dev
 mount -t proc proc proc
 mount --bind "$volume" run/secrets/kubernetes.io/serviceaccount
-/usr/sbin/pivot_root . old
-exec /rootfs/usr/bin/env -i PATH=/usr/bin:/usr/sbin NODE_NAME=node KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=1 \
-  /rootfs/bin/sh -c '/rootfs/bin/umount --lazy /old && exec "$@"' sh "$@"
+mount --move . /
+exec chroot . /rootfs/usr/bin/env -i PATH=/usr/bin:/usr/sbin NODE_NAME=node KUBERNETES_SERVICE_HOST=127.0.0.1 KUBERNETES_SERVICE_PORT=1 "$@"
 """
 # Of MCD's manifest.
 ARGUMENTS = ("/usr/bin/machine-config-daemon", "start", "--payload-version=4.20.1", "--v=2",
