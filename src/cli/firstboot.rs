@@ -16,10 +16,10 @@ use super::output::print;
 use super::telemetry::telemetry;
 use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader, log_fault};
 use crate::control::encapsulated::{ENCAPSULATED, Encapsulated, retire};
+use crate::decide::first_boot::FirstBootRetry;
 use crate::host::console::Console;
 use crate::host::{Host, machine_name, nics};
 use crate::journal::{Journal, JournalError, mcd};
-use crate::model::backoff::Backoff;
 use crate::model::message;
 use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
@@ -68,19 +68,19 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
 /// Pins the names of network interfaces, however many tries it takes: a host whose names are not pinned may be lost with
 /// another OS, and the first boot after this waits.
 async fn persist_nics(host: &Host) {
-    let mut backoff = Backoff::for_work(&machine_name());
+    let mut retry = FirstBootRetry::new(&machine_name());
     let mut console = Console::new(&host.root);
     while let Err(error) = nics::persist(&host.root).await {
         let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
         log_fault(&fault, None, RunMode::FirstBoot);
         console.say(&fault.to_string());
-        tokio::time::sleep(backoff.next_wait()).await;
+        tokio::time::sleep(retry.fail()).await;
     }
 }
 
 /// Opens the journal as soon as its lock is free; `None` when there is nothing to do, or not any more.
 async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Option<Journal>, CliError> {
-    let mut backoff = Backoff::for_work(&machine_name());
+    let mut retry = FirstBootRetry::new(&machine_name());
     loop {
         if !host.root.exists(path)? {
             return Ok(None);
@@ -91,7 +91,7 @@ async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Opti
         }
         // The holder of the lock applies this host's config, and puts the file away.
         warn!(MESSAGE_ID = message::WAITING, "Waiting for another agent, which works on this host");
-        tokio::time::sleep(backoff.next_wait()).await;
+        tokio::time::sleep(retry.fail()).await;
     }
 }
 

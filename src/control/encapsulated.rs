@@ -120,12 +120,9 @@ fn line(report: &NodeReport) -> Option<String> {
             Some(format!("first boot to {config}: {}{waits}", report.phase))
         }
         NodeState::Degraded | NodeState::Unreconcilable => {
-            let next =
-                report.fault.as_ref().map(|fault| format!(". Next: {}", fault.next)).unwrap_or_default();
-            Some(format!(
-                "first boot to {config} is not complete, the kubelet waits: {}{next}",
-                report.reason
-            ))
+            // The reason is the same text, cut where it is longer than an annotation may be.
+            let fault = report.fault.as_ref().map_or_else(|| report.reason.clone(), ToString::to_string);
+            Some(format!("first boot to {config} is not complete, the kubelet waits: {fault}"))
         }
     }
 }

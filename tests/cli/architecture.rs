@@ -114,9 +114,8 @@ const BASES: [&str; 2] = ["src", "core/src"];
 
 /// Names that only these folders use.
 const ONLY_IN: [(&str, &[&str]); 24] = [
-    // The loop has no retries of its own: `decide` owns them, and the control plane those of its requests. `cli` is the
-    // first boot, which has no loop yet.
-    ("Backoff::", &["model", "update", "decide", "control", "cli"]),
+    // Neither the loop nor a verb has retries of its own: `decide` owns them, and the control plane those of its requests.
+    ("Backoff::", &["model", "decide", "control"]),
     ("rustix::", &["host", "sandbox"]),
     ("ostree::", &["host"]),
     ("ostree_ext::", &["host"]),

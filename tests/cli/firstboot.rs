@@ -156,6 +156,9 @@ async fn unusable_file_is_reported_and_retried_when_it_changes() {
         running
             .until("root/dev/console", &["machine-config-agent: ", cause, "the kubelet waits", "Next: "])
             .await;
+        let console = node.read("root/dev/console");
+        let line = console.lines().find(|line| line.contains("the kubelet waits")).unwrap();
+        assert_eq!(line.matches("Next: ").count(), 1, "{line}");
         running.until(&log, &[cause, "Next: "]).await;
         let status = node.run(&["status", "--root", "root", "--os-backend", "none"]);
         assert!(status.out.contains(cause), "{}", status.out);

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import cluster, disk, guest, image, nspawn, packages, worker
+from . import cluster, containerd, disk, guest, image, nspawn, packages, worker
 from .paths import EMULATOR, TESTS, WORK, HarnessError, need_packages
 from .promise import TIERS, load, minutes, text
 
@@ -29,7 +29,9 @@ def main():
         need_packages(*(EMULATOR if options.tier == "machine" else ()))
         nspawn.prepare()
         images = image.Images(image.build(), options.file_system, options.base)
-        for words, builds in (("test.cluster()", cluster.build), ("harness.packages", packages.build)):
+        needed = (("test.cluster()", cluster.build), ("harness import containerd", containerd.build),
+                  ("harness.packages", packages.build))
+        for words, builds in needed:
             if any(words in (TESTS / f"{name}.py").read_text() for name in promises):
                 builds()
         print(f"prepared in {time.monotonic() - began:.1f} s", flush=True)

@@ -31,6 +31,8 @@ CRDS = (("machineconfiguration/v1", "machineconfigs"), ("machineconfiguration/v1
 BUILD_CRDS = tuple(("machineconfiguration/v1", plural) for plural in ("machineosconfigs", "machineosbuilds"))
 OS_CONFIGS, OS_BUILDS = (f"/apis/{GROUP}/v1/{plural}" for plural in ("machineosconfigs", "machineosbuilds"))
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# For nodes that keep images ahead.
+PIN_CRDS, PIN_SETS = (("machineconfiguration/v1", "pinnedimagesets"),), f"/apis/{GROUP}/v1/pinnedimagesets"
 # The small server has rules in the place of RBAC (tests/apiserver/auth.go).
 RULES = "system:nodes * *\n"
 AUDIT = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n"
@@ -154,6 +156,12 @@ class Cluster:
     def merge(self, path, patch):
         """Merges a patch into an object."""
         return self.ask("PATCH", path, json.dumps(patch), "application/merge-patch+json")
+
+    def grant(self, token, user, rules):
+        """Makes a token of a user's known, and what it may do, in the lines of tests/apiserver/auth.go."""
+        for name, text in (("tokens", f"{token},{user},uid-of-{user}\n"), ("rules", rules)):
+            with open(self.directory / name, "a", encoding="utf-8") as file:
+                file.write(text)
 
     def create_policies(self):
         """Creates the object of the disruption policies, without one."""

@@ -8,6 +8,7 @@
 //! | [`ended`] | result of a run of `apply` |
 //! | [`failed`] | action after an error of a pass or of a wait |
 //! | [`drift`] | repetition of drift's reports and repairs, and the part of the host that is observed for it |
+//! | [`first_boot`] | next try of what a first boot needs before it begins |
 //! | [`hold`] | next try of an update that failed |
 //! | [`pinned`] | space, number and report of pinned images |
 //! | [`prefetch`] | download of an image ahead of its update, and its tries |
@@ -29,6 +30,7 @@ pub mod down;
 pub mod drift;
 pub mod ended;
 pub mod failed;
+pub mod first_boot;
 pub mod hold;
 pub mod inputs;
 pub mod mode;
