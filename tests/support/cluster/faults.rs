@@ -40,7 +40,7 @@ impl Fault {
         self
     }
 
-    /// With a `Retry-PostActions` of so many seconds.
+    /// With a `Retry-After` of so many seconds.
     pub fn retry_after(self, seconds: u32) -> Self {
         self.with("retryAfter", json!(seconds))
     }

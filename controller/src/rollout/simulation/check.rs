@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::super::*;
 use super::counts::Counts;
 use super::world::World;
+use crate::api::rollout_policy::PolicyTarget;
 
 /// State of the checks.
 #[derive(Default)]
@@ -24,6 +25,10 @@ pub(super) struct Checks {
     since: u64,
     /// All nodes that were to download the image had done so, as far as they were waited for.
     is_prefetched: bool,
+    /// State of the target before, until the policy's status is about the present one; a target that returns earlier
+    /// continues. The seconds that passed since.
+    before: Option<Box<Self>>,
+    away: i64,
 }
 
 /// The policy, as the simulation wrote it.
@@ -61,8 +66,23 @@ impl Checks {
             let before = |node: &Node| node.desired == target && node.desired_since.is_some();
             let given = world.machines.values().filter(|machine| before(&machine.node));
             let given = given.map(|machine| machine.node.name.clone()).collect();
-            let is_prefetched = self.is_prefetched;
-            *self = Self { target, given, ours, since: slips, slips, is_prefetched, ..Self::default() };
+            let mut old = std::mem::take(self);
+            let (before, away, is_prefetched) = (old.before.take(), old.away, old.is_prefetched);
+            *self = match before {
+                Some(before) if before.target == target => {
+                    Self { ours, slips, is_prefetched, watched: before.watched + away, ..*before }
+                }
+                before => {
+                    let new =
+                        Self { target, given, ours, since: slips, slips, is_prefetched, ..Self::default() };
+                    // The one before that is what the status is about.
+                    let before = before.unwrap_or_else(|| Box::new(old));
+                    Self { before: Some(before), away, ..new }
+                }
+            };
+        }
+        if self.before.is_some() {
+            self.away += seconds;
         }
         self.given.retain(|name| {
             world.machines.get(name).is_some_and(|machine| machine.node.desired == self.target)
@@ -155,6 +175,12 @@ impl Checks {
     pub(super) fn remembered(&mut self, old: &RolloutPolicyStatus, new: &RolloutPolicyStatus) {
         // The next target starts over.
         self.is_prefetched &= old.target == new.target;
+        let is_about = |about: &PolicyTarget| {
+            Some(&about.config) == self.target.config.as_ref() && about.image == self.target.image
+        };
+        if new.target.as_ref().is_some_and(is_about) {
+            (self.before, self.away) = (None, 0);
+        }
     }
 
     /// Checks a patch that the API server took.

@@ -112,7 +112,8 @@ impl Simulation {
             1 => Some(IntOrString::Int(i32::try_from(dice.from(1, 5)).unwrap())),
             _ => Some(IntOrString::String(format!("{}%", dice.from(1, 60)))),
         };
-        let is_master = dice.one_in(8);
+        // Its nodes are updated one at a time.
+        let is_master = dice.one_in(8) && count <= 1000;
         let (spec, rules) = if dice.one_in(4) {
             (None, Rules::default())
         } else {
