@@ -57,10 +57,9 @@ impl OptionalKind {
                 tokio::time::sleep(wait).await;
                 self.until_up().await;
             }
-            // There is no such kind here, or not yet.
-            KubeError::NotFound { .. } if !self.known => self.wait_for_retry().await,
-            // A kind that was there is gone, or a server that starts does not know it yet.
-            KubeError::NotFound { .. } | KubeError::Refused { .. } | KubeError::Invalid { .. } => {
+            // There is no such kind here, or not yet: a server that starts does not serve its definitions at once.
+            KubeError::NotFound { .. } => self.wait_for_retry().await,
+            KubeError::Refused { .. } | KubeError::Invalid { .. } => {
                 // The time that is over is no loss: both ends mean another request.
                 drop(tokio::time::timeout(REFUSED_INTERVAL, self.reconnected()).await);
             }
