@@ -376,8 +376,8 @@ fn power_cut_before_the_default_goes_on() {
         boot.power_cut();
         let second = lab.boot();
         assert!(is_in(&second, "sandbox"), "{point}");
-        let daemon = Daemon::start(&second, None);
         assert_eq!(stateroot(&second, &TRIAL).code, 0, "{point}");
+        let daemon = Daemon::start(&second, None);
         assert_eq!(daemon.end().code(), Some(133), "{point}");
         second.shutdown();
         let third = lab.boot();
