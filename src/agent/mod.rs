@@ -71,6 +71,7 @@ use crate::decide::decide;
 use crate::decide::failed::{Failed, failed, pause};
 use crate::decide::inputs::{Answers, Inputs};
 pub use crate::decide::mode::{ExitReason, Reboots, RunMode};
+use crate::host::clock::elapsed;
 use crate::model::{FaultClass, message};
 use crate::update::ending::Ask;
 use crate::update::resume::held;
@@ -341,12 +342,6 @@ impl<C: ControlPlane> Agent<C> {
                 None => std::future::pending().await,
             }
         };
-        let timer = async {
-            match delay {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => std::future::pending().await,
-            }
-        };
         let stall = self.host.limits.stall;
         let prefetched =
             self.prefetching.ended(stall, &self.journal, &mut self.health, &mut self.telemetry.last);
@@ -372,7 +367,7 @@ impl<C: ControlPlane> Agent<C> {
             () = prefetched => {}
             () = self.pinning.run() => {}
             () = self.shutdown_listener.changed() => {}
-            () = timer => {}
+            () = elapsed(delay) => {}
         }
         Ok(())
     }

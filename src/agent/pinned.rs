@@ -16,6 +16,7 @@ use crate::decide::pinned::{
     ImageSpace, LABEL_READ_INTERVAL, MAX_LABEL_READS, PinProgress, PinRetry, check_space, crio_drop_in,
     pulls_at_once,
 };
+use crate::host::clock::elapsed;
 use crate::host::cri::{Cri, CriError, PullAuth, Runtime};
 use crate::host::{BoxFuture, Host, HostError, Proxies, Root, Systemd, registry};
 use crate::model::image::PULL_SECRETS;
@@ -103,16 +104,10 @@ impl Pinner {
                 };
                 wait = self.account(&pins, done);
             }
-            let due = async {
-                match wait {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 // Each only waits.
                 changed = changes.changed() => if changed.is_err() { return },
-                () = due => {}
+                () = elapsed(wait) => {}
             }
         }
     }

@@ -8,6 +8,7 @@ use tracing::{info, warn};
 use crate::control::TrustReceiver;
 use crate::decide::trust::TrustRetry;
 use crate::host::Host;
+use crate::host::clock::elapsed;
 use crate::journal::Journal;
 use crate::model::{ManagedPath, message};
 use crate::reconcilers::{ReconcileError, Reconciled, TrustReconciler};
@@ -35,16 +36,10 @@ impl TrustTask {
     pub(super) async fn changed(&mut self) {
         let left = self.retry.left(self.began.elapsed());
         let Self { reconciler, .. } = self;
-        let due = async {
-            match left {
-                Some(left) => tokio::time::sleep(left).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             // Each arm only waits for a lasting state.
             () = reconciler.changed() => {}
-            () = due => {}
+            () = elapsed(left) => {}
         }
     }
 

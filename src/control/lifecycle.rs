@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch::{Receiver, Sender, channel};
-
+use super::link::{Link, Reports, Source};
 use crate::stateroot::lifecycle::{Desire, Lifecycle, Stage};
 use crate::update::Fault;
 
@@ -24,38 +23,13 @@ pub struct LifecycleReport {
 }
 
 /// Known progress.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LifecycleReports {
-    /// The agent's own state was read: without a report no stage was ever set.
-    pub is_read: bool,
-    /// The last report.
-    pub last: Option<Arc<LifecycleReport>>,
-}
+pub type LifecycleReports = Reports<LifecycleReport>;
 
 /// The end of whoever carries it out.
-#[derive(Debug)]
-pub struct LifecycleLink {
-    /// The desire.
-    pub desired: Receiver<DesiredStage>,
-    /// The progress.
-    pub report: Sender<LifecycleReports>,
-}
+pub type LifecycleLink = Link<DesiredStage, LifecycleReports>;
 
 /// The end of whoever sees what is desired.
-#[derive(Debug)]
-pub struct LifecycleSource {
-    /// The desire.
-    pub desired: Sender<DesiredStage>,
-    /// The progress.
-    pub report: Receiver<LifecycleReports>,
-}
-
-/// Makes both ends.
-pub fn lifecycle_channel() -> (LifecycleSource, LifecycleLink) {
-    let (desired, wanted) = channel(None);
-    let (report, reports) = channel(LifecycleReports::default());
-    (LifecycleSource { desired, report: reports }, LifecycleLink { desired: wanted, report })
-}
+pub type LifecycleSource = Source<DesiredStage, LifecycleReports>;
 
 impl LifecycleSource {
     /// Hands a desire on, if it is another one.

@@ -8,6 +8,7 @@ pub mod download;
 pub mod encapsulated;
 pub mod kube;
 pub mod lifecycle;
+pub mod link;
 #[cfg(test)]
 mod one_answer;
 pub mod oneshot;

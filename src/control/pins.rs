@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch::{Receiver, Sender, channel};
-
+use super::link::{Link, Source};
 use crate::decide::pinned::PinProgress;
 use crate::model::pinned::Pins;
 
@@ -16,26 +15,7 @@ pub type DesiredPins = Option<Arc<Pins>>;
 pub type PinReport = Option<(Arc<Pins>, PinProgress)>;
 
 /// The end of whoever carries it out.
-#[derive(Debug)]
-pub struct PinLink {
-    /// The desired images.
-    pub desired: Receiver<DesiredPins>,
-    /// Their progress.
-    pub report: Sender<PinReport>,
-}
+pub type PinLink = Link<DesiredPins, PinReport>;
 
 /// The end of whoever sees what is desired.
-#[derive(Debug)]
-pub struct PinSource {
-    /// The desired images.
-    pub desired: Sender<DesiredPins>,
-    /// Their progress.
-    pub report: Receiver<PinReport>,
-}
-
-/// Makes both ends.
-pub fn pin_channel() -> (PinSource, PinLink) {
-    let (desired, wanted) = channel(None);
-    let (report, reports) = channel(None);
-    (PinSource { desired, report: reports }, PinLink { desired: wanted, report })
-}
+pub type PinSource = Source<DesiredPins, PinReport>;

@@ -1,10 +1,7 @@
 //! The seed that an object of the cluster describes on its way to whoever makes it, and the way back of what became of it.
 
-use std::sync::Arc;
-
-use tokio::sync::watch::{Receiver, Sender, channel};
-
 use super::ControlError;
+use super::link::{Link, Reports, Source};
 use crate::model::Contents;
 use crate::stateroot::{DesiredSeed, SeedGeneration};
 
@@ -35,49 +32,20 @@ pub trait SeedCluster {
 }
 
 /// Known progress.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GenerationReports {
-    /// The agent's own state was read: without a report it makes no seed.
-    pub is_read: bool,
-    /// The last state.
-    pub last: Option<Arc<SeedGeneration>>,
-}
+pub type GenerationReports = Reports<SeedGeneration>;
 
 /// The end of whoever makes it.
-#[derive(Debug)]
-pub struct GenerationLink {
-    /// The desire.
-    pub desired: Receiver<DesiredSeed>,
-    /// The progress.
-    pub report: Sender<GenerationReports>,
-}
+pub type GenerationLink = Link<DesiredSeed, GenerationReports>;
 
 /// The end of whoever sees what is desired.
-#[derive(Debug)]
-pub struct GenerationSource {
-    /// The desire.
-    pub desired: Sender<DesiredSeed>,
-    /// The progress.
-    pub report: Receiver<GenerationReports>,
-}
-
-/// Makes both ends.
-pub fn generation_channel() -> (GenerationSource, GenerationLink) {
-    let (desired, seen) = channel(DesiredSeed::default());
-    let (report, reports) = channel(GenerationReports::default());
-    (GenerationSource { desired, report: reports }, GenerationLink { desired: seen, report })
-}
+pub type GenerationSource = Source<DesiredSeed, GenerationReports>;
 
 impl GenerationSource {
     /// Hands a desire on, if it is of another object: what an object describes is what it described at first.
     pub fn put(&self, desired: DesiredSeed) {
-        let uid = |desired: &DesiredSeed| match desired {
-            DesiredSeed::Of(desire) => Some(desire.uid.clone()),
-            DesiredSeed::Unknown | DesiredSeed::None => None,
-        };
         self.desired.send_if_modified(|known| {
             let is_same = match (&*known, &desired) {
-                (DesiredSeed::Of(_), DesiredSeed::Of(_)) => uid(known) == uid(&desired),
+                (DesiredSeed::Of(known), DesiredSeed::Of(desired)) => known.uid == desired.uid,
                 (known, desired) => known == desired,
             };
             if !is_same {

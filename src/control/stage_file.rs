@@ -16,8 +16,10 @@ use tracing::{info, warn};
 
 use super::ControlError;
 use super::directory::{first_line, with_ways};
-use super::lifecycle::{LifecycleLink, LifecycleReport, LifecycleSource, lifecycle_channel};
+use super::lifecycle::{LifecycleLink, LifecycleReport, LifecycleSource};
+use super::link::link;
 use crate::host::HostError;
+use crate::host::clock::elapsed;
 use crate::host::root::Root;
 use crate::host::watch::{Watch, WatchSet};
 use crate::model::backoff::Backoff;
@@ -100,7 +102,7 @@ impl StageFile {
         let path = absolute.trim_end_matches('/').to_owned();
         let root = Root::open(Path::new("/"))?;
         let watch = Watch::from_set(&root, watched(&root, &path)?)?;
-        let (source, link) = lifecycle_channel();
+        let (source, link) = link();
         let backoff = Backoff::for_work(&format!("{node}/stage-file"));
         Ok((Self { root, path, watch, source, backoff, fault: None, published: None }, link))
     }
@@ -128,19 +130,11 @@ impl StageFile {
 
     /// Waits for a change of the file or of the report.
     async fn changed(&mut self, delay: Option<std::time::Duration>) -> Result<(), HostError> {
-        let due = async {
-            match delay {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             // Each only waits: what came is read again.
             changed = self.watch.changed() => drop(changed?),
-            changed = self.source.report.changed() => if changed.is_err() {
-                std::future::pending::<()>().await;
-            },
-            () = due => {}
+            () = self.source.reported() => {}
+            () = elapsed(delay) => {}
         }
         let now = watched(&self.root, &self.path)?;
         if now != *self.watch.watch_set() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch::{Receiver, Sender, channel};
 
+use super::link::changed;
 use crate::model::ClusterTrust;
 
 /// The newest trust.
@@ -62,12 +63,9 @@ impl TrustReceiver {
 
     /// Waits for news. Cancel-safe: news that were not returned stay news.
     pub async fn changed(&mut self) {
-        let ended = match &mut self.receiver {
-            Some(receiver) => receiver.changed().await.is_err(),
-            None => true,
-        };
-        if ended {
-            std::future::pending::<()>().await;
+        match &mut self.receiver {
+            Some(receiver) => changed(receiver).await,
+            None => std::future::pending().await,
         }
     }
 

@@ -10,6 +10,14 @@ use tokio::time::Instant;
 
 use crate::model::Timestamp;
 
+/// Waits for a time; without one, without end. Cancel-safe: it only waits.
+pub async fn elapsed(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A source of both times.
 #[derive(Debug, Clone)]
 pub struct Clock {

@@ -11,7 +11,8 @@ use crate::fake_control_plane::FakeControlPlane;
 use crate::fake_control_plane::os::{Played, image};
 use crate::plain_host;
 use machine_config_agent::agent::Agent;
-use machine_config_agent::control::pins::{DesiredPins, PinReport, pin_channel};
+use machine_config_agent::control::link::link;
+use machine_config_agent::control::pins::{DesiredPins, PinReport};
 use machine_config_agent::decide::pinned::PinProgress;
 use machine_config_agent::host::{FailPoints, Host, Root};
 use machine_config_agent::model::pinned::{PinnedSet, Pins};
@@ -44,7 +45,7 @@ impl Node {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         let control = FakeControlPlane::wanting("rendered-a", Some(image("a")));
-        let (source, link) = pin_channel();
+        let (source, link) = link();
         *control.pins.borrow_mut() = Some(link);
         let root = Root::open(dir.path()).unwrap();
         let os = Box::new(Played::running(image("a")));

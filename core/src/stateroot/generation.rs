@@ -66,6 +66,17 @@ pub enum DesiredSeed {
     Of(SeedDesire),
 }
 
+impl DesiredSeed {
+    /// Returns true if an object is known to be gone.
+    pub fn is_without(&self, uid: &str) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::None => true,
+            Self::Of(desire) => desire.uid != uid,
+        }
+    }
+}
+
 /// A seed that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeedOrder {
@@ -224,13 +235,8 @@ pub fn next_generation(
 
 /// Returns the state after the host was restored from a seed that was cut short; `None` where its object is gone.
 pub fn restored(state: &SeedGeneration, desired: &DesiredSeed, now: &str) -> Option<SeedGeneration> {
-    let is_gone = match desired {
-        DesiredSeed::Unknown => false,
-        DesiredSeed::None => true,
-        DesiredSeed::Of(desire) => desire.uid != state.desire.uid,
-    };
     let why = "it was cut short; the host is restored: delete the object and create it again";
-    (!is_gone).then(|| state.clone().failed(why, now))
+    (!desired.is_without(&state.desire.uid)).then(|| state.clone().failed(why, now))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
@@ -18,7 +17,7 @@ use super::super::{AgentError, SeedEnd};
 use super::generation_work::{Obstacle, gather, restore};
 use super::host::LifecycleHost;
 use super::{wait, watch_awaited};
-use crate::control::seed_generation::{GenerationLink, GenerationReports, SeedCluster};
+use crate::control::seed_generation::{GenerationLink, SeedCluster};
 use crate::decide::stage::StageRetry;
 use crate::host::watch::Watch;
 use crate::journal::lifecycle::{GenerationJournal, has_generation};
@@ -66,13 +65,7 @@ impl<C: SeedCluster> GenerationWorker<C> {
                 }
             };
             if let PassEnd::Wait(delay) = end {
-                let Self { link, watch, .. } = &mut self;
-                let desired = async {
-                    if link.desired.changed().await.is_err() {
-                        std::future::pending::<()>().await;
-                    }
-                };
-                wait::wait(desired, watch, delay).await;
+                wait::wait(&mut self.link.desired, &mut self.watch, delay).await;
             }
         }
     }
@@ -82,7 +75,7 @@ impl<C: SeedCluster> GenerationWorker<C> {
         let host = Rc::clone(&self.host);
         if self.journal.is_none() {
             if !matches!(desired, DesiredSeed::Of(_)) && !has_generation(&host.root)? {
-                self.report(None);
+                self.link.publish(true, None);
                 return Ok(PassEnd::Wait(None));
             }
             self.journal = Some(GenerationJournal::open(host.root.clone(), host.fail_points.clone())?);
@@ -189,17 +182,8 @@ impl<C: SeedCluster> GenerationWorker<C> {
             Some(state) => journal.record(state)?,
             None => journal.clear()?,
         }
-        self.report(state);
+        self.link.publish(true, state);
         Ok(())
-    }
-
-    fn report(&self, state: Option<SeedGeneration>) {
-        let report = GenerationReports { is_read: true, last: state.map(Arc::new) };
-        self.link.report.send_if_modified(|known| {
-            let is_news = *known != report;
-            *known = report;
-            is_news
-        });
     }
 
     /// Logs the cause of a wait once.
@@ -218,15 +202,10 @@ async fn unless_gone<T>(
     work: impl Future<Output = T>,
 ) -> Option<T> {
     let mut desired = desired.clone();
-    let is_gone = |desired: &DesiredSeed| match desired {
-        DesiredSeed::Unknown => false,
-        DesiredSeed::None => true,
-        DesiredSeed::Of(desire) => desire.uid != uid,
-    };
     let mut work = pin!(work);
     tokio::select! {
         ended = &mut work => Some(ended),
-        gone = desired.wait_for(is_gone) => match gone {
+        gone = desired.wait_for(|desired| desired.is_without(uid)) => match gone {
             Ok(_) => None,
             // Nobody desires anything any more.
             Err(_) => Some(work.await),

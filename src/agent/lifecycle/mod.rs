@@ -19,13 +19,12 @@ mod work;
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
 use super::AgentError;
-use crate::control::lifecycle::{LifecycleLink, LifecycleReport, LifecycleReports};
+use crate::control::lifecycle::{LifecycleLink, LifecycleReport};
 use crate::decide::stage::StageRetry;
 use crate::host::watch::Watch;
 use crate::host::{Rebooting, Root};
@@ -251,13 +250,7 @@ impl LifecycleWorker {
     }
 
     fn report(&self, report: LifecycleReport) {
-        let is_read = self.journal.is_some();
-        let report = LifecycleReports { is_read, last: Some(Arc::new(report)) };
-        self.link.report.send_if_modified(|known| {
-            let is_news = *known != report;
-            *known = report;
-            is_news
-        });
+        self.link.publish(self.journal.is_some(), Some(report));
     }
 
     /// Reports why nothing goes on.
@@ -286,12 +279,6 @@ impl LifecycleWorker {
     }
 
     async fn wait(&mut self, delay: Option<Duration>) {
-        let Self { link, watch, .. } = self;
-        let desired = async {
-            if link.desired.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        wait::wait(desired, watch, delay).await;
+        wait::wait(&mut self.link.desired, &mut self.watch, delay).await;
     }
 }

@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch::Receiver;
+
+use crate::control::link::changed;
+use crate::host::clock::elapsed;
 use crate::host::watch::Watch;
 
 /// Waits for another desire, a change of what is watched, or a time. A watch that is lost is dropped.
-pub(super) async fn wait(
-    desired: impl Future<Output = ()>,
-    watch: &mut Option<Watch>,
-    delay: Option<Duration>,
-) {
-    let due = async {
-        match delay {
-            Some(delay) => tokio::time::sleep(delay).await,
-            None => std::future::pending().await,
-        }
-    };
+pub(super) async fn wait<D>(desired: &mut Receiver<D>, watch: &mut Option<Watch>, delay: Option<Duration>) {
     let is_watched = async {
         match watch {
             Some(watch) => watch.changed().await.is_ok(),
@@ -24,8 +18,8 @@ pub(super) async fn wait(
     };
     let is_lost = tokio::select! {
         // Each only waits: what came is read again.
-        () = desired => false,
-        () = due => false,
+        () = changed(desired) => false,
+        () = elapsed(delay) => false,
         is_watched = is_watched => !is_watched,
     };
     if is_lost {

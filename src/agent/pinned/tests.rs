@@ -5,7 +5,8 @@
 mod cri;
 
 use super::*;
-use crate::control::pins::{PinSource, pin_channel};
+use crate::control::link::link;
+use crate::control::pins::PinSource;
 use crate::host::FailPoints;
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
@@ -28,7 +29,7 @@ impl Scene {
         let _runtime = cri::Runtime::listen(dir.path(), cri::CRIO);
         let double = Double::new("252");
         let (server, systemd) = peers(&double).await;
-        let (source, link) = pin_channel();
+        let (source, link) = link();
         let proxies = Proxies::new(root.clone(), ProxySettings::default());
         let pinner = Pinner { link, root, systemd, proxies, retry: PinRetry::new("node") };
         Self { _dir: dir, _server: server, double, pinner, _source: source }

@@ -15,6 +15,7 @@ use super::super::node_watch::NodeSnapshot;
 use super::super::optional_kind::OptionalKind;
 use super::super::reflector::Reflector;
 use super::singleton::{LcaObject, SeenObject, Singleton, SingletonHandler};
+use crate::host::clock::elapsed;
 use crate::model::backoff::Backoff;
 use crate::model::message;
 
@@ -81,17 +82,11 @@ async fn reconcile<S: Subject>(mut subject: S, mut objects: Receiver<SeenObject>
 }
 
 async fn changed<S: Subject>(subject: &mut S, objects: &mut Receiver<SeenObject>, delay: Option<Duration>) {
-    let due = async {
-        match delay {
-            Some(delay) => tokio::time::sleep(delay).await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         // Each only waits. The values are gone with the process only.
         _ = objects.changed() => {}
         () = subject.reported() => {}
-        () = due => {}
+        () = elapsed(delay) => {}
     }
 }
 

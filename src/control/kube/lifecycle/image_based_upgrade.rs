@@ -100,8 +100,6 @@ impl Subject for ImageBasedUpgrade {
     }
 
     async fn reported(&mut self) {
-        if self.source.report.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.source.reported().await;
     }
 }

@@ -18,8 +18,9 @@ use tracing::warn;
 use super::client::ApiClient;
 use super::error::KubeError;
 use super::node_watch::NodeSnapshot;
-use crate::control::lifecycle::{LifecycleLink, LifecycleSource, lifecycle_channel};
-use crate::control::seed_generation::{GenerationLink, GenerationSource, generation_channel};
+use crate::control::lifecycle::{LifecycleLink, LifecycleSource};
+use crate::control::link::link;
+use crate::control::seed_generation::{GenerationLink, GenerationSource};
 use crate::model::backoff::Backoff;
 use crate::model::message;
 
@@ -56,8 +57,8 @@ impl Drop for LifecycleWatcher {
 impl LifecycleObjects {
     /// Begins. Within a tokio runtime; nothing is requested yet.
     pub(super) fn follow(api: &ApiClient, node: &str, snapshot: &Receiver<NodeSnapshot>) -> Self {
-        let (stage_source, stages) = lifecycle_channel();
-        let (seed_source, seeds) = generation_channel();
+        let (stage_source, stages) = link();
+        let (seed_source, seeds) = link();
         let follower = Follower { api: api.clone(), node: node.to_owned(), snapshot: snapshot.clone() };
         let task = tokio::spawn(follower.run(stage_source, seed_source)).abort_handle();
         let (watcher, cluster) = (LifecycleWatcher { task }, KubeSeedCluster::new(api));

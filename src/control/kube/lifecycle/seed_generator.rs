@@ -60,9 +60,7 @@ impl Subject for SeedGenerator {
     }
 
     async fn reported(&mut self) {
-        if self.source.report.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.source.reported().await;
     }
 }
 
@@ -107,11 +105,8 @@ fn status(last: &SeedGeneration) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::singleton::object;
     use super::*;
-
-    fn object(value: Value) -> LcaObject {
-        serde_json::from_value(value).unwrap()
-    }
 
     #[test]
     fn object_is_read_as_a_desire() {

@@ -155,3 +155,9 @@ impl WatchHandler for SingletonHandler {
         self.kind.wait_after(&error, wait).await;
     }
 }
+
+/// An object as the API server has it.
+#[cfg(test)]
+pub(super) fn object(value: Value) -> LcaObject {
+    serde_json::from_value(value).unwrap()
+}

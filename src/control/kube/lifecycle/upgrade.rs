@@ -95,12 +95,9 @@ pub(super) fn status(report: &LifecycleReport) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::singleton::object;
     use super::*;
     use crate::stateroot::lifecycle::{Conditions, Lifecycle};
-
-    fn object(value: Value) -> LcaObject {
-        serde_json::from_value(value).unwrap()
-    }
 
     #[test]
     fn object_is_read_as_a_desire() {

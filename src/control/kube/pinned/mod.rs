@@ -24,7 +24,8 @@ use super::error::KubeError;
 use super::node::NodeView;
 use super::node_watch::NodeSnapshot;
 use super::reflector::Reflector;
-use crate::control::pins::{DesiredPins, PinLink, PinSource, pin_channel};
+use crate::control::link::link;
+use crate::control::pins::{DesiredPins, PinLink, PinSource};
 use crate::control::trust::TrustReceiver;
 use crate::model::annotations::PINNED_IMAGE_SETS;
 use crate::model::backoff::Backoff;
@@ -55,7 +56,7 @@ impl PinWatcher {
         snapshot: &Receiver<NodeSnapshot>,
         trust: TrustReceiver,
     ) -> Self {
-        let (PinSource { desired, report }, link) = pin_channel();
+        let (PinSource { desired, report }, link) = link();
         let status = status::Writer::new(api, node, snapshot.clone());
         let task =
             Follower { api: api.clone(), node: node.to_owned(), snapshot: snapshot.clone(), trust, desired };
