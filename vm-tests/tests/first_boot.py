@@ -9,14 +9,12 @@ Minutes: 0.3; in a machine 4
 
 import json
 
+from harness import kubelet
 from harness.agent import config, messages
 
 FIRSTBOOT, KUBELET = "machine-config-agent-firstboot.service", "/etc/systemd/system/kubelet.service"
 FILE = "/etc/ignition-machine-config-encapsulated.json"
-STARTED, VERSION, NAME = "/var/lab-kubelet", "/usr/share/lab/version", "rendered-worker-a"
-# It stands for the kubelet: it says in which boot it was started.
-STAND_IN = (f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >>{STARTED}'\n"
-            "[Install]\nWantedBy=multi-user.target\n")
+VERSION, NAME = "/usr/share/lab/version", "rendered-worker-a"
 FIPS = "/proc/sys/crypto/fips_enabled"
 # A kernel without such a mode is given one: its /proc/sys, and that file beside the rest.
 NO_FIPS, NO_FIPS_UNIT = "lab-no-fips.service", (
@@ -41,14 +39,10 @@ def play(test):
     image = registry.push(images.layout.path, "v2", digest)
     encapsulated = json.dumps(config(NAME, {}, osImageURL=image, kernelArguments=ARGUMENTS))
 
-    def started():
-        """Returns the boots in which the kubelet was started."""
-        return machine.read(STARTED).split() if machine.exists(STARTED) else []
-
     # Boot 1: what the installation and Ignition leave.
     machine.boot()
     agent.trust(registry)
-    machine.write(KUBELET, STAND_IN)
+    machine.write(KUBELET, kubelet.UNIT)
     machine.write(FILE, encapsulated)
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "enable", "kubelet.service", FIRSTBOOT)
@@ -59,7 +53,7 @@ def play(test):
 
     # Boot 3: the new image.
     machine.next_boot()
-    test.same("the kubelet's boots", started(), [machine.boot_id()])
+    test.same("the kubelet's boots", kubelet.boots(machine), [machine.boot_id()])
     test.same(VERSION, machine.read(VERSION), "2\n")
     arguments = machine.read("/proc/cmdline").split()
     test.same("the arguments", [arguments.count(argument) for argument in ARGUMENTS], [1, 1])
@@ -76,12 +70,12 @@ def play(test):
     machine.run("systemctl", "--no-block", "reboot")
     machine.next_boot(until="refusing to modify FIPS")
     test.same("the kernel's FIPS mode", machine.read(FIPS), "0\n")
-    test.same("the kubelet's boots", len(started()), 1)
+    test.same("the kubelet's boots", len(kubelet.boots(machine)), 1)
     at_the_same_time(test)
     machine.write(FILE, encapsulated)
     # The job is queued since the boot.
     machine.run("systemctl", "start", "kubelet.service")
-    test.same("the kubelet's last boot", started()[1:], [machine.boot_id()])
+    test.same("the kubelet's last boot", kubelet.boots(machine)[1:], [machine.boot_id()])
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
     agent.wait("the container goes on", [
         "journalctl", "--follow", "--boot", "--lines=all", "--output=json", f"--unit={CONTAINER}",

@@ -8,20 +8,18 @@ Minutes: 0.3; in a machine 4
 
 import json
 
+from harness import kubelet
 from harness.agent import config
 
 FIRSTBOOT, KUBELET = "machine-config-agent-firstboot.service", "/etc/systemd/system/kubelet.service"
 FILE, PROXIES = "/etc/ignition-machine-config-encapsulated.json", "/etc/mco/proxy.env"
-STARTED, VERSION, NAME = "/var/lab-kubelet", "/usr/share/lab/version", "rendered-worker-a"
-# It stands for the kubelet: it says in which boot it was started.
-STAND_IN = (f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >>{STARTED}'\n"
-            "[Install]\nWantedBy=multi-user.target\n")
+VERSION, NAME = "/usr/share/lab/version", "rendered-worker-a"
 SECRET = "geheim"
 DAMAGED = f"NO_PROXY=.svc\nHTTPS_PROXY=http://user:{SECRET}\x07@proxy.test:3128\n"
 
 
 def unusable(image):
-    """Returns what is written in this order: the file, what it holds, and the cause that is told."""
+    """Returns what is written in this order: the file, what it holds, and the reported cause."""
     foreign = config(NAME, {})
     foreign["spec"]["config"]["ignition"]["version"] = "9.0.0"
     tagged = config(NAME, {}, osImageURL=f"{image.partition('@')[0]}:latest")
@@ -32,8 +30,8 @@ def unusable(image):
             (FILE, json.dumps(config(NAME, {}, osImageURL=image)), "line 2: "))
 
 
-def told(test, cause):
-    """Waits until the cause is told wherever an administrator may look, and makes sure that the kubelet waits."""
+def reported(test, cause):
+    """Waits until the cause is reported wherever an administrator may look, and makes sure that the kubelet waits."""
     machine, agent = test.machine, test.agent
     status = agent.wait_status(f"the cause: {cause}", lambda status: cause in (status["fault"] or {}).get("message", ""))
     text = f"{status['fault']['reason']}: {status['fault']['message']}. Next: {status['fault']['next']}"
@@ -42,7 +40,7 @@ def told(test, cause):
     agent.wait_log(f"the cause: {cause}", lambda lines: text in lines[-1]["MESSAGE"], "FAULT")
     jobs = {line.split()[1]: line.split()[3] for line in machine.run("systemctl", "list-jobs", "--no-legend").splitlines()}
     test.same("the kubelet's job", jobs.get("kubelet.service"), "waiting")
-    test.same("the kubelet has started", machine.exists(STARTED), False)
+    test.same("the kubelet has started", machine.exists(kubelet.STARTED), False)
 
 
 def play(test):
@@ -53,7 +51,7 @@ def play(test):
     # Boot 1: what the installation leaves, and a file that was cut off.
     machine.boot()
     agent.trust(registry)
-    machine.write(KUBELET, STAND_IN)
+    machine.write(KUBELET, kubelet.UNIT)
     machine.write(PROXIES, DAMAGED)
     machine.write(first, text)
     machine.run("systemctl", "daemon-reload")
@@ -63,16 +61,16 @@ def play(test):
     # Boot 2: one after the other, by the same process.
     machine.next_boot(until="the kubelet waits")
     process = machine.run("systemctl", "show", "--value", "--property=MainPID", FIRSTBOOT)
-    told(test, cause)
+    reported(test, cause)
     for path, text, cause in others:
         machine.write(path, text)
-        told(test, cause)
+        reported(test, cause)
     test.same("the process", machine.run("systemctl", "show", "--value", "--property=MainPID", FIRSTBOOT), process)
     machine.write(PROXIES, "NO_PROXY=.svc\n")
 
     # Boot 3: the new image.
     machine.next_boot()
-    test.same("the kubelet's boots", machine.read(STARTED).split(), [machine.boot_id()])
+    test.same("the kubelet's boots", kubelet.boots(machine), [machine.boot_id()])
     test.same(VERSION, machine.read(VERSION), "2\n")
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)

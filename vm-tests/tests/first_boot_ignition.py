@@ -9,6 +9,7 @@ Minutes: 0.5
 import base64
 import json
 
+from harness import kubelet
 from harness.agent import config
 from harness.ignition import FIRST_CONTACT, TOKEN, Server
 from harness.paths import HarnessError
@@ -18,14 +19,11 @@ NOT_IN = {"machine": "Ignition runs over the disk of a host that is off, and a m
 FIRSTBOOT, KUBELET = "machine-config-agent-firstboot.service", "kubelet.service"
 FILE, KUBECONFIG = "/etc/ignition-machine-config-encapsulated.json", "/etc/kubernetes/kubeconfig"
 ANNOTATIONS = "/etc/machine-config-daemon/node-annotations.json"
-STARTED, VERSION = "/var/lab-kubelet", "/usr/share/lab/version"
+VERSION = "/usr/share/lab/version"
 AUTH = "/etc/ostree/auth.json"
 # A line of htpasswd: `node`, whose password is PASSWORD.
 ACCOUNTS = "node:$2b$04$GHO1/zhrx5fBTOHmuC3ZzecX0WIEIRz6.y09WwJ.2Jn2HGESzMwLe\n"
 PASSWORD = "open-sesame"
-# It stands for the kubelet: it says in which boot it was started.
-STAND_IN = (f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >>{STARTED}'\n"
-            "[Install]\nWantedBy=multi-user.target\n")
 GROUP = "machineconfiguration.openshift.io"
 
 
@@ -34,7 +32,7 @@ def objects(registry, image):
     own = config("50-worker", {"/etc/containers/registries.conf.d/lab.conf": registry.trusted()}, osImageURL=image,
                  kernelArguments=["lab.first=boot"])
     own["metadata"]["labels"] = {f"{GROUP}/role": "worker"}
-    own["spec"]["config"]["systemd"] = {"units": [{"name": KUBELET, "enabled": True, "contents": STAND_IN}]}
+    own["spec"]["config"]["systemd"] = {"units": [{"name": KUBELET, "enabled": True, "contents": kubelet.UNIT}]}
     pool = {"apiVersion": f"{GROUP}/v1", "kind": "MachineConfigPool", "metadata": {"name": "worker"},
             "spec": {"machineConfigSelector": {"matchLabels": {f"{GROUP}/role": "worker"}}}}
     return pool, own
@@ -61,11 +59,6 @@ def play(test):
     test.same("secrets in the server's log", [word for word in (TOKEN, FIRST_CONTACT) if word in server.logged()], [])
 
 
-def started(machine):
-    """Returns the boots in which the kubelet was started."""
-    return machine.read(STARTED).split() if machine.exists(STARTED) else []
-
-
 def switched(test, server, digest):
     machine, agent, registry = test.machine, test.agent, test.registry()
     try:
@@ -82,13 +75,13 @@ def switched(test, server, digest):
     agent.wait_log("the registry is away", faults("ImagePullFailed"), "FAULT")
     registry.start(ACCOUNTS)
     agent.wait_log("the registry refuses", faults("ImagePullUnauthorized"), "FAULT")
-    test.same("the kubelet's boots", started(machine), [])
+    test.same("the kubelet's boots", kubelet.boots(machine), [])
     secret = base64.b64encode(f"node:{PASSWORD}".encode()).decode()
     machine.write(AUTH, json.dumps({"auths": {registry.host: {"auth": secret}}}))
 
     # Boot 2: the new image.
     machine.next_boot()
-    test.same("the kubelet's boots", started(machine), [machine.boot_id()])
+    test.same("the kubelet's boots", kubelet.boots(machine), [machine.boot_id()])
     test.same(VERSION, machine.read(VERSION), "2\n")
     test.same("the argument", machine.read("/proc/cmdline").split().count("lab.first=boot"), 1)
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
@@ -112,6 +105,6 @@ def already_right(test, server):
     machine, agent = test.machine, test.agent
     server.provision(machine, (KUBELET, FIRSTBOOT))
     machine.boot()
-    test.same("the kubelet's last boot", started(machine)[1:], [machine.boot_id()])
+    test.same("the kubelet's last boot", kubelet.boots(machine)[1:], [machine.boot_id()])
     test.same("the file", (machine.exists(FILE), machine.exists(f"{FILE}.bak")), (False, True))
     test.same("reboots that were asked for", len(agent.logged("REBOOT")), 1)

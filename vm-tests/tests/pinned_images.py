@@ -48,10 +48,15 @@ def application(test, name):
     return test.registry().push(layout.path, name, layout.plain(name, {f"srv/{name}": (0o644, name.encode())}, {}))
 
 
+def conditions_of(mcn):
+    """Returns the conditions of a MachineConfigNode: type to status."""
+    return {each["type"]: each["status"] for each in mcn.get("status", {}).get("conditions", [])}
+
+
 def wait_sets(test, what, **expected):
     """Waits until the MachineConfigNode has these conditions, and returns the status of its sets."""
     def is_so(mcn):
-        conditions = {each["type"]: each["status"] for each in mcn.get("status", {}).get("conditions", [])}
+        conditions = conditions_of(mcn)
         return all(conditions.get(f"PinnedImageSets{name}") == status for name, status in expected.items())
 
     return test.cluster().wait(what, MCNS, test.cluster().node, is_so)["status"].get("pinnedImageSets", [])
@@ -60,9 +65,8 @@ def wait_sets(test, what, **expected):
 def wait_pinned(test, generation):
     """Waits until all sets are pinned; the one set has this generation, or there is none."""
     def is_so(mcn):
-        status = mcn.get("status", {})
-        conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
-        sets = {each["name"]: each.get("currentGeneration") for each in status.get("pinnedImageSets", [])}
+        conditions = conditions_of(mcn)
+        sets = {each["name"]: each.get("currentGeneration") for each in mcn.get("status", {}).get("pinnedImageSets", [])}
         ended = [conditions.get(f"PinnedImageSets{name}") for name in ("Progressing", "Degraded")] == ["False", "False"]
         return ended and sets == ({SET: generation} if generation else {})
 
