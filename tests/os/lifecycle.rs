@@ -146,6 +146,23 @@ fn valid(report: &Value) -> &Value {
     &report["validNextStages"]
 }
 
+/// Starts the daemon, and waits until the seed is prepared.
+fn prepared<'a>(boot: &'a Machine, image: &str) -> Daemon<'a> {
+    let daemon = Daemon::start(boot, None);
+    daemon.put(&stage("Prep", image));
+    daemon.condition(PREPARED);
+    daemon
+}
+
+/// Starts the daemon in the old system after a way back.
+fn returned(boot: &Machine) -> Daemon<'_> {
+    assert!(is_in(boot, "sandbox"));
+    let daemon = Daemon::start(boot, None);
+    // The boot closes the record of the reboot; until then the stage waits for it.
+    assert_eq!(stateroot(boot, &TRIAL).code, 0);
+    daemon
+}
+
 /// LCA-010, LCA-011: from idle through preparation, reboot and trial to idle again, and the file of the old system never comes
 /// along.
 #[test]
@@ -193,9 +210,7 @@ fn rollback_stage_leads_back_and_ends_idle() {
     let boot = lab.boot();
     let image = prepared_seed(&lab, false);
     let before = running(&lab);
-    let daemon = Daemon::start(&boot, None);
-    daemon.put(&stage("Prep", &image));
-    daemon.condition(PREPARED);
+    let daemon = prepared(&boot, &image);
     daemon.put(&stage("Upgrade", &image));
     assert_eq!(daemon.end().code(), Some(133));
     boot.shutdown();
@@ -207,10 +222,7 @@ fn rollback_stage_leads_back_and_ends_idle() {
     assert_eq!(daemon.end().code(), Some(133));
     second.shutdown();
     let third = lab.boot();
-    assert!(is_in(&third, "sandbox"));
-    let daemon = Daemon::start(&third, None);
-    // The boot closes the record of the reboot; until then the stage waits for it.
-    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let daemon = returned(&third);
     let done = ["RollbackCompleted", "True", "Completed", "Rollback completed"];
     assert_eq!(valid(&daemon.condition(done)), &json!(["Idle"]));
     unchanged(&lab, &before, "after the way back");
@@ -225,9 +237,7 @@ fn return_by_itself_fails_the_stage() {
     let lab = crate::activation::lab();
     let boot = lab.boot();
     let image = prepared_seed(&lab, true);
-    let daemon = Daemon::start(&boot, None);
-    daemon.put(&stage("Prep", &image));
-    daemon.condition(PREPARED);
+    let daemon = prepared(&boot, &image);
     daemon.put(&stage("Upgrade", &image));
     assert_eq!(daemon.end().code(), Some(133));
     boot.shutdown();
@@ -235,9 +245,7 @@ fn return_by_itself_fails_the_stage() {
     assert_eq!(stateroot(&second, &TRIAL).code, 133);
     second.power_cut();
     let third = lab.boot();
-    assert!(is_in(&third, "sandbox"));
-    let daemon = Daemon::start(&third, None);
-    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let daemon = returned(&third);
     let failed = ["UpgradeInProgress", "False", "Failed", "is not healthy within 5 s"];
     assert_eq!(valid(&daemon.condition(failed)), &json!(["Idle"]));
     daemon.put("stage: Idle\n");
@@ -328,9 +336,7 @@ fn failed_hook_after_the_activation_returns() {
     let boot = lab.boot();
     let image = prepared_seed(&lab, false);
     let before = running(&lab);
-    let daemon = Daemon::start(&boot, None);
-    daemon.put(&stage("Prep", &image));
-    daemon.condition(PREPARED);
+    let daemon = prepared(&boot, &image);
     let deployments = lab.world.dir().join("sysroot/ostree/deploy").join(NAME).join("deploy");
     let mut found = fs::read_dir(deployments).unwrap().map(|entry| entry.unwrap().path());
     let hook = found.find(|path| path.is_dir()).unwrap();
@@ -348,9 +354,7 @@ fn failed_hook_after_the_activation_returns() {
     assert_eq!(daemon.end().code(), Some(133));
     second.shutdown();
     let third = lab.boot();
-    assert!(is_in(&third, "sandbox"));
-    let daemon = Daemon::start(&third, None);
-    assert_eq!(stateroot(&third, &TRIAL).code, 0);
+    let daemon = returned(&third);
     let failed = ["UpgradeInProgress", "False", "Failed", "hook after-activate/10-no failed: "];
     assert_eq!(valid(&daemon.condition(failed)), &json!(["Idle"]));
     unchanged(&lab, &before, "after the return");
@@ -366,9 +370,7 @@ fn power_cut_before_the_default_goes_on() {
         let lab = crate::activation::lab();
         let boot = lab.boot();
         let image = prepared_seed(&lab, false);
-        let daemon = Daemon::start(&boot, None);
-        daemon.put(&stage("Prep", &image));
-        daemon.condition(PREPARED);
+        let daemon = prepared(&boot, &image);
         drop(daemon);
         let daemon = Daemon::start(&boot, Some(&format!("kill:{point}")));
         daemon.put(&stage("Upgrade", &image));
