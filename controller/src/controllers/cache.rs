@@ -51,6 +51,14 @@ pub(super) struct RenderedConfig {
     pub(super) generation: i64,
 }
 
+/// A policy that can't be read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct UnreadablePolicy {
+    /// Its metadata, its pool and its status alone.
+    pub(super) policy: RolloutPolicy,
+    pub(super) cause: String,
+}
+
 /// Everything that was seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
@@ -69,7 +77,7 @@ pub(super) struct Seen {
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) release: Release,
     pub(super) policy: Option<Result<DisruptionPolicy, String>>,
-    pub(super) policies: BTreeMap<String, Result<RolloutPolicy, String>>,
+    pub(super) policies: BTreeMap<String, Result<RolloutPolicy, UnreadablePolicy>>,
     pub(super) os_configs: BTreeMap<String, OsConfig>,
     pub(super) os_builds: BTreeMap<String, OsBuild>,
     /// `ConfigMap`s of pools that opt into image mode, by name.

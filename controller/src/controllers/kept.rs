@@ -5,14 +5,17 @@ use std::fmt::Debug;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
-use kube::api::PartialObjectMeta;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::cache::{Cache, Kind, RenderedConfig, Seen};
+use super::cache::{Cache, Kind, RenderedConfig, Seen, UnreadablePolicy};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
 use super::version::is_older;
-use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
+use crate::api::rollout_policy::PoolRef;
+use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 
 /// A kind of object that the cache keeps.
 pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -39,7 +42,7 @@ pub(super) fn keep<K: Resource>(cache: &Cache, object: K)
 where
     Lenient<K>: Kept,
 {
-    let lenient = Lenient { metadata: object.meta().clone(), object: Ok(object) };
+    let lenient = Lenient { metadata: object.meta().clone(), object: Ok(object), excerpt: Value::Null };
     cache.change(|seen| lenient.put(seen));
 }
 
@@ -194,15 +197,23 @@ impl Kept for Lenient<RolloutPolicy> {
     const KIND: Kind = Kind::RolloutPolicies;
 
     fn put(self, seen: &mut Seen) -> bool {
-        let name = self.metadata.name.unwrap_or_default();
-        let version = self.metadata.resource_version.unwrap_or_default();
-        if let (Some(Ok(old)), Ok(new)) = (seen.policies.get(&name), &self.object)
-            && old.metadata.uid == new.metadata.uid
-            && old.metadata.resource_version.as_deref().is_some_and(|old| is_older(&version, old))
-        {
+        let name = self.metadata.name.clone().unwrap_or_default();
+        let version = self.metadata.resource_version.as_deref().unwrap_or_default();
+        let old = seen.policies.get(&name).map(|old| match old {
+            Ok(policy) => &policy.metadata,
+            Err(unreadable) => &unreadable.policy.metadata,
+        });
+        if old.is_some_and(|old| {
+            old.uid == self.metadata.uid
+                && old.resource_version.as_deref().is_some_and(|old| is_older(version, old))
+        }) {
             return false;
         }
-        let old = seen.policies.insert(name.clone(), self.object);
+        let new = match self.object {
+            Ok(policy) => Ok(policy),
+            Err(cause) => Err(UnreadablePolicy { policy: excerpt(self.metadata, &self.excerpt), cause }),
+        };
+        let old = seen.policies.insert(name.clone(), new);
         old.as_ref() != seen.policies.get(&name)
     }
     fn remove(seen: &mut Seen, name: &str) -> bool {
@@ -211,6 +222,19 @@ impl Kept for Lenient<RolloutPolicy> {
     fn names(seen: &Seen) -> BTreeSet<String> {
         seen.policies.keys().cloned().collect()
     }
+}
+
+/// Returns what can be read of a policy that can't be read whole.
+fn excerpt(metadata: ObjectMeta, excerpt: &Value) -> RolloutPolicy {
+    let pool_ref = PoolRef::deserialize(&excerpt["spec"]["poolRef"]).ok();
+    let status = &excerpt["status"];
+    let conditions = || Deserialize::deserialize(&status["conditions"]).ok();
+    let status = RolloutPolicyStatus::deserialize(status).unwrap_or_else(|_| RolloutPolicyStatus {
+        conditions: conditions(),
+        ..RolloutPolicyStatus::default()
+    });
+    let spec = RolloutPolicySpec { pool_ref, ..RolloutPolicySpec::default() };
+    RolloutPolicy { metadata, spec, status: Some(status) }
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// An object, or why it can't be read.
 #[derive(Debug, Clone)]
 pub(super) struct Lenient<K> {
     pub(super) metadata: ObjectMeta,
     pub(super) object: Result<K, String>,
+    /// Its `spec.poolRef` and `status` alone: what a report on it needs.
+    pub(super) excerpt: Value,
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
@@ -20,8 +22,12 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
         let value = Value::deserialize(deserializer)?;
         let metadata = value.get("metadata").cloned().unwrap_or_default();
         let metadata = serde_json::from_value(metadata).map_err(D::Error::custom)?;
+        let excerpt = json!({
+            "spec": { "poolRef": value.pointer("/spec/poolRef") },
+            "status": value.get("status"),
+        });
         let object = serde_json::from_value(value).map_err(|error| cause(&error));
-        Ok(Self { metadata, object })
+        Ok(Self { metadata, object, excerpt })
     }
 }
 

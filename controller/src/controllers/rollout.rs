@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
+use k8s_openapi::ClusterResourceScope;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::json;
@@ -25,7 +26,7 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Seen};
 use super::client::{RequestError, ask, uptime};
 use super::events::{About, Severity, emit};
-use super::kept::keep;
+use super::kept::Kept;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::merge::merge;
@@ -240,10 +241,9 @@ impl Controller {
     /// Writes a status onto the version that was seen; true if it was not so already.
     async fn write_status<K, S>(&self, object: &K, old: Option<&S>, new: &S) -> Result<bool, RequestError>
     where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-        Lenient<K>: super::kept::Kept,
+        K: Resource<DynamicType = ()>,
+        Lenient<K>: Kept + Resource<DynamicType = (), Scope = ClusterResourceScope>,
         S: serde::Serialize + PartialEq + Default,
-        K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
     {
         if old == Some(new) || (old.is_none() && *new == S::default()) {
             return Ok(false);
@@ -254,7 +254,8 @@ impl Controller {
             "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
             "status": merge(&json!(old), &json!(new)),
         });
-        let api = Api::<K>::all(self.client.clone());
+        // Its answer may be of an object that can't be read.
+        let api = Api::<Lenient<K>>::all(self.client.clone());
         let written = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await;
         let (outcome, now) = match written {
             Ok(now) => ("written", now),
@@ -269,7 +270,7 @@ impl Controller {
         self.metrics.wrote("node", outcome);
         // A field that the definition does not have is dropped by the server: the same is not written for ever.
         let changed = now.meta().resource_version != meta.resource_version;
-        keep(&self.cache, now);
+        self.cache.change(|seen| now.put(seen));
         Ok(changed)
     }
 
@@ -362,7 +363,12 @@ fn decide(
         selector_error: controller.members.1.error(name).cloned(),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, seen)).collect(),
-        unreadable_policy: seen.policies.get(name).and_then(|policy| policy.as_ref().err()).cloned(),
+        unreadable_policy: seen
+            .policies
+            .values()
+            .filter_map(|policy| policy.as_ref().err())
+            .find(|unreadable| unreadable.policy.pool() == name)
+            .map(|unreadable| rollout::unreadable(&unreadable.policy, &unreadable.cause)),
         ..Pool::from_pool(&object)
     };
     let decided = rollout(&rollout::Seen {

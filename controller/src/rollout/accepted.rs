@@ -30,9 +30,11 @@ pub(super) fn judge(course: &mut Course, now: Timestamp) {
     }
 }
 
-/// Returns the policies that no rollout follows, with their whole status: their pool does not exist, or has several of them.
+/// Returns the policies that no rollout follows, with their whole status: they can't be read, or their pool does not exist or
+/// has several of them.
 pub fn unfollowed<'a>(
     policies: &[&'a RolloutPolicy],
+    unreadable: &[(&'a RolloutPolicy, &str)],
     pools: &BTreeSet<&str>,
     now: Timestamp,
 ) -> Vec<(&'a RolloutPolicy, RolloutPolicyStatus)> {
@@ -40,7 +42,10 @@ pub fn unfollowed<'a>(
     for policy in policies {
         by_pool.entry(policy.pool()).or_default().push(policy);
     }
-    let mut found = Vec::new();
+    let refuse_unreadable = |&(policy, cause): &(&'a RolloutPolicy, &str)| {
+        (policy, refuse(policy, Mistake::Policy.as_str(), self::unreadable(policy, cause), now))
+    };
+    let mut found: Vec<_> = unreadable.iter().map(refuse_unreadable).collect();
     for (pool, policies) in by_pool {
         let several = match &*policies {
             [one, other, ..] => Some(two_policies(name_of(one), name_of(other), pool)),
@@ -56,6 +61,11 @@ pub fn unfollowed<'a>(
         }
     }
     found
+}
+
+/// Returns the message on a policy that can't be read.
+pub fn unreadable(policy: &RolloutPolicy, cause: &str) -> String {
+    format!("RolloutPolicy {} can't be read: {cause}; correct it, or delete it", name_of(policy))
 }
 
 fn name_of(policy: &RolloutPolicy) -> &str {

@@ -58,7 +58,7 @@ pub struct Pool {
     pub has_plan: bool,
     /// Its policy. More than one is a mistake that is reported.
     pub policies: Vec<Policy>,
-    /// Cause that the policy of its name can't be read: it may hold a window, or ask for a canary.
+    /// Message on its policy that can't be read: it may hold a window, or ask for a canary.
     pub unreadable_policy: Option<String>,
 }
 

@@ -43,7 +43,7 @@ mod windows;
 use jiff::Timestamp;
 
 use crate::api::{MachineConfigPoolStatus, RolloutPolicyStatus};
-pub use accepted::{ACCEPTED, unfollowed};
+pub use accepted::{ACCEPTED, unfollowed, unreadable};
 pub use capacity::most as max_unavailable;
 pub use clock::Clock;
 pub use input::{BuildState, Layering, Policy, Pool, Seen};

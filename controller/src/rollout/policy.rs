@@ -48,11 +48,8 @@ pub(super) struct WaveRule {
 impl Rules {
     /// Reads the policy of a pool; `None` where it has none. An error names the field, the cause and the correction.
     pub(super) fn new(pool: &Pool, machines: usize) -> Result<Option<Self>, String> {
-        if let Some(cause) = &pool.unreadable_policy {
-            return Err(format!(
-                "RolloutPolicy {} can't be read: {cause}; correct it, or delete it",
-                pool.name
-            ));
+        if let Some(message) = &pool.unreadable_policy {
+            return Err(message.clone());
         }
         match &*pool.policies {
             [] => Ok(None),

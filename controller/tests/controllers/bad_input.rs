@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, Node};
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use machine_config_controller::api::RolloutPolicy;
 use serde_json::{Value, json};
 
@@ -257,6 +257,51 @@ async fn policy_without_pool_is_reported_until_corrected() {
     let path = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/gpu";
     assert_eq!(call(&pools.cluster.client, "DELETE", path, None).await.0, 200);
     pools.accepted("night", "False", "PoolNotFound").await;
+}
+
+/// The cluster's definition knows the fields otherwise. The policy's name is no pool's.
+#[tokio::test]
+async fn unreadable_policy_is_reported_until_corrected() {
+    let pools = Pools::new().await;
+    let definitions =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rolloutpolicies.machine-config-agent.io";
+    let mut definition = call(&pools.cluster.client, "GET", definitions, None).await.1;
+    let schema = definition.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap();
+    *schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    assert_eq!(
+        call(&pools.cluster.client, "PUT", definitions, Some(("application/json", definition))).await.0,
+        200
+    );
+    let kind = ApiResource::erase::<RolloutPolicy>(&());
+    let policies: Api<DynamicObject> = Api::all_with(pools.cluster.client.clone(), &kind);
+    let object = json!({
+        "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "night" },
+        "spec": { "poolRef": { "name": "bad" }, "windows": "at night" },
+    });
+    let how = PatchParams::apply("test").force();
+    policies.patch("night", &how, &Patch::Apply(&object)).await.unwrap();
+    pools.cluster.config("bad", config("50-bad", "2")).await;
+    let message = "RolloutPolicy night can't be read: a field is not a sequence; correct it, or delete it";
+    pools.reported("RolloutInvalid", "PolicyInvalid", message).await;
+    let accepted = |policy: &Value| condition(policy, "Accepted").clone();
+    let is_refused = |policy: &DynamicObject| {
+        let accepted = accepted(&policy.data);
+        accepted["status"] == "False"
+            && accepted["reason"] == "PolicyInvalid"
+            && accepted["message"] == message
+    };
+    let refused = object_until(&policies, "night", "refused", is_refused).await;
+    assert_eq!(refused.data["status"]["phase"], "Invalid");
+    pools.other_goes_on().await;
+    // It was written once.
+    let now = policies.get("night").await.unwrap();
+    assert_eq!(now.metadata.resource_version, refused.metadata.resource_version);
+    let window = json!([{ "start": "00:00", "length": "24h" }]);
+    let corrected = Patch::Merge(json!({ "spec": { "windows": window } }));
+    policies.patch("night", &PatchParams::default(), &corrected).await.unwrap();
+    assert_eq!(pools.accepted("night", "True", "PoolFound").await, "");
+    let has_new = |node: &Node| annotation(node, "desiredConfig") != Some(&pools.bad);
+    node_until(&pools.cluster.client, "n-bad", "the new config", has_new).await;
 }
 
 /// The definition of pools gets the field `status.plan` while the controller runs.

@@ -65,6 +65,9 @@ fn refused(seen: &Seen) -> Vec<(RolloutPolicy, RolloutPolicyStatus)> {
     let pools: BTreeSet<&str> = seen.pools.keys().map(String::as_str).collect();
     let policies: Vec<&RolloutPolicy> =
         seen.policies.values().filter_map(|policy| policy.as_ref().ok()).collect();
-    let found = unfollowed(&policies, &pools, Timestamp::now());
+    let unreadable = seen.policies.values().filter_map(|policy| policy.as_ref().err());
+    let unreadable: Vec<(&RolloutPolicy, &str)> =
+        unreadable.map(|policy| (&policy.policy, &*policy.cause)).collect();
+    let found = unfollowed(&policies, &unreadable, &pools, Timestamp::now());
     found.into_iter().map(|(policy, status)| (policy.clone(), status)).collect()
 }

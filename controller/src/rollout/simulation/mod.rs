@@ -11,6 +11,7 @@ mod dice;
 mod world;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
@@ -61,7 +62,10 @@ fn size(dice: &mut Dice) -> (u64, bool, Value) {
 }
 
 /// A policy, as the API server has it and as the checks know it.
-fn policy(dice: &mut Dice) -> (Value, Rules) {
+///
+/// A large pool prefetches on more nodes at once and has long windows, so that the seed ends in time.
+fn policy(dice: &mut Dice, is_large: bool) -> (Value, Rules) {
+    let (more, shortest) = if is_large { (50, 12) } else { (1, 1) };
     let mut rules = Rules { has_policy: true, ..Rules::default() };
     let mut waves = Vec::new();
     for _ in 0..dice.from(0, 3) {
@@ -85,12 +89,12 @@ fn policy(dice: &mut Dice) -> (Value, Rules) {
         spec["nodeTimeout"] = json!("4h");
     }
     if dice.one_in(3) {
-        let (at_once, timeout) = (dice.from(1, 8), dice.seconds(600, 7200));
+        let (at_once, timeout) = (more * dice.from(1, 8), dice.seconds(600, 7200));
         rules.prefetch = Some((usize::try_from(at_once).unwrap(), timeout));
         spec["prefetch"] = json!({"concurrency": at_once, "timeout": format!("{timeout}s")});
     }
     if dice.one_in(3) {
-        let (hour, length) = (dice.seconds(0, 23), dice.seconds(1, 23));
+        let (hour, length) = (dice.seconds(0, 23), dice.seconds(shortest, 23));
         rules.window = Some((hour * 3600, length * 3600));
         spec["windows"] = json!([{"start": format!("{hour:02}:00"), "length": format!("{length}h")}]);
     }
@@ -105,19 +109,20 @@ impl Simulation {
             number if number % 50 == 49 => dice.count(60, 120),
             _ => dice.count(1, 30),
         };
+        let is_large = count > 1000;
         let max_unavailable = match dice.from(0, 3) {
             // A large pool is updated in few steps, so that the seed ends in time.
-            _ if count > 1000 => Some(IntOrString::String("30%".to_owned())),
+            _ if is_large => Some(IntOrString::String("30%".to_owned())),
             0 => None,
             1 => Some(IntOrString::Int(i32::try_from(dice.from(1, 5)).unwrap())),
             _ => Some(IntOrString::String(format!("{}%", dice.from(1, 60)))),
         };
         // Its nodes are updated one at a time.
-        let is_master = dice.one_in(8) && count <= 1000;
+        let is_master = dice.one_in(8) && !is_large;
         let (spec, rules) = if dice.one_in(4) {
             (None, Rules::default())
         } else {
-            let (spec, rules) = policy(&mut dice);
+            let (spec, rules) = policy(&mut dice, is_large);
             (Some(spec), rules)
         };
         let policy = |spec| Policy {
@@ -330,10 +335,11 @@ fn rollout_survives_random_faults() {
         None => (0..number("ROLLOUT_SEEDS").unwrap_or(SEEDS)).collect(),
     };
     let mut sum = Counts::default();
+    // Each thread takes the next one: a large one takes as long as a thousand small ones.
+    let next = AtomicUsize::new(0);
+    let part = || std::iter::from_fn(|| seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied());
     std::thread::scope(|scope| {
-        let seeds = &seeds;
-        let part = move |offset: usize| seeds.iter().copied().skip(offset).step_by(THREADS);
-        let threads: Vec<_> = (0..THREADS).map(|offset| scope.spawn(move || play(part(offset)))).collect();
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| play(part()))).collect();
         for thread in threads {
             sum.add(&thread.join().unwrap());
         }

@@ -23,7 +23,7 @@ fn policy_without_pool_names_next_step() {
     let pools = BTreeSet::from(["worker"]);
     let named = policy("night", &json!({ "poolRef": { "name": "wroker" } }));
     let (by_name, followed) = (policy("gpu", &json!({})), policy("worker", &json!({})));
-    let found = unfollowed(&[&named, &by_name, &followed], &pools, now());
+    let found = unfollowed(&[&named, &by_name, &followed], &[], &pools, now());
     let names: Vec<_> = found.iter().map(|(policy, _)| policy.metadata.name.as_deref().unwrap()).collect();
     assert_eq!(names, ["gpu", "night"]);
     let expected = [
@@ -41,10 +41,13 @@ fn policy_without_pool_names_next_step() {
 #[test]
 fn refused_policy_is_written_once() {
     let mut refused = policy("gpu", &json!({}));
-    let first = unfollowed(&[&refused], &BTreeSet::new(), now()).remove(0).1;
+    let first = unfollowed(&[&refused], &[], &BTreeSet::new(), now()).remove(0).1;
     refused.status = Some(first.clone());
-    let later = now() + jiff::SignedDuration::from_hours(1);
-    assert_eq!(unfollowed(&[&refused], &BTreeSet::new(), later).remove(0).1, first);
+    // The clock goes on, or is set back.
+    for hours in [1, -8760] {
+        let then = now() + jiff::SignedDuration::from_hours(hours);
+        assert_eq!(unfollowed(&[&refused], &[], &BTreeSet::new(), then).remove(0).1, first);
+    }
 }
 
 #[test]
@@ -52,7 +55,7 @@ fn policies_of_one_pool_name_each_other() {
     let pools = BTreeSet::from(["worker"]);
     let (one, other) =
         (policy("worker", &json!({})), policy("night", &json!({ "poolRef": { "name": "worker" } })));
-    let found = unfollowed(&[&one, &other], &pools, now());
+    let found = unfollowed(&[&one, &other], &[], &pools, now());
     assert_eq!(found.len(), 2);
     for (_, status) in &found {
         let (status, reason, message) = accepted(status);
@@ -60,7 +63,7 @@ fn policies_of_one_pool_name_each_other() {
         assert!(message.starts_with("RolloutPolicy worker and RolloutPolicy night are both for pool worker"));
     }
     // Without a pool, that is the first thing to mend.
-    let found = unfollowed(&[&one, &other], &BTreeSet::new(), now());
+    let found = unfollowed(&[&one, &other], &[], &BTreeSet::new(), now());
     assert!(found.iter().all(|(_, status)| accepted(status).1 == "PoolNotFound"));
 }
 
@@ -68,7 +71,7 @@ fn policies_of_one_pool_name_each_other() {
 #[test]
 fn policy_of_pool_is_accepted() {
     let mut refused = policy("worker", &json!({}));
-    refused.status = Some(unfollowed(&[&refused], &BTreeSet::new(), now()).remove(0).1);
+    refused.status = Some(unfollowed(&[&refused], &[], &BTreeSet::new(), now()).remove(0).1);
     let pool = Pool { policies: vec![Policy::from_policy(&refused)], ..pool("b") };
     let status = decide(&pool, &[node("n", "a")]).policy_status.unwrap();
     assert_eq!(accepted(&status), ("True", "PoolFound", ""));
@@ -82,4 +85,20 @@ fn policy_of_pool_is_accepted() {
     let (is_accepted, reason, message) = accepted(&status);
     assert_eq!((is_accepted, reason), ("False", "PolicyInvalid"));
     assert!(message.starts_with("RolloutPolicy worker: spec.nodeTimeout: it is zero"), "{message}");
+}
+
+/// Only its pool and its status are known. It is refused even where its pool is not known to exist.
+#[test]
+fn unreadable_policy_is_refused_and_written_once() {
+    let mut night = policy("night", &json!({ "poolRef": { "name": "gpu" } }));
+    let cause = "a field is not a sequence";
+    let refused = |night: &RolloutPolicy, hours: i64| {
+        let later = now() + jiff::SignedDuration::from_hours(hours);
+        unfollowed(&[], &[(night, cause)], &BTreeSet::from(["worker"]), later).remove(0).1
+    };
+    let first = refused(&night, 0);
+    let message = "RolloutPolicy night can't be read: a field is not a sequence; correct it, or delete it";
+    assert_eq!(accepted(&first), ("False", "PolicyInvalid", message));
+    night.status = Some(first.clone());
+    assert_eq!(refused(&night, 1), first);
 }
