@@ -34,6 +34,7 @@ mod drain;
 mod install;
 mod leader;
 mod opt_in;
+mod pairs;
 mod permissions;
 mod process;
 mod render;
