@@ -7,9 +7,8 @@ use serde_json::json;
 use crate::build::{Builds, spec};
 use crate::build_jobs::{JobController, Plays, digest};
 use crate::build_registry::FakeRegistry;
-use crate::cluster::{annotation, key, node_api, node_until, object_api, own_only, within};
+use crate::cluster::{annotation, key, node_api, node_until, object_api, within};
 use crate::pairs::Pairs;
-use crate::process::condition;
 use crate::rollout::ready_node;
 
 pub const CONTAINERFILE: &str = "FROM configs AS final\nRUN true";
@@ -289,30 +288,4 @@ async fn second_controller_goes_on_with_build() {
     jobs.play(Plays::Well);
     let (published, _) = builds.until_published("").await;
     assert_eq!(jobs.started(), [published]);
-}
-
-/// The API server goes while a build runs, and comes back.
-#[tokio::test]
-async fn build_survives_api_server_outage() {
-    if !own_only("build_course::build_survives_api_server_outage") {
-        return;
-    }
-    let builds = Builds::new().await;
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
-    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
-    builds.secret().await;
-    builds.os_config(CONTAINERFILE).await;
-    builds.until_condition("False", "Building").await;
-    builds.cluster.bench.restart();
-    builds.served().await;
-    jobs.play(Plays::Well);
-    let (published, _) = builds.until_published("").await;
-    assert_eq!(jobs.started(), [published]);
-    let pool = builds
-        .cluster
-        .until_pool("worker", "told", |pool| {
-            condition(pool, "ImageBuildDegraded")["reason"] == "BuildSuccess"
-        })
-        .await;
-    assert_eq!(condition(&pool, "ImageBuildDegraded")["status"], "False");
 }

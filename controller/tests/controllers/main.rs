@@ -25,6 +25,7 @@ mod build_apart;
 mod build_course;
 mod build_jobs;
 mod build_openshift;
+mod build_outage;
 mod build_pods;
 mod build_real;
 mod build_registry;
