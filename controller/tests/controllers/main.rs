@@ -34,6 +34,7 @@ mod definitions;
 mod drain;
 mod install;
 mod leader;
+mod lost_answers;
 mod opt_in;
 mod pairs;
 mod permissions;
