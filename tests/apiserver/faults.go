@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +25,8 @@ import (
 //	POST   /faults       {"expire":true,...}  a watch is answered with the error event of an expired version
 //	POST   /faults       {"hold":true,...}    a request waits until DELETE /faults
 //	POST   /faults       {"delay":6000,...}   a request is served so many milliseconds later
+//	POST   /faults       {"lose":true,"skip":3,...}  a write is made and audited, and its connection closed in the answer's place;
+//	                     not the first 3 of them, and none that is refused
 //	DELETE /faults       no faults any more; prints how many requests each of them met
 //	GET    /connections  {"ADDRESS":"AGENT",...} of the clients that are connected
 //	POST   /connections  {"state":"drop"}    closes them all
@@ -34,16 +38,19 @@ type fault struct {
 	Expire     bool   `json:"expire"`
 	Hold       bool   `json:"hold"`
 	Delay      int    `json:"delay"`
+	Lose       bool   `json:"lose"`
+	Skip       int    `json:"skip"`
 	Count      int    `json:"count"`
 	Method     string `json:"method"`
 	Path       string `json:"path"`
 	Agent      string `json:"agent"`
 	met        int
+	skipped    int
 	released   chan struct{}
 }
 
 func (f *fault) meets(r *http.Request) bool {
-	if f.Count > 0 && f.met >= f.Count || f.Expire && r.URL.Query().Get("watch") == "" {
+	if f.Count > 0 && f.met >= f.Count || f.Expire && r.URL.Query().Get("watch") == "" || f.Lose && r.Method == http.MethodGet {
 		return false
 	}
 	return strings.HasPrefix(r.Method, f.Method) && strings.HasPrefix(r.URL.Path, f.Path) && strings.HasPrefix(r.UserAgent(), f.Agent)
@@ -75,6 +82,8 @@ func (f *faults) within(api http.Handler) http.Handler {
 			case <-r.Context().Done():
 			}
 			api.ServeHTTP(w, r)
+		case met.Lose:
+			f.lose(met, api, w, r)
 		case met.Expire:
 			expired := apierrors.NewResourceExpired("too old resource version: the test says so").ErrStatus
 			expired.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -114,8 +123,46 @@ func (f *faults) meet(r *http.Request) *fault {
 	if at < 0 {
 		return nil
 	}
-	f.now[at].met++
+	// Whether an answer is lost is known with the answer.
+	if !f.now[at].Lose {
+		f.now[at].met++
+	}
 	return f.now[at]
+}
+
+// lose serves a write, and loses the answer of one that was made.
+func (f *faults) lose(met *fault, api http.Handler, w http.ResponseWriter, r *http.Request) {
+	served := httptest.NewRecorder()
+	api.ServeHTTP(served, r)
+	lost := served.Code < http.StatusMultipleChoices && f.loses(met)
+	if lost {
+		f.wires.lose(r)
+	}
+	for name, values := range served.Header() {
+		w.Header()[name] = values
+	}
+	if lost {
+		// The audit log has it. It is sent when all is done: what does not fit a buffer would be sent, and end the connection, before.
+		w.Header().Del("Content-Length")
+		w.WriteHeader(served.Code)
+		return
+	}
+	w.WriteHeader(served.Code)
+	_, _ = w.Write(served.Body.Bytes())
+}
+
+func (f *faults) loses(met *fault) bool {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if met.skipped < met.Skip {
+		met.skipped++
+		return false
+	}
+	if met.Count > 0 && met.met >= met.Count {
+		return false
+	}
+	met.met++
+	return true
 }
 
 func (f *faults) set(w http.ResponseWriter, r *http.Request) {
@@ -206,6 +253,17 @@ func (l *wires) heard(r *http.Request) {
 	}
 }
 
+// lose has the connection of a request closed by its answer.
+func (l *wires) lose(r *http.Request) {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	for one := range l.open {
+		if one.RemoteAddr().String() == r.RemoteAddr {
+			one.lost.Store(true)
+		}
+	}
+}
+
 func (l *wires) clients() map[string]string {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -253,6 +311,7 @@ type wire struct {
 	of     *wires
 	once   sync.Once
 	closed chan struct{}
+	lost   atomic.Bool
 }
 
 func (c *wire) wait() {
@@ -276,6 +335,10 @@ func (c *wire) Read(into []byte) (int, error) {
 
 func (c *wire) Write(from []byte) (int, error) {
 	c.wait()
+	if c.lost.Load() {
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
 	return c.Conn.Write(from)
 }
 

@@ -12,7 +12,7 @@
 //	evict.go    pods/eviction, judged by the status of the PodDisruptionBudgets
 //	reviews.go  TokenReview and SubjectAccessReview
 //	auth.go     users from certificates and tokens, and a file of rules in RBAC's place
-//	faults.go   switches for tests: errors, expired watches, held requests, dropped and half-open connections
+//	faults.go   switches for tests: errors, expired watches, held requests, lost answers, dropped and half-open connections
 //
 // What it has not: RBAC, NodeRestriction, admission policies, TokenRequest, controllers (no garbage collection, no
 // disruption controller), validation and server-side apply of the core kinds. Tests that need those run against a

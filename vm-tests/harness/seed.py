@@ -19,7 +19,8 @@ class Seed:
     """The seed of a host whose agent follows a directory and is Done with a config."""
 
     def __init__(self, version, config, policy, arguments=()):
-        self.version, self.name, self.arguments = version, config["metadata"]["name"], arguments
+        # The network of the guest goes by the kernel's name of its card.
+        self.version, self.name, self.arguments = version, config["metadata"]["name"], ("net.ifnames=0", *arguments)
         control = agent.CONTROL.lstrip("/")
         # Path to mode and bytes, or to where a link points.
         self.etc = {

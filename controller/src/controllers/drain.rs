@@ -17,10 +17,10 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind};
+use super::cache::{Cache, Kind, Seen};
 use super::client::uptime;
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
@@ -301,18 +301,17 @@ impl NodeTask {
         }
     }
 
-    /// Writes; returns true if written. After an error it waits, so that the API server is not flooded with retries.
+    /// Writes; returns true if written. After an error it waits for another version of the Node, which it has where only the answer was
+    /// lost, and not for ever: the API server is not flooded with retries.
     async fn write(&mut self, node: &Node, patch: &crate::drain::Patch) -> bool {
         let written = write(&self.context.client, &self.context.cache, node, &patch_body(patch)).await;
-        match written {
-            Ok(true) => self.context.metrics.wrote("drain", "written"),
-            Ok(false) => self.context.metrics.wrote("drain", "conflict"),
-            Err(error) => {
-                warn!("node {}: {error}", self.name);
-                self.context.metrics.wrote("drain", "failed");
-                sleep(RETRY).await;
-                return false;
-            }
+        let outcome = written.as_ref().map_or("failed", |done| if *done { "written" } else { "conflict" });
+        self.context.metrics.wrote("drain", outcome);
+        if let Err(error) = &written {
+            warn!("node {}: {error}", self.name);
+            let is_other =
+                |seen: &Seen| seen.nodes.get(&node.name).is_none_or(|now| now.version != node.version);
+            drop(timeout(RETRY, self.context.cache.until(is_other)).await);
         }
         matches!(written, Ok(true))
     }

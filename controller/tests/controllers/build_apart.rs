@@ -9,8 +9,9 @@ use crate::build_course::CONTAINERFILE;
 use crate::build_jobs::{JobController, Plays, digest};
 use crate::build_registry::FakeRegistry;
 use crate::cluster::{key, object_api, within};
+use crate::pairs::{Pairs, until_image};
 use crate::process::condition;
-use crate::rollout::ready_node;
+use crate::rollout::{Agents, ready_node};
 
 /// While a registry refuses, nothing is built in place of an image that may be there; the pool says why. When it answers again, the image
 /// is taken without anybody's help.
@@ -61,8 +62,8 @@ async fn registry_that_refuses_delays_and_costs_no_build() {
     assert_eq!(registry.deleted(), Vec::<String>::new());
 }
 
-/// Two controllers that both lead, as when a Lease is edited by hand: each write is refused to one of them, so each image is built once
-/// and what they leave is as one would leave it.
+/// Two controllers that both lead, as when a Lease is edited by hand: each write is refused to one of them, so each image is built once,
+/// what they leave is as one would leave it, and no node sees a half pair.
 #[tokio::test]
 async fn two_leaders_at_once_make_no_build_twice() {
     let builds = Builds::new().await;
@@ -73,10 +74,13 @@ async fn two_leaders_at_once_make_no_build_twice() {
     two.line("The build controller runs").await;
     let target = cluster.until_target("worker", "").await;
     ready_node(&cluster.client, "n1", &target).await;
+    let pairs = Pairs::start(&cluster.bench).await;
+    let _agents = Agents::start(&cluster.bench).await;
     let jobs = JobController::start(&cluster.bench, Plays::Well).await;
     builds.secret().await;
     builds.os_config(CONTAINERFILE).await;
-    let (first, _) = builds.until_published("").await;
+    let (first, earlier) = builds.until_published("").await;
+    until_image(&cluster.client, "n1", &earlier).await;
     builds.patch_os_config(json!({ "metadata": { "annotations": { key("rebuild"): "" } } })).await;
     within("its Job runs once more", async {
         while jobs.started().len() < 2 {
@@ -89,6 +93,10 @@ async fn two_leaders_at_once_make_no_build_twice() {
     let (second, image) = builds.until_published(&first).await;
     builds.until_condition("False", "BuildSuccess").await;
     jobs.until_gone().await;
+    until_image(&cluster.client, "n1", &image).await;
+    let next = cluster.until_target("worker", &target).await;
+    let expected = [(target.clone(), None), (target, Some(earlier)), (next, Some(image.clone()))];
+    assert_eq!(pairs.of("n1").await, expected);
     assert_eq!(image, format!("registry.test/os/worker@{}", digest(&second)));
     assert_eq!(jobs.started(), [first.clone(), first.clone(), second.clone()], "each once");
     let listed = builds.builds().list(&ListParams::default()).await.unwrap();

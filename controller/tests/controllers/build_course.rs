@@ -1,18 +1,14 @@
 //! Start, end and repetition of a build, on a real API server; and its state after a controller or the server ended.
 
-use std::collections::BTreeSet;
-use std::pin::pin;
-
-use futures_util::StreamExt as _;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::build::{Builds, spec};
 use crate::build_jobs::{JobController, Plays, digest};
 use crate::build_registry::FakeRegistry;
-use crate::cluster::{annotation, changes, key, node_api, node_until, object_api, own_only, within};
-use crate::process::condition;
+use crate::cluster::{annotation, key, node_api, node_until, object_api, within};
+use crate::pairs::Pairs;
 use crate::rollout::ready_node;
 
 pub const CONTAINERFILE: &str = "FROM configs AS final\nRUN true";
@@ -209,7 +205,7 @@ async fn recovers_from_kill_before_every_write() {
     ready_node(&cluster.client, "n1", &target).await;
     assert!(controller.terminate().await.success());
     let jobs = JobController::start(&cluster.bench, Plays::Well).await;
-    let pairs = tokio::spawn(half_pairs(cluster.bench.client("pairs").await));
+    let pairs = Pairs::start(&cluster.bench).await;
     builds.secret().await;
     builds.os_config(CONTAINERFILE).await;
     let mut killed = 0;
@@ -223,13 +219,10 @@ async fn recovers_from_kill_before_every_write() {
             killed_until(&builds, killed, || settled(&builds, before, || jobs.started(), jobs.until_gone()))
                 .await;
     }
-    let (last, _) = builds.until_published("").await;
+    let (last, image) = builds.until_published("").await;
     assert_eq!(jobs.started(), [last.clone(), last], "one build a round");
     assert!(killed > 8, "{killed}");
-    pairs.abort();
-    if let Ok(half) = pairs.await {
-        panic!("{half}");
-    }
+    assert_eq!(pairs.of("n1").await, [(target.clone(), None), (target, Some(image))]);
 }
 
 /// Kills controllers, each one write further than the one before it, until all is settled; returns the number of those killed so far.
@@ -280,30 +273,6 @@ pub async fn settled(
     builds.until_condition("False", "BuildSuccess").await;
 }
 
-/// Watches nodes; returns once one has an image that was not built for its config.
-pub async fn half_pairs(client: Client) -> String {
-    let builds = object_api(&client, "machineosbuilds");
-    loop {
-        let Ok(changes) = changes(&node_api(&client), &ListParams::default()).await else { continue };
-        let mut changes = pin!(changes);
-        let mut known = BTreeSet::new();
-        while let Some((node, _)) = changes.next().await {
-            let (config, image) = (annotation(&node, "desiredConfig"), annotation(&node, "desiredImage"));
-            let Some(image) = image else { continue };
-            let listed = builds.list(&ListParams::default()).await.map(|all| all.items).unwrap_or_default();
-            known.extend(listed.iter().map(|build| {
-                let text = |pointer: &str| {
-                    build.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-                };
-                (text("/spec/machineConfig/name"), text("/status/digestedImagePushSpec"))
-            }));
-            if !known.contains(&(config.unwrap_or_default().to_owned(), image.to_owned())) {
-                return format!("{config:?} with {image}");
-            }
-        }
-    }
-}
-
 /// Two controllers: the one that leads is killed while a build runs, the other one goes on with it.
 #[tokio::test]
 async fn second_controller_goes_on_with_build() {
@@ -319,30 +288,4 @@ async fn second_controller_goes_on_with_build() {
     jobs.play(Plays::Well);
     let (published, _) = builds.until_published("").await;
     assert_eq!(jobs.started(), [published]);
-}
-
-/// The API server goes while a build runs, and comes back.
-#[tokio::test]
-async fn build_survives_api_server_outage() {
-    if !own_only("build_course::build_survives_api_server_outage") {
-        return;
-    }
-    let builds = Builds::new().await;
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
-    let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
-    builds.secret().await;
-    builds.os_config(CONTAINERFILE).await;
-    builds.until_condition("False", "Building").await;
-    builds.cluster.bench.restart();
-    builds.served().await;
-    jobs.play(Plays::Well);
-    let (published, _) = builds.until_published("").await;
-    assert_eq!(jobs.started(), [published]);
-    let pool = builds
-        .cluster
-        .until_pool("worker", "told", |pool| {
-            condition(pool, "ImageBuildDegraded")["reason"] == "BuildSuccess"
-        })
-        .await;
-    assert_eq!(condition(&pool, "ImageBuildDegraded")["status"], "False");
 }

@@ -13,9 +13,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::build::{Builds, spec};
-use crate::build_course::{CONTAINERFILE, half_pairs, killed_until, settled};
+use crate::build_course::{CONTAINERFILE, killed_until, settled};
 use crate::build_jobs::{JobController, Plays, digest, this_one};
 use crate::cluster::{Bench, Presence, call, changes, key, object_api, within};
+use crate::pairs::Pairs;
 use crate::process::NAMESPACE;
 use crate::rollout::ready_node;
 
@@ -78,7 +79,7 @@ impl BuildController {
     }
 
     /// The builds whose Builds ran, one entry for each Build.
-    fn started(&self) -> Vec<String> {
+    pub fn started(&self) -> Vec<String> {
         self.started.lock().unwrap().iter().map(|(build, _)| build.clone()).collect()
     }
 
@@ -317,7 +318,7 @@ async fn openshift_build_recovers_from_kill_before_every_write() {
     assert!(controller.terminate().await.success());
     let jobs = JobController::start(&cluster.bench, Plays::Held).await;
     let openshift = BuildController::start(&cluster.bench, Plays::Well).await;
-    let pairs = tokio::spawn(half_pairs(cluster.bench.client("pairs").await));
+    let pairs = Pairs::start(&cluster.bench).await;
     builds.secret().await;
     os_config(&builds).await;
     let mut killed = 0;
@@ -330,14 +331,11 @@ async fn openshift_build_recovers_from_kill_before_every_write() {
         killed =
             killed_until(&builds, killed, || settled(&builds, before, || openshift.started(), gone())).await;
     }
-    let (last, _) = builds.until_published("").await;
+    let (last, image) = builds.until_published("").await;
     assert_eq!(openshift.started(), [last.clone(), last], "one Build a round");
     assert_eq!(jobs.started(), Vec::<String>::new(), "no Job");
     assert!(killed > 8, "{killed}");
-    pairs.abort();
-    if let Ok(half) = pairs.await {
-        panic!("{half}");
-    }
+    assert_eq!(pairs.of("n1").await, [(target.clone(), None), (target, Some(image))]);
 }
 
 /// A type without a builder is reported, not built by another one.

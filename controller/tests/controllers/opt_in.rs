@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, within};
+use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, own_only, within};
+use crate::lost_answers::{lose_all, made};
 use crate::process::{Cluster, NAMESPACE, condition};
 
 const CONTROLLERS: [&str; 2] = ["--controllers", "render,opt-in"];
@@ -260,4 +261,34 @@ async fn build_results_are_on_pool() {
     };
     cluster.until_pool("worker", "nothing left", is_clean).await;
     until_gone(&os_configs(&cluster), "worker").await;
+}
+
+/// No write is answered: `MachineOSConfig`, base image and conditions are made once each, and go again.
+#[tokio::test]
+async fn pool_opts_in_and_out_without_answer_to_any_write() {
+    if !own_only("opt_in::pool_opts_in_and_out_without_answer_to_any_write") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    let mark = cluster.bench.mark().await;
+    lose_all(&cluster.bench);
+    pool(&cluster).await;
+    settings(&cluster).await;
+    config_map(&cluster, "machine-config-osimageurl", &[("baseOSContainerImage", &image('1'))]).await;
+    label(&cluster, json!("")).await;
+    let _controller = cluster.start("a", &["--controllers", "render,opt-in", "--lease-duration", "60"]);
+    let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is built next";
+    cluster.until_pool("worker", "no build yet", next).await;
+    config_map(&cluster, "on-cluster-build-custom-dockerfile", &[("worker", "FROM configs AS final")]).await;
+    let has_lines =
+        |one: &DynamicObject| one.data["spec"]["containerFile"][0]["content"] == "FROM configs AS final";
+    object_until(&os_configs(&cluster), "worker", "the lines", has_lines).await;
+    label(&cluster, Value::Null).await;
+    until_gone(&os_configs(&cluster), "worker").await;
+    cluster.until_pool("worker", "no condition", |pool| condition(pool, "BuildPending").is_null()).await;
+    for line in ["create machineosconfigs", "update machineosconfigs", "delete machineosconfigs"] {
+        assert_eq!(made(&cluster.bench, mark, line).await, 1, "{line}");
+    }
+    // One more is rendered with the base.
+    assert!((2..=3).contains(&made(&cluster.bench, mark, "create machineconfigs").await));
 }

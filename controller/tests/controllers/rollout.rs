@@ -53,7 +53,7 @@ fn answer(node: &Node) -> Option<Value> {
     let (desired, drain) = (get("desiredConfig"), format!("drain-{}", get("desiredConfig")));
     let annotations = if desired.is_empty() {
         return None;
-    } else if desired == get("currentConfig") {
+    } else if (desired, get("desiredImage")) == (get("currentConfig"), get("currentImage")) {
         let uncordon = format!("uncordon-{desired}");
         if get("desiredDrain") == uncordon && get("state") == "Done" {
             return None;
@@ -62,7 +62,10 @@ fn answer(node: &Node) -> Option<Value> {
     } else if get("state") != "Working" || get("desiredDrain") != drain {
         json!({ key("state"): "Working", key("desiredDrain"): drain })
     } else if get("lastAppliedDrain") == drain {
-        json!({ key("state"): "Done", key("currentConfig"): desired, key("desiredDrain"): format!("uncordon-{desired}") })
+        json!({
+            key("state"): "Done", key("currentConfig"): desired, key("currentImage"): annotation(node, "desiredImage"),
+            key("desiredDrain"): format!("uncordon-{desired}"),
+        })
     } else {
         return None;
     };
@@ -83,7 +86,7 @@ async fn ready(client: &Client, name: &str) {
 }
 
 /// Watches all nodes until the rollout of a config is over; returns the most nodes that were out of service at once.
-async fn watch_rollout(client: Client, config: String, count: usize) -> usize {
+pub async fn watch_rollout(client: Client, config: String, count: usize) -> usize {
     let api: Api<Node> = node_api(&client);
     let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
     let mut most = 0;

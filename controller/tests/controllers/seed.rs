@@ -3,7 +3,8 @@
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, within};
+use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, own_only, within};
+use crate::lost_answers::{lose_all, made};
 use crate::process::{Cluster, condition, target};
 
 const COMPONENT: &str = "10-prebuiltimage-osimageurl-worker";
@@ -117,4 +118,35 @@ async fn component_of_upstream_stays_until_its_os_config_goes() {
     until_gone(&cluster).await;
     let third = cluster.until_target("worker", &second).await;
     assert_eq!(os_image(&cluster, &third).await, Value::Null);
+}
+
+/// No write is answered: the component follows its annotation all the same.
+#[tokio::test]
+async fn component_follows_annotation_without_answer_to_any_write() {
+    if !own_only("seed::component_follows_annotation_without_answer_to_any_write") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    let mark = cluster.bench.mark().await;
+    lose_all(&cluster.bench);
+    os_config(&cluster, json!({ key("pre-built-image"): image('1') })).await;
+    cluster.config("worker", config("1")).await;
+    cluster.pool("worker").await;
+    let _controller = cluster.start("a", &["--controllers", "render", "--lease-duration", "60"]);
+    let first = cluster.until_target("worker", "").await;
+    assert_eq!(os_image(&cluster, &first).await, image('1'));
+    annotate(&cluster, json!(image('2'))).await;
+    let second = cluster.until_target("worker", &first).await;
+    assert_eq!(os_image(&cluster, &second).await, image('2'));
+    annotate(&cluster, Value::Null).await;
+    until_gone(&cluster).await;
+    cluster.until_target("worker", &second).await;
+    for (line, count) in [
+        ("create machineconfigs 10-", 1),
+        ("update machineconfigs 10-", 1),
+        ("delete machineconfigs 10-", 1),
+        ("create machineconfigs rendered-", 3),
+    ] {
+        assert_eq!(made(&cluster.bench, mark, line).await, count, "{line}");
+    }
 }

@@ -117,10 +117,15 @@ impl Audit {
     }
 
     /// Waits until some request of the log is the one meant.
-    pub async fn until(&self, what: &str, mut meant: impl FnMut(&Request) -> bool) -> Request {
+    pub async fn until(&self, what: &str, meant: impl FnMut(&Request) -> bool) -> Request {
+        self.since(0, what, meant).await
+    }
+
+    /// The same among those since a mark.
+    pub async fn since(&self, mark: usize, what: &str, mut meant: impl FnMut(&Request) -> bool) -> Request {
         let mut seen = self.requests.subscribe();
-        let found = super::within(what, seen.wait_for(|all| all.iter().any(&mut meant))).await;
+        let found = super::within(what, seen.wait_for(|all| all.iter().skip(mark).any(&mut meant))).await;
         let all = found.unwrap().clone();
-        all.into_iter().find(meant).unwrap()
+        all.into_iter().skip(mark).find(meant).unwrap()
     }
 }

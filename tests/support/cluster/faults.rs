@@ -35,6 +35,11 @@ impl Fault {
         Self { what: json!({ "delay": by.as_millis() }) }
     }
 
+    /// A write is made, and the connection closed in its answer's place. A refusal is answered.
+    pub fn answer_lost() -> Self {
+        Self { what: json!({ "lose": true }) }
+    }
+
     fn with(mut self, key: &str, value: Value) -> Self {
         self.what.as_object_mut().unwrap().insert(key.to_owned(), value);
         self
@@ -48,6 +53,11 @@ impl Fault {
     /// Only the next so many; all of them when it is not set.
     pub fn count(self, count: u32) -> Self {
         self.with("count", json!(count))
+    }
+
+    /// Of answers that are lost: not the first so many.
+    pub fn skip(self, skip: u32) -> Self {
+        self.with("skip", json!(skip))
     }
 
     /// Only this method, such as `PATCH`.

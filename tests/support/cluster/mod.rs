@@ -9,7 +9,7 @@
 //! | `identity.rs` | authority, certificates, kubeconfigs, tokens |
 //! | `crds.rs` | the CRDs, from the Go module cache |
 //! | `audit.rs` | every request, as the server's audit log has it |
-//! | `faults.rs` | errors, expired watches, held requests, dropped and half-open connections (`tests/apiserver` only) |
+//! | `faults.rs` | errors, expired watches, held requests, lost answers, dropped and half-open connections (`tests/apiserver` only) |
 //! | `objects.rs` | nodes, MachineConfigs, pods; the node controller's patch; waiting for a state by a watch |
 //! | `drain.rs` | the drain controller, well-behaved and not |
 //! | `pods.rs` | what evictions need around them: the kubelet's part of a deletion, the budgets' status |

@@ -129,19 +129,18 @@ impl Objects {
         Ok(())
     }
 
-    /// Creates an input. One that an earlier object of the same name left is replaced.
+    /// Creates an input. One that an earlier object of the same name left is replaced; where no answer came, it may be there.
     pub(super) async fn create_input<K: Namespaced>(
         &self,
         object: &K,
         owner: &str,
     ) -> Result<(), RequestError> {
         let (api, name) = (self.api::<K>(), object.name_any());
-        match ask(api.create(&PostParams::default(), object)).await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.code() == 409 => {}
-            Err(error) => return Err(error),
+        let Err(error) = ask(api.create(&PostParams::default(), object)).await else { return Ok(()) };
+        if !matches!(error.code(), 0 | 409) {
+            return Err(error);
         }
-        let found = ask(api.get(&name)).await?;
+        let Ok(found) = ask(api.get(&name)).await else { return Err(error) };
         if found.owner_references().iter().any(|one| one.uid == owner) {
             return Ok(());
         }
