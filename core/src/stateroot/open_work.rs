@@ -52,28 +52,29 @@ fn verb(job: &Job) -> &'static str {
 
 fn next(record: &StaterootRecord) -> String {
     let name = record.job.stateroot();
-    let of = |words: &str| format!("`machine-config-agent stateroot {words}`");
     let has_switched = matches!(record.phase, StaterootPhase::Applying { .. })
         && matches!(record.step(), None | Some(StaterootStep::RequestReboot));
+    let removal = format!("`machine-config-agent stateroot remove {name} --yes`");
     let (again, undone) = match &record.job {
         Job::Activate { trial: Some(_), .. } if has_switched => {
-            return format!("Reboot the machine, or run {} before.", of("roll-back --yes"));
+            let back = "`machine-config-agent stateroot roll-back --yes`";
+            return format!("Reboot the machine, or run {back} before.");
         }
         Job::Activate { trial: None, .. } if has_switched => return "Reboot the machine.".to_owned(),
         Job::Prepare { image, version, .. } => {
-            (format!("prepare {image} --version {version}"), Some(format!("remove {name} --yes")))
+            let prepare = format!("`machine-config-agent stateroot prepare {image} --version {version}`");
+            (prepare, Some(removal))
         }
-        Job::Remove { .. } => (format!("remove {name} --yes"), None),
+        Job::Remove { .. } => (removal, None),
         Job::Activate { trial: Some(_), .. } => {
-            (format!("activate {name} --yes"), Some(format!("remove {name} --yes")))
+            (format!("`machine-config-agent stateroot activate {name} --yes`"), Some(removal))
         }
-        Job::Activate { trial: None, .. } => (format!("roll-back --to {name} --yes"), None),
+        Job::Activate { trial: None, .. } => {
+            (format!("`machine-config-agent stateroot roll-back --to {name} --yes`"), None)
+        }
     };
-    let undone = undone.map_or_else(String::new, |undone| format!(", or undo it by {}", of(&undone)));
-    format!(
-        "Wait for the process or stage that works on it; if there is none, run {} again{undone}.",
-        of(&again)
-    )
+    let undone = undone.map_or_else(String::new, |undone| format!(", or undo it by {undone}"));
+    format!("Wait for the process or stage that works on it; if there is none, run {again} again{undone}.")
 }
 
 #[cfg(test)]
