@@ -218,6 +218,33 @@ fn boot_of_the_old_system_ends_an_activation() {
     assert_eq!(told["returned"]["fault"]["reason"], "BootFailed", "{told:#}");
 }
 
+/// What a power cut left open is told with the way on and the way back, and is told no more when it is undone.
+#[test]
+fn activation_cut_short_is_told_with_its_next_step() {
+    let lab = lab();
+    let boot = lab.boot();
+    prepared(&lab, &boot, false);
+    let open = |boot: &Machine| stateroot(boot, &["list", "--output", "json"]).json().get("open").cloned();
+    assert_eq!(open(&boot), None);
+    let mut activation = boot.agent(&[&["stateroot"], &ACTIVATE[..]].concat());
+    let killed = activation.env("MCA_FAIL_POINT", "kill:stateroot-ran").status().unwrap();
+    assert_eq!(killed.code(), Some(128 + 9));
+    boot.power_cut();
+    let second = lab.boot();
+    expect(&stateroot(&second, &TRIAL), 0);
+    let told = open(&second).unwrap();
+    assert_eq!((&told["work"], &told["step"]), (&json!("activate"), &json!("arm-trial")), "{told:#}");
+    let next = told["next"].as_str().unwrap();
+    for command in [format!("stateroot activate {NAME} --yes"), format!("stateroot remove {NAME} --yes")] {
+        assert!(next.contains(&command), "{next}");
+    }
+    let status = second.agent(&["status", "--os-backend", "none"]).output().unwrap();
+    let text = String::from_utf8(status.stdout).unwrap();
+    assert!(text.contains(&format!("work     activate {NAME}")) && text.contains(next), "{text}");
+    expect(&stateroot(&second, &["remove", NAME, "--yes"]), 0);
+    assert_eq!(open(&second), None);
+}
+
 #[test]
 fn activation_is_refused_where_it_would_not_hold() {
     let lab = lab();

@@ -26,16 +26,16 @@ const NAMESPACE: &str = "openshift-lifecycle-agent";
 const HUNTER: &str = "aHVudGVyMjpodW50ZXIy";
 
 /// A host, the cluster of it alone, and the Secret of the push.
-struct Scene {
+pub struct Scene {
     lab: Lab,
-    boot: Machine,
-    bench: Bench,
+    pub boot: Machine,
+    pub bench: Bench,
     client: Client,
     node: String,
 }
 
 impl Scene {
-    async fn new(auth: &Value) -> Self {
+    pub async fn new(auth: &Value) -> Self {
         let lab = host_of("A");
         let boot = boot(&lab);
         let (bench, node) = (Bench::private(Gates::Default), node_name());
@@ -48,13 +48,23 @@ impl Scene {
         scene.secret("seedAuth", auth).await;
         let spec = json!({ "spec": { "clusterID": "0f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0" } });
         create_object(&scene.client, "clusterversions", "version", spec).await.unwrap();
+        scene.changes_version(None).await;
+        scene
+    }
+
+    /// The cluster's version: at rest, or on its way, with a message.
+    pub async fn changes_version(&self, message: Option<&str>) {
+        let condition = message.map(|message| {
+            json!({ "type": "Progressing", "status": "True", "reason": "x", "message": message,
+                "lastTransitionTime": "2026-11-24T09:00:00Z" })
+        });
         let status = json!({ "status": {
             "desired": { "version": "4.17.2", "image": "registry.test/release" }, "history": [],
             "observedGeneration": 1, "versionHash": "x", "availableUpdates": [],
+            "conditions": Vec::from_iter(condition),
         } });
-        let versions = object_api(&scene.client, "clusterversions");
+        let versions = object_api(&self.client, "clusterversions");
         versions.patch_status("version", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-        scene
     }
 
     fn secrets(&self) -> Api<Secret> {
@@ -71,6 +81,11 @@ impl Scene {
     }
 
     fn start(&self, point: Option<&str>) -> Running {
+        self.start_with(point.map(|point| ("MCA_FAIL_POINT", point)))
+    }
+
+    /// Starts the daemon with a variable of its environment.
+    pub fn start_with(&self, variable: Option<(&str, &str)>) -> Running {
         let kubelet = self.bench.kubeconfig(&Identity::Kubelet(self.node.clone()));
         fs::write(self.boot.run_dir().join("kubeconfig"), fs::read(kubelet).unwrap()).unwrap();
         let words =
@@ -78,9 +93,7 @@ impl Scene {
         let more = ["--kubeconfig", "/run/kubeconfig", "--os-backend", "none", "--metrics-listen", "off"];
         let rest = ["--reboot-by", "supervisor", "--log-format", "json", "--lifecycle"];
         let mut command = self.boot.command(words.iter().chain(&more).chain(&rest));
-        if let Some(point) = point {
-            command.env("MCA_FAIL_POINT", point);
-        }
+        command.envs(variable);
         Running::start(command, "daemon", &self.node)
     }
 
@@ -89,7 +102,7 @@ impl Scene {
     }
 
     /// Makes the object, in the place of an earlier one.
-    async fn create(&self, image: &str, bootc: Option<&str>) {
+    pub async fn create(&self, image: &str, bootc: Option<&str>) {
         drop(self.objects().delete("seedimage", &DeleteParams::default()).await);
         let annotations = bootc.map(|value| json!({ BOOTC: value }));
         let object = json!({ "apiVersion": "lca.openshift.io/v1", "kind": "SeedGenerator",
@@ -98,12 +111,12 @@ impl Scene {
         self.objects().create(&PostParams::default(), &object).await.unwrap();
     }
 
-    async fn condition(&self, expected: [&str; 4]) -> Value {
+    pub async fn condition(&self, expected: [&str; 4]) -> Value {
         let is = |object: &DynamicObject| last(&object.data["status"], expected);
         object_until(&self.objects(), "seedimage", &expected.join(" "), is).await.data
     }
 
-    async fn failed(&self, why: &str) {
+    pub async fn failed(&self, why: &str) {
         let status = self.condition(["SeedGenInProgress", "False", "Failed", why]).await;
         let completed = ["SeedGenCompleted", "False", "Failed", "Seed generation failed: "];
         assert!(last(&status["status"], completed), "{status:#}");
@@ -145,12 +158,12 @@ impl Scene {
     }
 }
 
-fn refused_credentials() -> Value {
+pub fn refused_credentials() -> Value {
     json!({ "auths": { "127.0.0.1": { "auth": HUNTER } } })
 }
 
 /// A registry that refuses every image, and the host that trusts it.
-fn refusing(scene: &Scene) -> String {
+pub fn refusing(scene: &Scene) -> String {
     let address = refusing_registry("401 Unauthorized");
     let trusted = format!("[[registry]]\nlocation = \"{address}\"\ninsecure = true\n");
     put(&scene.lab, "etc/containers/registries.conf", &trusted);
@@ -236,6 +249,24 @@ async fn refused_seed_leaves_the_host_as_it_was() {
     put(&scene.lab, "var/lib/kubelet/config.json", emptied);
     scene.create(&image, None).await;
     scene.failed("previously sanitized without proper restore").await;
+}
+
+/// Each object that waits says for what, also when the one before it waited for the same, and says it once.
+#[tokio::test]
+async fn cause_of_a_wait_is_logged_once_for_each_object() {
+    let scene = Scene::new(&refused_credentials()).await;
+    let image = refusing(&scene);
+    let daemon = scene.start(None);
+    let cause = "the cluster version is changing: Working";
+    for _ in 0..2 {
+        scene.changes_version(Some("Working")).await;
+        scene.create(&image, None).await;
+        scene.condition(["SeedGenInProgress", "True", "InProgress", cause]).await;
+        scene.changes_version(None).await;
+        scene.failed(&image).await;
+    }
+    let log = daemon.stop_and_read();
+    assert_eq!(log.matches(&format!("seedimage waits: {cause}")).count(), 2, "{log}");
 }
 
 /// Killed wherever it could stop, another process restores the host, and then says so; what was not begun goes on.

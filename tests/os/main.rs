@@ -34,6 +34,7 @@ mod pull;
 mod rpm_ostree;
 mod second_executable;
 mod seed;
+mod seed_clock;
 mod seed_configured;
 mod seed_cut;
 mod seed_image;

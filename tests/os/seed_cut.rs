@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -74,6 +74,15 @@ impl Running {
     pub fn stop(mut self) {
         self.signal(Signal::TERM);
         assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Stops the agent, and returns what it has logged since the last line that was waited for.
+    pub fn stop_and_read(mut self) -> String {
+        self.signal(Signal::TERM);
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        rest
     }
 
     /// Waits for its end by itself.

@@ -31,6 +31,9 @@ CRDS = (("machineconfiguration/v1", "machineconfigs"), ("machineconfiguration/v1
 BUILD_CRDS = tuple(("machineconfiguration/v1", plural) for plural in ("machineosconfigs", "machineosbuilds"))
 OS_CONFIGS, OS_BUILDS = (f"/apis/{GROUP}/v1/{plural}" for plural in ("machineosconfigs", "machineosbuilds"))
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# For a cluster of one node whose agent makes seeds and carries out stages.
+LIFECYCLE_CRDS = CHECKOUT / "dist/manifests/components/lifecycle/crds.yaml"
+SEED_GENERATORS, UPGRADES = (f"/apis/lca.openshift.io/v1/{plural}" for plural in ("seedgenerators", "imagebasedupgrades"))
 # For nodes that keep images ahead.
 PIN_CRDS, PIN_SETS = (("machineconfiguration/v1", "pinnedimagesets"),), f"/apis/{GROUP}/v1/pinnedimagesets"
 # The small server has rules in the place of RBAC (tests/apiserver/auth.go).
@@ -120,19 +123,28 @@ class Cluster:
             manifests = module / folder / "zz_generated.crd-manifests"
             endings = (f"_{plural}-SelfManagedHA-Default", f"_{plural}-Default", f"_{plural}-SelfManagedHA", f"_{plural}")
             found = [path for ending in endings for path in manifests.glob(f"*{ending}.crd.yaml")]
-            made = self.ask("POST", CRD_PATH, found[0].read_bytes(), "application/yaml")
+            self._define(found[0].read_bytes())
 
-            def is_established(crd):
-                conditions = crd.get("status", {}).get("conditions") or []
-                return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
+    def define_file(self, path):
+        """Creates the CRDs of a file, and waits until they are served."""
+        for document in path.read_bytes().split(b"\n---\n"):
+            self._define(document)
 
-            self.wait(f"the CRD of {plural}", CRD_PATH, made["metadata"]["name"], is_established)
-            # It is served a moment later, and no event tells that.
-            group, version = made["spec"]["group"], made["spec"]["versions"][0]["name"]
-            limit = time.monotonic() + LIMIT
-            while self.ask("GET", f"/apis/{group}/{version}/{plural}", allow=(404, 429, 503)) is None:
-                if time.monotonic() > limit:
-                    raise HarnessError(f"{plural} are not served")
+    def _define(self, document):
+        made = self.ask("POST", CRD_PATH, document, "application/yaml")
+        plural = made["spec"]["names"]["plural"]
+
+        def is_established(crd):
+            conditions = crd.get("status", {}).get("conditions") or []
+            return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
+
+        self.wait(f"the CRD of {plural}", CRD_PATH, made["metadata"]["name"], is_established)
+        # It is served a moment later, and no event tells that.
+        group, version = made["spec"]["group"], made["spec"]["versions"][0]["name"]
+        limit = time.monotonic() + LIMIT
+        while self.ask("GET", f"/apis/{group}/{version}/{plural}", allow=(404, 429, 503)) is None:
+            if time.monotonic() > limit:
+                raise HarnessError(f"{plural} are not served")
 
     def ask(self, method, path, body=None, kind="application/json", allow=()):
         """Sends one request and returns the answer's object, or nothing where its code is one of those allowed."""

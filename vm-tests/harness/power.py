@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import disk, image, nspawn, power_machine, power_stateroot
+from . import disk, image, nspawn, power_machine, power_stages, power_stateroot
 from .paths import EMULATOR, RECORDER, WORK, HarnessError, need_packages, run
 from .power_baseline import baseline_states
 from .power_first import FirstBoot
@@ -70,9 +70,9 @@ def arguments():
     parser.add_argument("--seed", default="1", help="what chance begins with (default: 1)")
     parser.add_argument("--method", choices=["random", "recorded", "machine"], nargs="+",
                         default=["random", "recorded", "machine"], help="which of the three ways (default: all)")
-    parser.add_argument("--update", choices=["image", "files", "both", "first", "stateroot"], default="both",
-                        help="which update: of another image with files, of files without a reboot, both, a first boot, or the verbs "
-                             "of stateroots in turn")
+    parser.add_argument("--update", choices=["image", "files", "both", "first", "stateroot", "stages"], default="both",
+                        help="which update: of another image with files, of files without a reboot, both, a first boot, the verbs "
+                             "of stateroots in turn, or their stages")
     parser.add_argument("--file-system", choices=disk.FILE_SYSTEMS, default=disk.FILE_SYSTEMS[0],
                         help=f"of the root (default: {disk.FILE_SYSTEMS[0]})")
     parser.add_argument("--alone", action="store_true",
@@ -96,7 +96,7 @@ def baseline(options):
 def main():
     """Builds what is missing, cuts, tells."""
     options = arguments()
-    if options.update in ("first", "stateroot") and "machine" in options.method:
+    if options.update in ("first", "stateroot", "stages") and "machine" in options.method:
         options.method.remove("machine")  # its console is not read for those
     if options.csv:
         print(csv([json.loads(text) for log in options.table for text in log.read_text().splitlines()], options.csv))
@@ -138,6 +138,8 @@ def prepare(options):
         prepared.with_first(FirstBoot)
     elif options.update in ("stateroot", *power_stateroot.VERBS):
         power_stateroot.add(prepared)
+    elif options.update in ("stages", *power_stages.STAGES):
+        power_stages.add(prepared)
     elif not options.replay:
         prepared.make()
     return prepared

@@ -21,6 +21,8 @@ VERSION, NEW, OTHER = "4.17.2", "rhcos_4.17.2", "rendered-worker-seed"
 VERBS = ("prepare", "activate", "roll-back", "remove")
 STEPS = {"prepare": ("fetch-seed", "deploy-stateroot"), "activate": ("arm-trial", "set-default", "request-reboot"),
          "remove": ("remove-stateroot",)}
+# The state of stages.
+STATE = "stateroot-lifecycle.json"
 DEPLOYMENT_REF = re.compile(r"ostree/[01]/[01]/[0-9]+")
 ORDERS, UNIT = "/var/lib/lab-order", "etc/systemd/system/lab-order.service"
 # It tells of each boot, and repeats the order. Nothing of it is synced: that would bring to the disk what the agent has forgotten.
@@ -74,28 +76,30 @@ class Seeded:
             first.run("systemctl", "enable", Path(UNIT).name)
             enable(first)
 
-        def prepare(first):
-            first.boot()
-            first.run("machine-config-agent", "stateroot", "prepare", self.image, "--version", VERSION)
-
-        def activate(first):
-            first.boot()
-            switch(first, "activate", NEW, "--yes")
-            agent.Agent(first).wait_log("the end of the trial", lambda lines: True, "STATEROOT_PASSED")
-            wait_settled(first)
-
         before = self._make("settled", prepared.images.disk, settle)
         with self._mounted(before) as root:
             self.old, self.refs = system(root, OLD), refs(root)
-        prepared_disk = self._make("prepared-root", before, prepare)
+        prepared_disk = self._make("prepared-root", before, self.prepare)
         with self._mounted(prepared_disk) as root:
             self.new = system(root, NEW)
             same("the old system after a preparation", system(root, OLD), self.old)
             (root / "ostree/deploy" / NEW / RECORDS.lstrip("/")).mkdir(mode=0o700)
-        active = self._make("active-root", prepared_disk, activate)
+        active = self._make("active-root", prepared_disk, self.activate)
         with self._mounted(active) as root:
             same("the old system after an activation", system(root, OLD), self.old)
         self.disks = dict(zip(VERBS, (before, prepared_disk, active, prepared_disk), strict=True))
+
+    def prepare(self, first):
+        """Prepares the stateroot on a host that is off."""
+        first.boot()
+        first.run("machine-config-agent", "stateroot", "prepare", self.image, "--version", VERSION)
+
+    def activate(self, first):
+        """Activates it on a host that is off."""
+        first.boot()
+        switch(first, "activate", NEW, "--yes")
+        agent.Agent(first).wait_log("the end of the trial", lambda lines: True, "STATEROOT_PASSED")
+        wait_settled(first)
 
     def _make(self, name, golden, play):
         machine = nspawn.Machine(golden, self.directory / name)
@@ -114,13 +118,14 @@ class Seeded:
 
 
 class Verb:
-    """It has the same methods as the other updates."""
+    """It has the same methods as the other updates; one of another name does what a verb does."""
 
-    def __init__(self, name, order, made):
+    def __init__(self, name, order, made, does=None):
         self.name = self.config = name
-        self.order, self.made, self.disk = order, made, made.disks[name]
+        self.does = does or name
+        self.order, self.made, self.disk = order, made, made.disks[self.does]
         # Where the order is given.
-        self.stateroot = NEW if name == "roll-back" else OLD
+        self.stateroot = NEW if self.does == "roll-back" else OLD
 
     def host(self, kind):
         """Returns the class of a host that is followed by its records."""
@@ -132,13 +137,17 @@ class Verb:
 
     def begin(self, node):
         """Gives the order, which is on the disk then, and boots. Returns when."""
-        orders = node.sysroot / "ostree/deploy" / self.stateroot / ORDERS.lstrip("/")
-        (orders / "order").write_text(self.order)
+        self.give(node)
         node.flush()
         node.goal = self.name
         node.mark("asked")
         node.boot()
         return time.monotonic()
+
+    def give(self, node):
+        """Gives the order to a host that is off."""
+        orders = node.sysroot / "ostree/deploy" / self.stateroot / ORDERS.lstrip("/")
+        (orders / "order").write_text(self.order)
 
     def is_done(self, report):
         """Says whether the order is carried out."""
@@ -149,16 +158,16 @@ class Verb:
         booted, _ = disk.entry(root)
         booted = booted.parents[1].name
         came = self._came(root, booted)
-        if booted == NEW and self.name in ("prepare", "remove"):
+        if booted == NEW and self.does in ("prepare", "remove"):
             raise Wrong("mixed", "the new stateroot boots, which nobody has activated")
         same("the old system", system(root, OLD), self.made.old)
-        if self.name == "prepare" and came == "new":
+        if self.does == "prepare" and came == "new":
             same("the new system", system(root, NEW), self.made.new)
         if reported and came != "new":
             raise Wrong("mixed", f"the end of {self.name} was told, and the disk is {came}")
         for stateroot in (OLD, NEW):
             records = root / "ostree/deploy" / stateroot / RECORDS.lstrip("/")
-            for name in ("stateroot.json", "stateroot-trial.json", "current.json"):
+            for name in ("stateroot.json", "stateroot-trial.json", STATE, "current.json"):
                 document(records / name)
         return came
 
@@ -167,11 +176,11 @@ class Verb:
         is_listed = any(f"/{NEW}/" in text for text in entries)
         left = [*root.glob(f"ostree/*{NEW}"), *root.glob(f"ostree/deploy/{NEW}"), *root.glob(f"boot/ostree/{NEW}-*")]
         is_fetched = any("seed" in path.name for path in left)
-        if self.name == "prepare":
+        if self.does == "prepare":
             return "new" if is_listed and not is_fetched else "between" if left else "old"
-        if self.name == "remove":
+        if self.does == "remove":
             return "old" if is_listed else "between" if left else "new"
-        if self.name == "roll-back":
+        if self.does == "roll-back":
             records = root / "ostree/deploy" / NEW / RECORDS.lstrip("/")
             return "new" if booted == OLD else "between" if (records / "stateroot.json").exists() else "old"
         records = root / "ostree/deploy" / NEW / RECORDS.lstrip("/")
@@ -189,10 +198,10 @@ class Verb:
             raise error if isinstance(error, Wrong) else Wrong("hands", str(error)) from error
         seconds, boots = time.monotonic() - began, node.boots - first
         self.inspect(node.sysroot, True)
-        if self.name == "remove":
+        if self.does == "remove":
             same("the refs", refs(node.sysroot), self.made.refs)
         consistent(node.sysroot / "ostree/repo")
-        needed = 2 if self.name in ("activate", "roll-back") and came != "new" else 1
+        needed = 2 if self.does in ("activate", "roll-back") and came != "new" else 1
         if boots != needed:
             raise Wrong("hands", f"{boots} boots, {needed} are needed for {self.name} of a disk that is {came}")
         return {"files": came, "booted": booted, "boots": boots, "seconds": round(seconds, 2)}
@@ -207,7 +216,7 @@ class Progress(ReportReader):
         self.records = {name: root / RECORDS.lstrip("/") for name, root in roots.items()}
         self.marks = roots[self.booted] / ORDERS.lstrip("/") / "marks"
         self.before = self._done()
-        more = [self.records[NEW]] if verb.name in ("activate", "roll-back") else []
+        more = [self.records[NEW]] if verb.does in ("activate", "roll-back") else []
         self.notify = host.notify_of(self.records[OLD], host.IN_MOVED_TO | host.IN_DELETE, self.marks, *more)
 
     def _done(self):
@@ -219,14 +228,23 @@ class Progress(ReportReader):
         return {"state": "Done" if phase == "Done" else "Working", "phase": phase, "currentConfig": self.verb.name}
 
     def _phase(self):
-        record = document(self.records[self.booted] / "stateroot.json")
-        if self.verb.name == "activate" and self.booted == NEW:
+        return "Done" if self.is_done() else self._step()
+
+    def is_done(self):
+        """Says whether the order is carried out, as this boot has it."""
+        if self.verb.does == "activate":
             trial = document(self.records[NEW] / "stateroot-trial.json")
-            return "Done" if trial and trial["phase"]["name"] == "passed" else "on trial"
-        if self.verb.name == "roll-back" and self.booted == OLD:
-            return "closing" if record else "Done"
-        if self.verb.name in ("prepare", "remove") and self._done() > self.before:
-            return "Done"
+            return self.booted == NEW and bool(trial) and trial["phase"]["name"] == "passed"
+        if self.verb.does == "roll-back":
+            return self.booted == OLD and not document(self.records[OLD] / "stateroot.json")
+        return self._done() > self.before
+
+    def _step(self):
+        if self.verb.does == "activate" and self.booted == NEW:
+            return "on trial"
+        if self.verb.does == "roll-back" and self.booted == OLD:
+            return "closing"
+        record = document(self.records[self.booted] / "stateroot.json")
         if not record:
             return "asked"
         phase = record["phase"]

@@ -1,6 +1,8 @@
-"""What a promise about stateroots looks at, and how it runs the verbs."""
+"""What a promise about stateroots looks at, and how it runs the verbs and sets stages."""
 
-from . import host_snapshot
+import json
+
+from . import agent, host_snapshot
 from .paths import HarnessError
 
 OLD = "debian"
@@ -9,9 +11,12 @@ VERBS = ("machine-config-agent", "stateroot")
 # What a running system writes by itself: the agent's reports and records, journals, caches, seeds and clocks; and the
 # lock of systemd-nspawn.
 OWN = ("etc/machine-config-agent/report.json", "etc/machine-config-agent/.report.json.mca-new",
-       "etc/machine-config-agent/health.json", "etc/machine-id", "etc/resolv.conf",
+       "etc/machine-config-agent/health.json", "etc/machine-config-agent/stateroot.yaml", "etc/machine-config-agent/stateroot-report.json",
+       "etc/machine-config-agent/.stateroot-report.json.mca-new", "etc/machine-id", "etc/resolv.conf",
        "var/lib/machine-config-agent", "var/lib/containers", "var/lib/dbus", "var/lib/private", "var/lib/systemd", "var/log",
        "var/cache", "var/tmp", "var/.updated", "etc/.updated", f"{OLD}/deploy/.#*.lck")
+# The condition of a host on which nothing is under way.
+IDLE = ("Idle", "True", "Idle")
 # Of a boot entry: not what libostree numbers and titles anew with each deployment.
 ENTRY = "sed -e '/^version /d' -e '/^title /d' -e 's, ostree=[^ ]*,,' -e 's,^options ostree=[^ ]*,options,'"
 
@@ -86,3 +91,33 @@ def wait_settled(machine):
 def booted(machine):
     """Returns the stateroot that runs, by its deployment."""
     return str(machine.deployment).split("/")[-3]
+
+
+def rhcos_paths(machine):
+    """Returns what there is of stateroots that seeds have made."""
+    return machine.run("find", "/sysroot/ostree", "/boot/ostree", "-maxdepth", 2, "-name", "*rhcos*")
+
+
+def has_condition(report, kind, status, reason):
+    """Says whether a report of stages, or the status of an object, has a condition."""
+    return (kind, status, reason) in ((each["type"], each["status"], each["reason"]) for each in report.get("conditions", []))
+
+
+class Stages:
+    """The stages of one seed, set by the file of a host's agent."""
+
+    FILE, REPORT = f"{agent.CONTROL}/stateroot.yaml", f"{agent.CONTROL}/stateroot-report.json"
+
+    def __init__(self, of, image, version):
+        self.agent, self.desired = of, {"image": image, "version": version}
+
+    def set(self, stage):
+        """Sets the desired stage."""
+        self.agent.machine.write(self.FILE, json.dumps({"stage": stage, **self.desired}))
+
+    def wait(self, kind, status, reason):
+        """Waits until the report has a condition, and returns it."""
+        # The agent's own report is there, and is told first.
+        follow = ["tail", *agent.FOLLOW, agent.REPORT, self.REPORT]
+        return self.agent.wait(f"the condition {kind} {status} {reason}", follow,
+                               lambda seen: "validNextStages" in seen and has_condition(seen, kind, status, reason))

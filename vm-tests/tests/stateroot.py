@@ -7,7 +7,7 @@ Minutes: 0.4; in a machine 6
 
 from harness.agent import config, no_action
 from harness.seed import DATA, TEXT, Seed
-from harness.stateroots import booted, enable, old_system, refused, stateroot, switch, unchanged, usr, wait_settled
+from harness.stateroots import booted, enable, old_system, refused, rhcos_paths, stateroot, switch, unchanged, usr, wait_settled
 
 PATH = "/etc/lab/settings.conf"
 FIRST, OTHER = "rendered-worker-a", "rendered-worker-seed"
@@ -26,8 +26,7 @@ def refusals(test, seed, good):
     for what, (image, version, words) in bad.items():
         said = refused(machine, "prepare", image, "--version", version)
         test.same(f"{what}: {said}", words in said and "Next: " in said, True)
-        left = machine.run("find", "/sysroot/ostree", "/boot/ostree", "-maxdepth", 2, "-name", "*rhcos*")
-        test.same(f"left of a seed that is {what}", left, "")
+        test.same(f"left of a seed that is {what}", rhcos_paths(machine), "")
 
 
 def play(test):

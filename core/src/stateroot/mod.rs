@@ -13,6 +13,7 @@
 //! | `kargs` | the kernel arguments of the new deployment |
 //! | `job` | what is asked for, and its steps |
 //! | `work` | the record, and what comes next |
+//! | `open_work` | what people see of a record, and their next step |
 //! | `trial` | whether a system that was activated stays |
 //! | `left_out` | which parts of a host a seed leaves out |
 //! | `making` | the record of a seed in the making, and its documents |
@@ -32,6 +33,7 @@ mod listing;
 mod making;
 mod members;
 mod name;
+mod open_work;
 mod seed;
 mod trial;
 mod work;
@@ -59,6 +61,7 @@ pub use members::{
     SeedConfig, VAR, booted_deployment, containers, deletions, member, missing, seed_config,
 };
 pub use name::{StaterootName, Version};
+pub use open_work::OpenWork;
 pub use seed::{
     CLUSTER_INFO_LABEL, ClusterInfo, FORMAT, FORMAT_LABEL, Layout, SEED_DIRECTORY, Seed, USE_BOOTC_LABEL,
 };

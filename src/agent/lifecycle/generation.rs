@@ -36,8 +36,8 @@ pub struct GenerationWorker<C> {
     journal: Option<GenerationJournal>,
     watch: Option<Watch>,
     retry: StageRetry,
-    /// The last cause of a wait that was logged.
-    logged: Option<String>,
+    /// The last cause of a wait that was logged, after the UID of the object that waited.
+    logged: Option<(String, String)>,
 }
 
 /// Continuation after a pass.
@@ -186,11 +186,13 @@ impl<C: SeedCluster> GenerationWorker<C> {
         Ok(())
     }
 
-    /// Logs the cause of a wait once.
+    /// Logs the cause of a wait once for each object.
     fn log(&mut self, why: &str) {
-        if self.logged.as_deref() != Some(why) {
+        let uid = self.state().map(|state| state.desire.uid).unwrap_or_default();
+        let cause = (uid, why.to_owned());
+        if self.logged.as_ref() != Some(&cause) {
             warn!(MESSAGE_ID = message::STAGE_FAILED, "SeedGenerator seedimage waits: {why}");
-            self.logged = Some(why.to_owned());
+            self.logged = Some(cause);
         }
     }
 }

@@ -6,14 +6,13 @@ use crate::apply::{SeedHost, SeedWork};
 use crate::control::seed_generation::{NoInputs, SeedCluster};
 use crate::host::os::stateroots::SeedToMake;
 use crate::host::{HostError, OsProgress, Root};
-use crate::journal::JournalError;
 use crate::journal::seed::{SeedJournal, load_record};
 use crate::journal::stateroot::load_record as load_stateroot;
 use crate::journal::stored;
 use crate::model::ids::STATE_DIR;
 use crate::model::image::PULL_SECRETS;
 use crate::model::{Contents, FaultClass, FileMode, ImageRef};
-use crate::stateroot::{SEED_SCHEMA, SeedError, SeedOrder, SeedRecord, SeedStep, Version, is_emptied};
+use crate::stateroot::{SEED_SCHEMA, SeedOrder, SeedRecord, SeedStep, Version, is_emptied};
 use crate::update::Fault;
 
 /// The credentials of the push, while a seed is made: not in `/etc` or `/var`, and gone with the boot.
@@ -37,38 +36,20 @@ pub(super) struct SeedOfObject {
     credentials: Contents,
 }
 
-impl From<AgentError> for Obstacle {
-    fn from(error: AgentError) -> Self {
-        let Fault { class, message, next, .. } = error.fault();
+impl<E: Into<AgentError>> From<E> for Obstacle {
+    fn from(error: E) -> Self {
+        let Fault { class, message, next, .. } = error.into().fault();
         let why = format!("{message}. Next: {next}");
         if class == FaultClass::Retry { Self::Passing(why) } else { Self::Final(why) }
     }
 }
 
-impl From<JournalError> for Obstacle {
-    fn from(error: JournalError) -> Self {
-        AgentError::from(error).into()
-    }
-}
-
-impl From<HostError> for Obstacle {
-    fn from(error: HostError) -> Self {
-        AgentError::from(error).into()
-    }
-}
-
-impl From<SeedError> for Obstacle {
-    fn from(error: SeedError) -> Self {
-        AgentError::from(error).into()
-    }
-}
-
-impl From<NoInputs> for Obstacle {
-    fn from(none: NoInputs) -> Self {
+impl Obstacle {
+    fn of_inputs(none: NoInputs) -> Self {
         match none {
             NoInputs::Missing(why) => Self::Final(why),
             NoInputs::Waits(why) => Self::Passing(why),
-            NoInputs::Retry(error) => AgentError::from(error).into(),
+            NoInputs::Retry(error) => error.into(),
         }
     }
 }
@@ -81,7 +62,7 @@ pub(super) async fn gather(
 ) -> Result<SeedOfObject, Obstacle> {
     refuse(host)?;
     wait_for_others(&host.root)?;
-    let inputs = cluster.inputs().await?;
+    let inputs = cluster.inputs().await.map_err(Obstacle::of_inputs)?;
     let version = Version::new(&inputs.version)?;
     let busy = || Obstacle::Passing("another process makes a seed".to_owned());
     let mut journal = SeedJournal::open(host.root.clone(), host.fail_points.clone())?.ok_or_else(busy)?;

@@ -126,7 +126,7 @@ impl LifecycleWorker {
         if let Some(action) = action {
             return Box::pin(self.act(&action, &seen)).await;
         }
-        self.retry.succeed();
+        self.succeed();
         if is_under_way == self.watch.is_some() {
             return Ok(PassEnd::Wait(None));
         }
@@ -161,7 +161,7 @@ impl LifecycleWorker {
         let (now, stage) = (self.now(), action.stage().as_str());
         match ended {
             Outcome::Done => {
-                self.retry.succeed();
+                self.succeed();
                 self.record(state.done(action, &now))?;
                 info!(MESSAGE_ID = message::STAGE, MCA_STAGE = stage, "Stage {stage} completed");
                 Ok(PassEnd::Requeue)
@@ -262,6 +262,12 @@ impl LifecycleWorker {
         let Some(state) = self.state().or_else(first) else { return };
         let valid = if self.running.is_empty() { Vec::new() } else { state.valid_next_stages(&self.running) };
         self.report(LifecycleReport { state, valid, fault: Some(fault) });
+    }
+
+    /// Takes a success: the same failure is news from now on.
+    fn succeed(&mut self) {
+        self.retry.succeed();
+        self.logged = None;
     }
 
     /// Logs a failure once.

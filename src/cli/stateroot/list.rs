@@ -5,9 +5,9 @@ use serde::Serialize;
 use super::super::CliError;
 use super::super::output::{Output, print, print_json};
 use super::machine::Machine;
-use crate::journal::stateroot::load_return;
+use crate::journal::stateroot::{load_record, load_return};
 use crate::settings::Environment;
-use crate::stateroot::{Return, Stateroot};
+use crate::stateroot::{OpenWork, Return, Stateroot};
 
 /// Flags of `stateroot list`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,9 @@ struct Listing<'a> {
     /// Reason of the last return from an activated stateroot.
     #[serde(skip_serializing_if = "Option::is_none")]
     returned: Option<&'a Return>,
+    /// Work that has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<OpenWork>,
 }
 
 /// Prints the stateroots.
@@ -33,13 +36,21 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
     let machine = Machine::open(environment)?;
     let found = machine.stateroots.list().await?;
     let returned = load_return(&machine.root)?;
+    let open = load_record(&machine.root)?.as_ref().map(OpenWork::new);
     match arguments.output {
         Output::Json => {
-            print_json(&Listing { schema_version: 1, stateroots: &found, returned: returned.as_ref() })?;
+            print_json(&Listing {
+                schema_version: 1,
+                stateroots: &found,
+                returned: returned.as_ref(),
+                open,
+            })?;
         }
         Output::Text => {
             let why = returned.map_or_else(String::new, |left| format!("Returned: {}\n", left.fault));
-            print(&format!("{}{why}", text(&found)))?;
+            let open =
+                open.map_or_else(String::new, |open| format!("Open: {}\nNext: {}\n", open.line(), open.next));
+            print(&format!("{}{why}{open}", text(&found)))?;
         }
     }
     Ok(0)

@@ -20,6 +20,7 @@ use crate::control::directory::{Directory, pool_file};
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
+use crate::journal::stateroot::load_record as load_stateroot_work;
 use crate::journal::stored::{Stored, load_record};
 use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
@@ -29,6 +30,7 @@ use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
 use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
+use crate::stateroot::OpenWork;
 use crate::update::Record;
 
 use agent::{AgentStatus, Unfinished};
@@ -100,8 +102,10 @@ fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
         None => WatchSet::default(),
     };
     // The end of the agent's process closes its lock.
-    let own =
-        [state("record.json"), state("current.json"), state("lock"), last_report::REPORT_PATH.to_owned()];
+    let own = ["record.json", "current.json", "stateroot.json", "lock"]
+        .map(state)
+        .into_iter()
+        .chain([last_report::REPORT_PATH.to_owned()]);
     desired.paths.extend(own);
     let target = match SavedReport::load(&host.root)?.map(|left| left.follows) {
         Some(Follows::Directory(path)) => Some(format!("{path}/target.yaml")),
@@ -126,12 +130,14 @@ fn idle_spec(root: &Root) -> Result<Option<HostSpec>, CliError> {
 struct Disk {
     record: Option<Record>,
     stored: Option<Stored>,
+    work: Option<OpenWork>,
 }
 
 impl Disk {
     fn read(root: &Root) -> Result<Self, CliError> {
         let record = load_record(root)?;
-        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record })
+        let work = load_stateroot_work(root)?.as_ref().map(OpenWork::new);
+        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record, work })
     }
 }
 
@@ -157,7 +163,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     let spec = match &disk {
-        Disk { record: None, stored: Some(stored) } => Some(stored.spec()?),
+        Disk { record: None, stored: Some(stored), .. } => Some(stored.spec()?),
         Disk { .. } => None,
     };
     let specs: Vec<_> = spec.iter().collect();
@@ -180,7 +186,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let os = seen.map_or(ObservedOs::NotImageBased, |seen| seen.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
-    let around = Around { agent, follows, unread, drift };
+    let around = Around { agent, follows, unread, drift, work: disk.work };
     Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
 }
 
@@ -250,6 +256,7 @@ struct Around {
     follows: Option<Follows>,
     unread: Vec<String>,
     drift: Vec<Difference>,
+    work: Option<OpenWork>,
 }
 
 fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, around: Around) -> Status {
@@ -284,6 +291,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         link_down: report.link_down,
         agent: around.agent,
         follows: around.follows,
+        stateroot_work: around.work,
         unread: around.unread,
         drift: around.drift,
     }
@@ -317,7 +325,7 @@ mod tests {
     fn alone_here() -> Around {
         let agent =
             AgentStatus { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
-        Around { agent, follows: None, unread: Vec::new(), drift: Vec::new() }
+        Around { agent, follows: None, unread: Vec::new(), drift: Vec::new(), work: None }
     }
 
     fn host_at(dir: &std::path::Path) -> Host {

@@ -9,6 +9,7 @@ use crate::model::observation::LocalPackages;
 use crate::model::{ImageRef, Target};
 use crate::plan::differences::Difference;
 use crate::report::{LinkDown, NodeState, PrefetchStatus, Progress};
+use crate::stateroot::OpenWork;
 use crate::update::Fault;
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -48,6 +49,9 @@ pub(super) struct Status {
     /// Fault of a reconciler, beside another fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duty: Option<Fault>,
+    /// Work on a stateroot that has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stateroot_work: Option<OpenWork>,
     /// Files that this user may not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<String>,

@@ -90,6 +90,10 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  why      {}: {}", fault.reason, fault.message));
         lines.push(format!("  next     {}", fault.next));
     }
+    if let Some(work) = &status.stateroot_work {
+        lines.push(format!("  work     {}", work.line()));
+        lines.push(format!("  next     {}", work.next));
+    }
     lines.extend(status.unread.iter().map(|what| format!("  unread   {what}; run it as root")));
     for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
         lines.extend(diff.lines().map(|line| format!("    {line}")));
