@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -14,7 +13,6 @@ use super::cache::{Cache, Kind, RenderedConfig, Seen, UnreadablePolicy};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
 use super::version::is_older;
-use crate::api::rollout_policy::PoolRef;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 
 /// A kind of object that the cache keeps.
@@ -226,15 +224,17 @@ impl Kept for Lenient<RolloutPolicy> {
 
 /// Returns what can be read of a policy that can't be read whole.
 fn excerpt(metadata: ObjectMeta, excerpt: &Value) -> RolloutPolicy {
-    let pool_ref = PoolRef::deserialize(&excerpt["spec"]["poolRef"]).ok();
-    let status = &excerpt["status"];
-    let conditions = || Deserialize::deserialize(&status["conditions"]).ok();
-    let status = RolloutPolicyStatus::deserialize(status).unwrap_or_else(|_| RolloutPolicyStatus {
-        conditions: conditions(),
+    let pool_ref = field(excerpt, "/spec/poolRef");
+    let status = field(excerpt, "/status").unwrap_or_else(|| RolloutPolicyStatus {
+        conditions: field(excerpt, "/status/conditions"),
         ..RolloutPolicyStatus::default()
     });
     let spec = RolloutPolicySpec { pool_ref, ..RolloutPolicySpec::default() };
     RolloutPolicy { metadata, spec, status: Some(status) }
+}
+
+fn field<T: DeserializeOwned>(object: &Value, pointer: &str) -> Option<T> {
+    object.pointer(pointer).and_then(|field| T::deserialize(field).ok())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ async fn build_survives_api_server_outage_at_each_write() {
     until_image(&builds.cluster.client, "n1", &image).await;
     let mut expected = vec![(target.clone(), None), (target.clone(), Some(image))];
     let mut started = vec![last.clone()];
-    let namespace = format!("/apis/batch/v1/namespaces/{}", NAMESPACE);
+    let namespace = format!("/apis/batch/v1/namespaces/{NAMESPACE}");
     let points = [
         ("POST", format!("{CRDS}/machineosbuilds"), "create machineosbuilds"),
         ("POST", format!("{namespace}/jobs"), "create jobs"),

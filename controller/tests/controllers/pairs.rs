@@ -68,18 +68,14 @@ impl Drop for Pairs {
 async fn follow(api: Api<Node>, seen: Arc<watch::Sender<BTreeMap<String, Seen>>>) {
     let mut version: Option<String> = None;
     loop {
-        let from = match &version {
-            Some(version) => version.clone(),
-            None => match api.list(&ListParams::default()).await {
-                Ok(listed) => {
-                    listed.items.iter().for_each(|node| note(&seen, node));
-                    listed.metadata.resource_version.unwrap_or_default()
-                }
-                Err(_) => {
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-            },
+        let from = if let Some(version) = &version {
+            version.clone()
+        } else if let Ok(listed) = api.list(&ListParams::default()).await {
+            listed.items.iter().for_each(|node| note(&seen, node));
+            listed.metadata.resource_version.unwrap_or_default()
+        } else {
+            tokio::task::yield_now().await;
+            continue;
         };
         let Ok(changes) = api.watch(&WatchParams::default(), &from).await else {
             tokio::task::yield_now().await;
