@@ -339,8 +339,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = host_at(dir.path());
         let of_state: WatchSet = watched_now(&host).unwrap();
-        let own =
-            [state("record.json"), state("current.json"), state("lock"), last_report::REPORT_PATH.to_owned()];
+        let own = [
+            state("record.json"),
+            state("current.json"),
+            state("stateroot.json"),
+            state("lock"),
+            last_report::REPORT_PATH.to_owned(),
+        ];
         assert_eq!(of_state.paths, own.into());
         let file = r#"{"path": "/etc/app.conf", "contents": {"source": "data:,a"}}"#;
         let config = format!(
