@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::cache::{Cache, Kind, RenderedConfig, Seen, UnreadablePolicy};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
-use super::version::is_older;
+use super::version::{is_older, is_outdated};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 
 /// A kind of object that the cache keeps.
@@ -96,10 +96,8 @@ impl Kept for Lenient<MachineConfigPool> {
 
     fn put(self, seen: &mut Seen) -> bool {
         let name = self.metadata.name.unwrap_or_default();
-        let version = self.metadata.resource_version.unwrap_or_default();
         if let (Some(Ok(old)), Ok(new)) = (seen.pools.get(&name), &self.object)
-            && old.metadata.uid == new.metadata.uid
-            && old.metadata.resource_version.as_deref().is_some_and(|old| is_older(&version, old))
+            && is_outdated(&new.metadata, &old.metadata)
         {
             return false;
         }
@@ -176,10 +174,7 @@ fn put_config(name: String, new: Lenient<MachineConfig>, seen: &mut Seen) -> boo
         }
     };
     let old = seen.configs.get(&name);
-    let version = |config: &MachineConfig| config.metadata.resource_version.clone().unwrap_or_default();
-    if old.is_some_and(|old| {
-        old.metadata.uid == config.metadata.uid && is_older(&version(&config), &version(old))
-    }) {
+    if old.is_some_and(|old| is_outdated(&config.metadata, &old.metadata)) {
         return false;
     }
     let news = old.is_none_or(|old| {
@@ -196,15 +191,11 @@ impl Kept for Lenient<RolloutPolicy> {
 
     fn put(self, seen: &mut Seen) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
-        let version = self.metadata.resource_version.as_deref().unwrap_or_default();
         let old = seen.policies.get(&name).map(|old| match old {
             Ok(policy) => &policy.metadata,
             Err(unreadable) => &unreadable.policy.metadata,
         });
-        if old.is_some_and(|old| {
-            old.uid == self.metadata.uid
-                && old.resource_version.as_deref().is_some_and(|old| is_older(version, old))
-        }) {
+        if old.is_some_and(|old| is_outdated(&self.metadata, old)) {
             return false;
         }
         let new = match self.object {

@@ -60,6 +60,19 @@ fn is_true(pool: &Value, kind: &str) -> bool {
     condition(pool, kind)["status"] == "True"
 }
 
+async fn until_waiting(cluster: &Cluster) {
+    let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is built next";
+    cluster.until_pool("worker", "no build yet", next).await;
+}
+
+/// Adds a person's lines, and waits until the `MachineOSConfig` has them.
+async fn add_lines(cluster: &Cluster) {
+    config_map(cluster, "on-cluster-build-custom-dockerfile", &[("worker", "FROM configs AS final")]).await;
+    let has_lines =
+        |one: &DynamicObject| one.data["spec"]["containerFile"][0]["content"] == "FROM configs AS final";
+    object_until(&os_configs(cluster), "worker", "the lines", has_lines).await;
+}
+
 #[tokio::test]
 async fn label_creates_os_config_and_its_removal_deletes_it() {
     let cluster = Cluster::new().await;
@@ -83,13 +96,9 @@ async fn label_creates_os_config_and_its_removal_deletes_it() {
     let rendered = object_api(&cluster.client, "machineconfigs");
     let based = |one: &DynamicObject| one.data["spec"]["osImageURL"] == image('1').as_str();
     object_until(&rendered, "05-osimageurl-worker", "the base", based).await;
-    let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is built next";
-    cluster.until_pool("worker", "no build yet", next).await;
+    until_waiting(&cluster).await;
     // Lines of a person, and a manual edit that does not last.
-    config_map(&cluster, "on-cluster-build-custom-dockerfile", &[("worker", "FROM configs AS final")]).await;
-    let has_lines =
-        |one: &DynamicObject| one.data["spec"]["containerFile"][0]["content"] == "FROM configs AS final";
-    object_until(&os_configs(&cluster), "worker", "the lines", has_lines).await;
+    add_lines(&cluster).await;
     let edit = json!({ "spec": { "renderedImagePushSpec": "registry.test/other:1" } });
     os_configs(&cluster).patch("worker", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
     object_until(&os_configs(&cluster), "worker", "as it was", pushed).await;
@@ -277,12 +286,8 @@ async fn pool_opts_in_and_out_without_answer_to_any_write() {
     config_map(&cluster, "machine-config-osimageurl", &[("baseOSContainerImage", &image('1'))]).await;
     label(&cluster, json!("")).await;
     let _controller = cluster.start("a", &["--controllers", "render,opt-in", "--lease-duration", "60"]);
-    let next = |pool: &Value| condition(pool, "BuildPending")["message"] == "The image is built next";
-    cluster.until_pool("worker", "no build yet", next).await;
-    config_map(&cluster, "on-cluster-build-custom-dockerfile", &[("worker", "FROM configs AS final")]).await;
-    let has_lines =
-        |one: &DynamicObject| one.data["spec"]["containerFile"][0]["content"] == "FROM configs AS final";
-    object_until(&os_configs(&cluster), "worker", "the lines", has_lines).await;
+    until_waiting(&cluster).await;
+    add_lines(&cluster).await;
     label(&cluster, Value::Null).await;
     until_gone(&os_configs(&cluster), "worker").await;
     cluster.until_pool("worker", "no condition", |pool| condition(pool, "BuildPending").is_null()).await;
