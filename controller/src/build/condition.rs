@@ -36,7 +36,7 @@ pub(super) fn condition(seen: &Seen<'_>, waiting: &Waiting) -> Option<PoolCondit
         Waiting::Rest | Waiting::Job | Waiting::Removal => {}
     }
     let wanted = seen.wanted?;
-    match seen.builds.get(&wanted.name).filter(|build| build.deleting.is_none()) {
+    match seen.builds.get(&wanted.name).filter(|build| !build.deleting) {
         Some(build) => Some(of_build(&pool.name, &wanted.name, build)),
         None => pending(false, format!("The image of pool {} is built next", pool.name)),
     }

@@ -51,7 +51,7 @@ fn course(seen: &Seen<'_>) -> Course {
     }
     let Some(build) = found else { return create(seen, config, wanted) };
     let is_foreign = !build.owner.is_empty() && build.owner != config.uid;
-    if build.deleting.is_some() || is_foreign {
+    if build.deleting || is_foreign {
         return Err(Waiting::Removal);
     }
     let case = Case { seen, config, wanted, build };
@@ -66,9 +66,7 @@ fn course(seen: &Seen<'_>) -> Course {
 fn cancel(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<Action> {
     let mut others = seen.builds.iter().filter(|(name, _)| **name != wanted.name);
     let is_running = |build: &Build| {
-        !build.state.is_final()
-            && build.deleting.is_none()
-            && (build.owner.is_empty() || build.owner == config.uid)
+        !build.state.is_final() && !build.deleting && (build.owner.is_empty() || build.owner == config.uid)
     };
     let (name, build) = others.find(|(_, build)| is_running(build))?;
     Some(Action::DeleteBuild { name: name.clone(), uid: build.uid.clone(), why: Why::Superseded })
@@ -87,7 +85,7 @@ fn rebuild(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted, found: Option<&B
     if build.uid != *replaces {
         return Some(Ok(Action::EndRebuild));
     }
-    if build.deleting.is_some() {
+    if build.deleting {
         return Some(Err(Waiting::Removal));
     }
     let (name, uid) = (wanted.name.clone(), build.uid.clone());
@@ -116,7 +114,7 @@ fn source<'a>(seen: &'a Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<
     let has_it = |(name, build): &(&String, &Build)| {
         **name != wanted.name
             && build.state == State::Succeeded
-            && build.deleting.is_none()
+            && !build.deleting
             && !build.inputs.is_empty()
             && build.inputs == wanted.inputs
             && build.owner == config.uid

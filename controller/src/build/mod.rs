@@ -47,6 +47,7 @@ pub use objects::{
 pub use openshift::{
     OPENSHIFT_BUILD, STARTED, openshift_build, outcome as openshift_outcome, reduced as openshift_reduced,
 };
+pub use release::waits_for_registry;
 pub use seen::{
     Answers, Build, Deletion, Job, OsConfig, Outcome, Pool, PoolCondition, Ready, Registry, Seen, State,
     Status, Wanted,

@@ -1,25 +1,35 @@
 //! A build that is being deleted: whether its image goes with it.
 
-use jiff::SignedDuration;
+use std::time::Duration;
 
 use super::SEEDED;
 use super::action::Action;
-use super::seen::{Build, Deletion, Seen};
+use super::seen::{Answers, Build, Deletion, Seen};
 
-/// Time for which a registry that does not answer keeps a build.
-const REGISTRY_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
+/// Time for which a registry that does not answer keeps a build. It is that of a process: the clocks of two machines may differ by more.
+const REGISTRY_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Returns what a build that is being deleted waits for, for people.
+pub fn waits_for_registry(answers: &Answers) -> Option<String> {
+    answers.deletions.iter().find_map(|(name, deletion)| {
+        let Deletion::Failed { cause, .. } = deletion else { return None };
+        let minutes = REGISTRY_TIMEOUT.as_secs() / 60;
+        Some(format!(
+            "the image of build {name} can't be deleted: {cause}; it is tried for {minutes} minutes, then the build goes and \
+             its image stays in the registry"
+        ))
+    })
+}
 
 /// Returns the next action for builds that are being deleted.
 pub(super) fn release(seen: &Seen<'_>) -> Option<Action> {
-    let mut held = seen.builds.iter().filter(|(_, build)| build.has_finalizer);
-    held.find_map(|(name, build)| {
-        let since = build.deleting?;
+    held(seen).find_map(|(name, build)| {
         let released = || Some(Action::ReleaseBuild { name: name.clone(), uid: build.uid.clone() });
         let Some(image) = deletable(seen, name, build) else { return released() };
         match seen.answers.deletions.get(name) {
             None => Some(Action::DeleteImage { build: name.clone(), image: image.to_owned() }),
             // Asked again in a while.
-            Some(Deletion::Failed(_)) if seen.now.duration_since(since) < REGISTRY_TIMEOUT => None,
+            Some(Deletion::Failed { unanswered, .. }) if *unanswered < REGISTRY_TIMEOUT => None,
             Some(_) => released(),
         }
     })
@@ -27,8 +37,11 @@ pub(super) fn release(seen: &Seen<'_>) -> Option<Action> {
 
 /// Returns true if a registry did not answer, and is to be asked again.
 pub(super) fn is_retried(seen: &Seen<'_>) -> bool {
-    let mut held = seen.builds.iter().filter(|(_, build)| build.has_finalizer && build.deleting.is_some());
-    held.any(|(name, _)| matches!(seen.answers.deletions.get(name), Some(Deletion::Failed(_))))
+    held(seen).any(|(name, _)| matches!(seen.answers.deletions.get(name), Some(Deletion::Failed { .. })))
+}
+
+fn held<'a>(seen: &Seen<'a>) -> impl Iterator<Item = (&'a String, &'a Build)> {
+    seen.builds.iter().filter(|(_, build)| build.has_finalizer && build.deleting)
 }
 
 /// Returns the image, if nobody else has it: OCL-026.

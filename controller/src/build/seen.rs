@@ -1,8 +1,7 @@
 //! Inputs of a decision about builds.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use jiff::Timestamp;
+use std::time::Duration;
 
 /// A `MachineOSConfig`, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -150,8 +149,8 @@ pub struct Build {
     pub message: String,
     /// Its image, by digest.
     pub image: Option<String>,
-    /// Since when it is being deleted.
-    pub deleting: Option<Timestamp>,
+    /// Somebody has deleted it.
+    pub deleting: bool,
     /// Its image is looked at before it goes.
     pub has_finalizer: bool,
 }
@@ -214,7 +213,12 @@ pub enum Deletion {
     /// The registry refuses, and would again.
     Refused(String),
     /// It did not answer.
-    Failed(String),
+    Failed {
+        /// Cause, with the next step.
+        cause: String,
+        /// Time since it was asked first.
+        unanswered: Duration,
+    },
 }
 
 /// Results of the pods of a Job that ended.
@@ -239,11 +243,19 @@ pub struct Answers {
     pub absent_jobs: BTreeSet<String>,
 }
 
+impl Answers {
+    /// Returns why the image of a build was not deleted, if it was asked for.
+    pub fn undeleted(&self, build: &str) -> Option<&str> {
+        match self.deletions.get(build)? {
+            Deletion::Done => None,
+            Deletion::Refused(cause) | Deletion::Failed { cause, .. } => Some(cause),
+        }
+    }
+}
+
 /// All that a decision looks at.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
-    /// The time.
-    pub now: Timestamp,
     /// The pool's `MachineOSConfig`; `None` without one.
     pub os_config: Option<&'a OsConfig>,
     /// The pool; `None` where there is none.

@@ -1,6 +1,7 @@
 //! Names and states as tables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use kube::core::ObjectMeta;
 
@@ -66,7 +67,6 @@ fn invalid_text_ends_build_of_earlier_text() {
     let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
     let decided = |builds: &BTreeMap<String, Build>| {
         decide(&Seen {
-            now: jiff::Timestamp::UNIX_EPOCH,
             os_config: Some(&config),
             pool: Some(&pool),
             wanted: Some(&wanted),
@@ -131,7 +131,6 @@ fn pool_without_os_config_is_left_alone() {
     let mut pool = Pool { name: "worker".to_owned(), ..Pool::default() };
     let next = |pool: &Pool| {
         decide(&Seen {
-            now: jiff::Timestamp::UNIX_EPOCH,
             os_config: None,
             pool: Some(pool),
             wanted: None,
@@ -169,7 +168,6 @@ fn image_built_before_is_published_without_a_job() {
     let mut has_target = false;
     loop {
         let action = decide(&Seen {
-            now: jiff::Timestamp::UNIX_EPOCH,
             os_config: Some(&config),
             pool: Some(&pool),
             wanted: has_target.then_some(&wanted),
@@ -208,6 +206,39 @@ fn image_built_before_is_published_without_a_job() {
     assert!(config.seeded && !config.awaits_seeding());
 }
 
+/// A registry that does not answer keeps a build for a while, whatever the clock of the API server says.
+#[test]
+fn silent_registry_keeps_deleted_build_for_ten_minutes() {
+    let image = Some("registry.test/os@sha256:a".to_owned());
+    let build = Build {
+        uid: "b".to_owned(),
+        state: State::Succeeded,
+        image,
+        deleting: true,
+        has_finalizer: true,
+        ..Build::default()
+    };
+    let builds = BTreeMap::from([("worker-1".to_owned(), build)]);
+    let (jobs, used_images) = (BTreeMap::new(), BTreeSet::new());
+    let after = |unanswered: Duration| {
+        let failed = Deletion::Failed { cause: "no answer".to_owned(), unanswered };
+        let deletions = BTreeMap::from([("worker-1".to_owned(), failed)]);
+        let answers = Answers { deletions, ..Answers::default() };
+        decide(&Seen {
+            os_config: None,
+            pool: None,
+            wanted: None,
+            builds: &builds,
+            jobs: &jobs,
+            used_images: &used_images,
+            answers: &answers,
+        })
+    };
+    assert_eq!(after(Duration::from_secs(599)), Action::Wait { retry: true });
+    let release = Action::ReleaseBuild { name: "worker-1".to_owned(), uid: "b".to_owned() };
+    assert_eq!(after(Duration::from_secs(600)), release);
+}
+
 /// The pool says which object can't be read, why, and what to do; nothing is created or deleted.
 #[test]
 fn unreadable_spec_is_reported() {
@@ -217,7 +248,6 @@ fn unreadable_spec_is_reported() {
     let builds = BTreeMap::from([("worker-1".to_owned(), Build { uid: "b".to_owned(), ..Build::default() })]);
     let (jobs, images, answers) = (BTreeMap::new(), BTreeSet::new(), Answers::default());
     let seen = Seen {
-        now: jiff::Timestamp::UNIX_EPOCH,
         os_config: Some(&config),
         pool: Some(&pool),
         wanted: None,

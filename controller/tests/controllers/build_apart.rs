@@ -19,7 +19,7 @@ use crate::rollout::{Agents, ready_node};
 async fn registry_that_refuses_delays_and_costs_no_build() {
     let registry = FakeRegistry::start().await;
     let builds = Builds::pushing_to(&registry.host).await;
-    let _controller = builds.start("a", &[]);
+    let mut controller = builds.start("a", &[]);
     builds.cluster.until_target("worker", "").await;
     let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;
     builds.secret().await;
@@ -49,10 +49,15 @@ async fn registry_that_refuses_delays_and_costs_no_build() {
     let (last, reused) = builds.until_published(&first).await;
     assert_ne!(last, first);
     assert_eq!((jobs.started(), reused), (vec![first.clone()], image), "one build, whatever was answered");
-    // It refuses to delete, too: that holds nothing up.
-    registry.refuse(Some("401 Unauthorized"));
+    // It does not answer whether it deletes: that is said. Then it refuses: that holds nothing up.
+    registry.refuse(Some("503 Service Unavailable"));
     let configs = object_api(&builds.cluster.client, "machineosconfigs");
     configs.delete("worker", &DeleteParams::default()).await.unwrap();
+    controller.line("can't be deleted: ").await;
+    // The other one, whose image this is as well, is gone.
+    builds.only_build().await;
+    registry.refuse(Some("401 Unauthorized"));
+    controller.line("stays in the registry: ").await;
     within("all builds are gone", async {
         while !builds.builds().list(&ListParams::default()).await.unwrap().items.is_empty() {
             tokio::task::yield_now().await;

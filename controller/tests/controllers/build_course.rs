@@ -1,13 +1,14 @@
 //! Start, end and repetition of a build, on a real API server; and its state after a controller or the server ended.
 
+use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::build::{Builds, spec};
 use crate::build_jobs::{JobController, Plays, digest};
 use crate::build_registry::FakeRegistry;
-use crate::cluster::{annotation, key, node_api, node_until, object_api, within};
+use crate::cluster::{Fault, Request, annotation, key, node_api, node_until, object_api, own_only, within};
 use crate::pairs::Pairs;
 use crate::rollout::ready_node;
 
@@ -43,6 +44,35 @@ async fn failed_build_is_reported_and_rebuilt() {
         .await;
     builds.until_condition("False", "BuildSuccess").await;
     assert_eq!(jobs.started(), [name.clone(), name], "once more, once");
+}
+
+/// Somebody writes to a build just before its status is: the status is decided again, and reported once.
+#[tokio::test]
+async fn status_is_reported_once_it_is_written() {
+    if !own_only("build_course::status_is_reported_once_it_is_written") {
+        return;
+    }
+    let builds = Builds::new().await;
+    let bench = &builds.cluster.bench;
+    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _jobs = JobController::start(bench, Plays::Well).await;
+    let mark = bench.mark().await;
+    let path = "/apis/machineconfiguration.openshift.io/v1/machineosbuilds/";
+    bench.fault(&Fault::held().method("GET").path(path).agent("machine-config-controller"));
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    let is_read = |request: &Request| {
+        request.user == "controller" && request.line().starts_with("get machineosbuilds worker-")
+    };
+    let read = bench.audit().since(mark, "a build is read before its status is written", is_read).await;
+    let note = Patch::Merge(json!({ "metadata": { "annotations": { "test/note": "" } } }));
+    builds.builds().patch(&read.name, &PatchParams::default(), &note).await.unwrap();
+    bench.clear_faults();
+    builds.until_published("").await;
+    let events: Api<Event> = Api::namespaced(builds.cluster.client.clone(), "default");
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let prepared = events.iter().filter(|event| event.reason.as_deref() == Some("BuildPreparing"));
+    assert_eq!(prepared.map(|event| event.count).collect::<Vec<_>>(), [Some(1)], "{events:#?}");
 }
 
 /// OCL-023: text that can't be built is refused with its line before any object is there, and a request for a rebuild with it; the

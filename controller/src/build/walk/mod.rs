@@ -91,7 +91,7 @@ fn comes_to_rest(world: &World, known: &mut HashSet<u64>) -> Option<World> {
 /// The image is told and all is cleared up, or the pool says what has to be done.
 fn is_rest(world: &World, actions: &[Action]) {
     let says = || format!("{actions:#?} {world:#?}");
-    assert!(world.builds.values().all(|build| build.deleting.is_none()), "{}", says());
+    assert!(world.builds.values().all(|build| !build.deleting), "{}", says());
     let Some(config) = &world.os_config else {
         assert!(world.builds.is_empty() && world.jobs.is_empty(), "{}", says());
         let degraded = world.pool.condition.as_ref().is_some_and(|condition| condition.is_degraded);

@@ -1,5 +1,7 @@
 //! Events of the walk: results of the controller's action, acts of others in the cluster, and failures.
 
+use std::time::Duration;
+
 use super::world::{PRE_BUILT_IMAGE, TARGETS, World};
 use crate::build::*;
 
@@ -13,7 +15,7 @@ pub(super) fn follow(world: &World, action: &Action) -> Vec<World> {
         // Asked again, sooner or later.
         Action::Wait { retry: true } => {
             all.push(World { answers: Answers::default(), ..world.clone() });
-            all.push(World { answers: Answers::default(), is_late: true, ..world.clone() });
+            all.extend(unanswered(world));
         }
         Action::Ask(question) => return answered(world, bad, question),
         Action::DeleteImage { build, image } => {
@@ -28,13 +30,29 @@ pub(super) fn follow(world: &World, action: &Action) -> Vec<World> {
             deleted(world, Deletion::Done, true);
             if let Some(bad) = bad {
                 deleted(&bad, Deletion::Refused("405".to_owned()), false);
-                deleted(&bad, Deletion::Failed("away".to_owned()), false);
-                deleted(&bad, Deletion::Failed("no answer".to_owned()), true);
+                deleted(&bad, failed("away"), false);
+                deleted(&bad, failed("no answer"), true);
             }
         }
         _ => return written(world, bad, action),
     }
     all
+}
+
+fn failed(cause: &str) -> Deletion {
+    Deletion::Failed { cause: cause.to_owned(), unanswered: Duration::ZERO }
+}
+
+/// The registry has not answered for an hour.
+fn unanswered(world: &World) -> Option<World> {
+    let mut late = world.clone();
+    let mut failed = false;
+    for answer in late.answers.deletions.values_mut() {
+        if let Deletion::Failed { unanswered, .. } = answer {
+            (*unanswered, failed) = (Duration::from_hours(1), true);
+        }
+    }
+    failed.then_some(late)
 }
 
 fn written(world: &World, bad: Option<World>, action: &Action) -> Vec<World> {
@@ -116,10 +134,10 @@ pub(super) fn others(world: &World) -> Vec<World> {
     for (name, build) in &world.builds {
         let is_owned = world.os_config.as_ref().is_some_and(|config| config.uid == build.owner);
         let mut next = world.clone();
-        if build.deleting.is_some() && !build.has_finalizer {
+        if build.deleting && !build.has_finalizer {
             next.builds.remove(name);
             push(next);
-        } else if build.deleting.is_none() && !is_owned {
+        } else if !build.deleting && !is_owned {
             next.delete_build(name);
             push(next);
         }
@@ -158,7 +176,7 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
         all.push(next);
     }
     for (name, build) in &world.builds {
-        if build.deleting.is_none() {
+        if !build.deleting {
             let mut next = world.clone();
             next.delete_build(name);
             all.push(next);

@@ -17,7 +17,7 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/builds.md")
 /// Returns where the wanted build stands.
 pub(super) fn state(world: &World) -> &'static str {
     let Some(build) = world.builds.get(&world.wanted().name) else { return "None" };
-    if build.deleting.is_some() {
+    if build.deleting {
         return "Deleting";
     }
     build.state.condition().unwrap_or("Created")

@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
 use crate::build::*;
 
 pub(super) const POOL: &str = "worker";
@@ -31,7 +29,6 @@ pub(super) struct World {
     pub(super) used: BTreeSet<String>,
     /// Images that the registry has lost or deleted.
     pub(super) lost: BTreeSet<String>,
-    pub(super) is_late: bool,
     pub(super) uids: u32,
     pub(super) misfortunes: u32,
     pub(super) changes: u32,
@@ -63,7 +60,6 @@ impl World {
             answers: Answers::default(),
             used: BTreeSet::new(),
             lost: BTreeSet::new(),
-            is_late: false,
             uids: 0,
             misfortunes,
             changes,
@@ -85,9 +81,7 @@ impl World {
 
     pub(super) fn decide(&self) -> Action {
         let wanted = self.wanted();
-        let hour = if self.is_late { 3600 } else { 60 };
         decide(&Seen {
-            now: Timestamp::from_second(hour).unwrap(),
             os_config: self.os_config.as_ref(),
             pool: Some(&self.pool),
             wanted: Some(&wanted),
@@ -117,7 +111,7 @@ impl World {
     pub(super) fn delete_build(&mut self, name: &str) {
         *self.may_start.entry(name.to_owned()).or_insert(1) += 1;
         let build = self.builds.get_mut(name).unwrap();
-        build.deleting.get_or_insert(Timestamp::UNIX_EPOCH);
+        build.deleting = true;
     }
 
     /// Carries an action out. What comes of a question is chosen by the caller.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use tokio::time::Instant;
 
 use super::builder::{Builder, credentials, image};
 use crate::build::{Action, Answers, Deletion, Question, Registry as Found};
@@ -42,6 +43,8 @@ pub(super) struct Asker {
     pub(super) push_spec: String,
     /// Its Job has ended well.
     pub(super) is_complete: bool,
+    /// When the same was asked first.
+    pub(super) since: Instant,
 }
 
 impl Asker {
@@ -71,7 +74,9 @@ impl Asker {
                 let deletion = match self.registry.delete(&image, &credentials).await {
                     Ok(()) => Deletion::Done,
                     Err(RegistryError::Refused(why)) => Deletion::Refused(why),
-                    Err(RegistryError::Unavailable(why)) => Deletion::Failed(why),
+                    Err(RegistryError::Unavailable(cause)) => {
+                        Deletion::Failed { cause, unanswered: self.since.elapsed() }
+                    }
                 };
                 answers.deletions.insert(build, deletion);
             }

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
 use crate::api::MachineConfigPool;
 use crate::api::pool::Configuration;
 use crate::build::{self, Action, Answers, BuilderType, PoolCondition, Wanted, decide, job_name};
@@ -91,7 +89,7 @@ impl Group {
             let job = all.get(&name)?.job.clone();
             Some((name, job))
         });
-        let is_held = reduced.values().any(|build| build.deleting.is_some() && build.has_finalizer);
+        let is_held = reduced.values().any(|build| build.deleting && build.has_finalizer);
         let images = seen.nodes.values().flat_map(|node| [&node.rollout.current, &node.rollout.desired]);
         let images = images.filter_map(|pair| pair.image.clone());
         Self {
@@ -128,7 +126,6 @@ impl Group {
 
     pub(super) fn decide(&self, wanted: Option<&Wanted>, answers: &Answers) -> Action {
         decide(&build::Seen {
-            now: Timestamp::now(),
             os_config: self.os_config.as_ref().map(|config| &config.build),
             pool: self.pool.as_ref(),
             wanted,

@@ -39,7 +39,9 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Seen};
 use super::client::RequestError;
 use super::metrics::Metrics;
-use crate::build::{Action, Answers, BuilderType, JobSettings, Wanted, job_name, push_spec};
+use crate::build::{
+    Action, Answers, BuilderType, JobSettings, Wanted, job_name, push_spec, waits_for_registry,
+};
 use crate::image::ApplyBy;
 use crate::registry::Registry;
 use asked::{Asked, Asker};
@@ -128,11 +130,21 @@ struct Course {
     /// It grows with each write: an answer to an earlier question is not taken.
     turn: u64,
     is_asking: bool,
+    /// When a registry was first asked to delete the image of a build, by the build's UID.
+    deletions: BTreeMap<String, Instant>,
     conflicts: u32,
     /// When it is tried again.
     again: Option<Instant>,
     /// The error that was reported last, so that it is reported once.
     error: Option<String>,
+}
+
+impl Course {
+    /// Returns when the image of a build was first asked to be deleted; that is now, if it was not.
+    fn deletion_since(&mut self, group: &Group, uid: &str) -> Instant {
+        self.deletions.retain(|known, _| group.builds.values().any(|build| build.build.uid == *known));
+        *self.deletions.entry(uid.to_owned()).or_insert_with(Instant::now)
+    }
 }
 
 /// Returns true if Builds of OpenShift are not read yet, and may be.
@@ -229,11 +241,12 @@ impl Controller {
         if let Action::Wait { retry } = &action {
             course.again = retry.then(|| course.again.unwrap_or_else(|| Instant::now() + ASK_AGAIN));
             let unreadable = group.os_config.as_ref().and_then(|config| config.build.unreadable.clone());
-            // Its pool may be what can't be read.
-            if let Some(why) = unreadable.as_ref().filter(|_| course.error != unreadable) {
+            let waits = unreadable.or_else(|| waits_for_registry(&course.answers));
+            // Its pool may be what can't be read, and a build that is being deleted may be of no pool.
+            if let Some(why) = waits.as_ref().filter(|_| course.error != waits) {
                 tell::failed(&self.client, &group, why).await;
             }
-            course.error = unreadable;
+            course.error = waits;
             return Ok(Step::Rest);
         }
         self.write(&group, wanted.as_ref(), builder.as_deref(), course, &action).await
@@ -251,6 +264,7 @@ impl Controller {
         let apply_by = self.apply_by;
         let writer = Writer { client, cache, namespace, apply_by, builder, group, wanted };
         let written = writer.execute(action).await;
+        let known = course.answers.clone();
         // What a registry or a pod said does not change with what the pool says.
         if !matches!(action, Action::SetCondition(_)) {
             course.answers = Answers::default();
@@ -260,11 +274,11 @@ impl Controller {
             Ok(()) => {
                 course.conflicts = 0;
                 self.metrics.wrote("build", "written");
-                let known = wanted.and_then(|wanted| {
+                let build = wanted.and_then(|wanted| {
                     let uid = cache.lock().os_builds.get(&wanted.name)?.build.uid.clone();
                     Some((wanted.name.clone(), uid))
                 });
-                Teller { client, group, build: known }.tell(action).await;
+                Teller { client, group, build, answers: &known }.tell(action).await;
                 Ok(Step::Done)
             }
             Err(error) => {
@@ -301,10 +315,14 @@ impl Controller {
         }
         let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
         let of_spec = spec.map(|spec| spec.rendered_image_push_secret.name.clone());
+        let mut since = Instant::now();
         let (build, secret) = match &asked {
             Asked::Deletion { build, .. } => {
-                let own = group.builds.get(build).and_then(|build| build.push_secret.clone());
-                (build.clone(), own.or(of_spec))
+                let own = group.builds.get(build);
+                if let Some(own) = own {
+                    since = course.deletion_since(group, &own.build.uid);
+                }
+                (build.clone(), own.and_then(|own| own.push_secret.clone()).or(of_spec))
             }
             Asked::Question(_) => (wanted.map(|wanted| wanted.name.clone()).unwrap_or_default(), of_spec),
         };
@@ -317,6 +335,7 @@ impl Controller {
             push_spec: spec.map(|spec| push_spec(&spec.rendered_image_push_spec, &build)).unwrap_or_default(),
             is_complete: group.jobs.get(&job_name(&build)).is_some_and(|job| job.is_complete),
             build,
+            since,
         };
         let (name, turn, mut answers) = (group.name.clone(), course.turn, course.answers.clone());
         self.asking.spawn(async move {

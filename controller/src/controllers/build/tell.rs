@@ -4,7 +4,7 @@ use kube::Client;
 use tracing::{info, warn};
 
 use super::look::Group;
-use crate::build::{Action, BuilderType, PoolCondition, State, Status, Why};
+use crate::build::{Action, Answers, BuilderType, PoolCondition, State, Status, Why};
 use crate::controllers::events::{About, Severity, emit};
 
 /// The most of a message that a line has: a builder's last words may be long.
@@ -16,6 +16,8 @@ pub(super) struct Teller<'a> {
     pub(super) group: &'a Group,
     /// The build that is wanted, as the cache has it now: name and UID.
     pub(super) build: Option<(String, String)>,
+    /// What was known of registries and pods.
+    pub(super) answers: &'a Answers,
 }
 
 impl Teller<'_> {
@@ -32,7 +34,7 @@ impl Teller<'_> {
                 self.say(&about, Severity::Normal, "BuildDeleted", &format!("Deleted build {name}: {why}"))
                     .await;
             }
-            Action::ReleaseBuild { name, .. } => info!("Released build {name}, which is being deleted"),
+            Action::ReleaseBuild { name, uid } => self.released(name, uid).await,
             Action::BeginRebuild { .. } => {
                 self.config("RebuildRequested", &format!("Rebuild of {} was requested", self.group.name))
                     .await;
@@ -78,6 +80,19 @@ impl Teller<'_> {
         }
         let what = if pre_built { "its image was built before" } else { "an image is wanted" };
         self.of_build("BuildStarted", &format!("Created build {name}: {what}")).await;
+    }
+
+    async fn released(&self, name: &str, uid: &str) {
+        let Some(cause) = self.answers.undeleted(name) else {
+            info!("Released build {name}, which is being deleted");
+            return;
+        };
+        let image = self.group.builds.get(name).and_then(|build| build.build.image.as_deref());
+        let text = format!(
+            "Released build {name}, which is being deleted; its image {} stays in the registry: {cause}; delete it there",
+            image.unwrap_or_default()
+        );
+        self.say(&About::os_build(name, uid), Severity::Warning, "ImageNotDeleted", &text).await;
     }
 
     async fn state(&self, name: &str, status: &Status) {

@@ -39,6 +39,13 @@ fn gone() -> RequestError {
     RequestError::Failed("what it belongs to is gone".to_owned())
 }
 
+/// Somebody wrote to a build meanwhile: it is read and decided again.
+fn changed(name: &str) -> RequestError {
+    let text = format!("build {name} is another version than was decided by");
+    let status = kube::core::Status::failure(&text, "Conflict");
+    RequestError::Refused(Box::new(status.with_code(409)))
+}
+
 impl Writer<'_> {
     pub(super) async fn execute(&self, action: &Action) -> Result<(), RequestError> {
         match action {
@@ -164,8 +171,7 @@ impl Writer<'_> {
         let seen = self.group.builds.get(name).ok_or_else(gone)?;
         let now = ask(self.builds().get(name)).await?;
         if now.0.metadata.resource_version.as_ref() != Some(&seen.version) {
-            self.keep_build(now);
-            return Ok(());
+            return Err(changed(name));
         }
         let body = json!({
             "metadata": { "uid": seen.build.uid, "resourceVersion": seen.version },
