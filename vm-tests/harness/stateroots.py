@@ -14,7 +14,7 @@ OWN = ("etc/machine-config-agent/report.json", "etc/machine-config-agent/.report
        "etc/machine-config-agent/health.json", "etc/machine-config-agent/stateroot.yaml", "etc/machine-config-agent/stateroot-report.json",
        "etc/machine-config-agent/.stateroot-report.json.mca-new", "etc/machine-id", "etc/resolv.conf",
        "var/lib/machine-config-agent", "var/lib/containers", "var/lib/dbus", "var/lib/private", "var/lib/systemd", "var/log",
-       "var/cache", "var/tmp", "var/.updated", "etc/.updated", f"{OLD}/deploy/.#*.lck")
+       "var/cache", "var/tmp", "tmp/systemd-private-*", "var/.updated", "etc/.updated", f"{OLD}/deploy/.#*.lck")
 # The condition of a host on which nothing is under way.
 IDLE = ("Idle", "True", "Idle")
 # Of a boot entry: not what libostree numbers and titles anew with each deployment.
