@@ -7,7 +7,7 @@ use super::action::Action;
 use super::seen::{Answers, Build, Deletion, Seen};
 
 /// Time for which a registry that does not answer keeps a build. It is that of a process: the clocks of two machines may differ by more.
-const REGISTRY_TIMEOUT: Duration = Duration::from_mins(10);
+const REGISTRY_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Returns what a build that is being deleted waits for, for people.
 pub fn waits_for_registry(answers: &Answers) -> Option<String> {

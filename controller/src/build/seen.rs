@@ -128,6 +128,7 @@ impl State {
 
 /// A build, reduced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of an object")]
 pub struct Build {
     /// Its UID.
     pub uid: String,

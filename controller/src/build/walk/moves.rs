@@ -49,7 +49,7 @@ fn unanswered(world: &World) -> Option<World> {
     let mut failed = false;
     for answer in late.answers.deletions.values_mut() {
         if let Deletion::Failed { unanswered, .. } = answer {
-            (*unanswered, failed) = (Duration::from_hours(1), true);
+            (*unanswered, failed) = (Duration::from_secs(3600), true);
         }
     }
     failed.then_some(late)

@@ -16,7 +16,7 @@ pub(super) struct Teller<'a> {
     pub(super) group: &'a Group,
     /// The build that is wanted, as the cache has it now: name and UID.
     pub(super) build: Option<(String, String)>,
-    /// What was known of registries and pods.
+    /// Answers of registries and pods before it.
     pub(super) answers: &'a Answers,
 }
 
