@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tracing::{error, info};
 
-use super::micros;
+use super::run_steps::micros;
 use crate::host::HostError;
 use crate::model::{UpdateId, message};
 

@@ -11,7 +11,9 @@ use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
 
-use super::{ApplyContext, ApplyError, run_step, services, together};
+use super::error::ApplyError;
+use super::run_steps::{ApplyContext, left_as_it_is, run_step, together};
+use super::services;
 
 /// Carries out one undo step; each may be repeated.
 pub(super) async fn apply_batch(
@@ -61,7 +63,7 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
             None => changes.push(change),
             Some(_) if durable::is_in_sync(&host.root, &change).unwrap_or(false) => {}
             Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
-            Some(obstacle) => super::left_as_it_is(intent, change.path(), &obstacle),
+            Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
         }
     }
     durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points).map_err(failed())?;

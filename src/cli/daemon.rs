@@ -21,7 +21,7 @@ use crate::control::encapsulated::{self, ENCAPSULATED};
 use crate::control::kube::{Cluster, DrainBy, Identity, Mounted};
 use crate::control::{ControlError, ControlPlane};
 use crate::host::{Host, Root, machine_name};
-use crate::journal::{Journal, mcd};
+use crate::journal::{Journal, hosted};
 use crate::model::ConfigName;
 use crate::model::message;
 use crate::model::text::chain;
@@ -193,7 +193,7 @@ impl Setting<'_> {
             drop_earlier_installation(&mut journal)?;
         }
         if self.arguments.desired_configmap.is_some() {
-            mcd::import_hosted(&mut journal, host.clock.now())?;
+            hosted::import_node(&mut journal, host.clock.now())?;
         }
         let stop = ProcessSignals::register()
             .map_err(|source| CliError::Setup { what: "register signals", source })?;

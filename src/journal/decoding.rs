@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::{JournalError, Stored, state};
+use super::error::JournalError;
+use super::files::state;
+use super::stored::Stored;
 use crate::host::root::Root;
 use crate::model::{ConfigName, HostSpec, Target};
 

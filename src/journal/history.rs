@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::{JournalError, STATE_MODE, state, stored};
+use super::error::JournalError;
+use super::files::{STATE_MODE, state};
+use super::stored;
 use crate::host::root::Root;
 use crate::model::text::chain;
 use crate::model::{FaultClass, Target, Timestamp};

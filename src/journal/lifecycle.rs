@@ -5,8 +5,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::error::JournalError;
+use super::files::{STATE_DIR_MODE, state};
 use super::record_file::{RecordFile, RecordKind};
-use super::{JournalError, STATE_DIR_MODE, state};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};

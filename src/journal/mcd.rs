@@ -1,11 +1,12 @@
 //! MCD's own state files: read when the agent takes a node over, kept up to date so that MCD can take it back
 //! (docs/contract.md, "Files of MCD").
 
-use super::{Journal, JournalError, STATE_MODE, Stored};
+use super::error::JournalError;
+use super::files::STATE_MODE;
+use super::stored::Stored;
 use crate::host::root::Root;
 use crate::host::{HostError, durable};
-use crate::model::hosted::SERVED;
-use crate::model::machineconfig::{self, MachineConfig};
+use crate::model::machineconfig::MachineConfig;
 use crate::model::{FileMode, ImageRef, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
@@ -24,23 +25,7 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
 }
 
 /// The config that MCD committed last on a node of a hosted cluster.
-const HOSTED: &str = "/etc/mcd-currentconfig.json";
-
-/// Imports the node of a hosted cluster: what MCD committed last, else what the node was served, is committed. The file
-/// is there from then on, and [`write()`] keeps it up to date.
-pub fn import_hosted(journal: &mut Journal, now: Timestamp) -> Result<(), JournalError> {
-    if journal.current().is_some() || journal.record().is_some() {
-        return Ok(());
-    }
-    for path in [HOSTED, SERVED] {
-        let Some(bytes) = journal.root.read_trusted(path, machineconfig::MAX_BYTES)? else { continue };
-        let config = MachineConfig::parse(&bytes, path)?;
-        replace_if_changed(&journal.root, HOSTED, config.json().as_bytes(), STATE_MODE)
-            .map_err(JournalError::Mcd)?;
-        return journal.adopt(Stored::new(config, None, Timestamp::default()), now);
-    }
-    Ok(())
-}
+pub(super) const HOSTED: &str = "/etc/mcd-currentconfig.json";
 
 /// Writes the current config as MCD does: the config first, then the image. Only differences are written.
 pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
@@ -61,7 +46,12 @@ fn write_files(root: &Root, stored: &Stored) -> Result<(), HostError> {
     Ok(())
 }
 
-fn replace_if_changed(root: &Root, path: &str, bytes: &[u8], mode: FileMode) -> Result<(), HostError> {
+pub(super) fn replace_if_changed(
+    root: &Root,
+    path: &str,
+    bytes: &[u8],
+    mode: FileMode,
+) -> Result<(), HostError> {
     if root.read(path)?.as_deref() == Some(bytes) {
         return Ok(());
     }

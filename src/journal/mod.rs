@@ -14,6 +14,7 @@
 //! one), `history/`, `preimages/`, `lock`. Each file is replaced whole: written, synced, renamed, directory synced.
 
 pub mod history;
+pub mod hosted;
 pub mod intent;
 pub mod lifecycle;
 pub mod mcd;
@@ -24,6 +25,7 @@ pub mod stored;
 
 mod decoding;
 mod error;
+mod files;
 mod installation;
 mod record_file;
 #[cfg(test)]
@@ -35,12 +37,14 @@ use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
-use crate::model::{FileMode, HostSpec, Target, Timestamp};
+use crate::model::{HostSpec, Target, Timestamp};
 use crate::plan::Undo;
 use crate::update::{Fault, Phase, Record, Transition};
 
 use decoding::{CURRENT, Decoding, Decodings, FROM, spec_or_unmanaged};
 pub use error::{AdvanceError, JournalError};
+pub(crate) use files::state;
+use files::{STATE_DIR_MODE, STATE_MODE};
 pub use history::{Entry, Outcome};
 pub use intent::{Intent, Numbers, Work};
 pub use originals::Originals;
@@ -66,11 +70,6 @@ struct Open {
     record: Record,
     from: Rc<HostSpec>,
     to: Rc<HostSpec>,
-}
-
-/// A path of the state directory.
-pub(crate) fn state(name: &str) -> String {
-    format!("{STATE_DIR}/{name}")
 }
 
 impl Journal {
@@ -442,9 +441,3 @@ fn apply_work(plan: &crate::plan::Plan, index: usize) -> Option<Work<'_>> {
     let steps = plan.batch(index)?;
     steps.first().map(|step| Work::Apply { batch: step.op.batch(), steps })
 }
-
-/// Mode of the state's files: configs carry secrets.
-const STATE_MODE: FileMode = FileMode::PRIVATE;
-
-/// The directory of it, likewise.
-const STATE_DIR_MODE: FileMode = FileMode::PRIVATE_DIRECTORY;

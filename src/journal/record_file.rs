@@ -6,7 +6,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{JournalError, STATE_MODE, state};
+use super::error::JournalError;
+use super::files::{STATE_MODE, state};
 use crate::host::root::Root;
 
 /// The kind of a record.

@@ -4,8 +4,9 @@
 //! daemon, restores the host from it. It is a file and a lock of its own (`seed.json`, `seed.lock`), so the daemon goes on
 //! meanwhile.
 
+use super::error::{AdvanceError, JournalError};
+use super::files::{STATE_DIR_MODE, state};
 use super::record_file::{RecordFile, RecordKind};
-use super::{AdvanceError, JournalError, STATE_DIR_MODE, state};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};

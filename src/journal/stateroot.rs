@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{AdvanceError, JournalError};
+use super::files::{STATE_DIR_MODE, STATE_MODE, state};
 use super::record_file::{RecordFile, RecordKind, unreadable};
-use super::{AdvanceError, JournalError, STATE_DIR_MODE, STATE_MODE, state};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::debug;
 
-use super::{JournalError, STATE_MODE, state};
+use super::error::JournalError;
+use super::files::{STATE_MODE, state};
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::{HostSpec, ImageRef, ModelError, Target, Timestamp};

@@ -181,12 +181,9 @@ impl Source {
         executable || self.path == Path::new("lib.rs")
     }
 
-    /// The code: without comments, and without the tests at the end of the file. In the agent and `core/` it ends at the first item
-    /// that only tests have: the folder `src/control/kube/` still has a circle behind that.
+    /// The code: without comments, and without what only tests have.
     fn code(&self) -> String {
-        let tests = if self.base == "controller/src" { "#[cfg(test)]\nmod " } else { "#[cfg(test)]" };
-        let until_tests = self.text.split(tests).next().unwrap();
-        let lines = until_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let lines = without_tests(&self.text).into_iter().filter(|line| !line.trim_start().starts_with("//"));
         lines.map(|line| line.split(" // ").next().unwrap()).collect::<Vec<_>>().join("\n")
     }
 
@@ -205,6 +202,28 @@ impl Source {
         found.remove(&self.folder());
         found
     }
+}
+
+/// Leaves out each item under `#[cfg(test)]`: up to the line that closes it, as rustfmt writes it.
+fn without_tests(text: &str) -> Vec<&str> {
+    let mut lines = text.lines();
+    let mut left = Vec::new();
+    while let Some(line) = lines.next() {
+        if line.trim() != "#[cfg(test)]" {
+            left.push(line);
+            continue;
+        }
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let first = lines.find(|line| !line.trim_start().starts_with("#[")).unwrap_or_default();
+        let closes = |line: &str| {
+            let own = line.strip_prefix(indent).filter(|own| !own.starts_with(' '));
+            own.is_some_and(|own| own.starts_with('}') || own.ends_with(';'))
+        };
+        if !first.ends_with([';', ',', '}']) {
+            lines.find(|line| closes(line));
+        }
+    }
+    left
 }
 
 /// Returns the text after each mention of a path that begins here and not in the middle of another one.

@@ -4,6 +4,9 @@ mod bootstrap;
 mod build;
 mod build_log;
 mod crds;
+mod error;
+mod input;
+mod output;
 mod plan;
 mod render;
 mod run;
@@ -13,13 +16,13 @@ mod status;
 mod tests;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::manifests::ManifestError;
-use crate::render::RenderError;
+use error::CliError;
+use input::Input;
+use output::{VerbOutput, print, yaml};
 
 /// The cluster side of machine-config-agent
 #[derive(Debug, Parser)]
@@ -51,49 +54,6 @@ enum Verb {
     Status(status::Arguments),
 }
 
-/// Source of the objects.
-#[derive(Debug, clap::Args)]
-struct Input {
-    /// Directory with MachineConfigs, pools, the ControllerConfig and the disruption policy
-    #[arg(long, value_name = "DIR")]
-    manifests: PathBuf,
-    /// OS image of pools whose MachineConfigs name none, in place of the ControllerConfig's
-    #[arg(long, value_name = "IMAGE")]
-    os_image: Option<String>,
-}
-
-/// Errors of a verb.
-#[derive(Debug, thiserror::Error)]
-enum CliError {
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    #[error(transparent)]
-    Run(#[from] crate::controllers::RunError),
-    #[error(transparent)]
-    Render(#[from] RenderError),
-    #[error(transparent)]
-    Image(#[from] crate::image::ImageError),
-    #[error(transparent)]
-    Local(#[from] crate::image::local::LocalError),
-    #[error("{0}")]
-    Usage(String),
-    #[error("the output can't be written: {0}")]
-    Output(std::io::Error),
-}
-
-/// Complete output of a verb: a verb that fails in the middle prints no part of it.
-#[derive(Debug)]
-struct VerbOutput {
-    text: String,
-    code: ExitCode,
-}
-
-impl VerbOutput {
-    fn done(text: String) -> Self {
-        Self { text, code: ExitCode::SUCCESS }
-    }
-}
-
 /// Runs the program; the exit status is 0 when it is done, 1 for an error, 3 for a change that nodes refuse.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -118,16 +78,4 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn print(text: &str) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
-}
-
-/// Returns an object as a YAML document.
-fn yaml(object: &impl serde::Serialize) -> Result<String, CliError> {
-    let tree = serde_json::to_value(object).map_err(RenderError::from)?;
-    let text = serde_saphyr::to_string(&tree).map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(format!("---\n{text}"))
 }

@@ -1,6 +1,6 @@
 //! The verbs over a directory of files, as a person runs them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 

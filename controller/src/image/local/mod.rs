@@ -8,6 +8,7 @@
 //! - One layer a stage and one timestamp: the same inputs on the same base give the same digest.
 //! - Every wait ends: one deadline for build and push together.
 
+mod error;
 mod failure;
 mod output;
 mod process;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+pub use error::LocalError;
 pub use failure::BuildFailure;
 use output::Output;
 use work::Work;
@@ -69,81 +71,6 @@ pub struct Order<'a> {
     pub mounts: &'a [String],
     /// The time of the image and of its files, in seconds since 1970.
     pub timestamp: u32,
-}
-
-/// Cause of a missing image. Each names the object, the cause and the next step.
-#[derive(Debug, thiserror::Error)]
-pub enum LocalError {
-    /// It is not installed.
-    #[error(
-        "buildah is not installed on this machine (nothing is named {program:?}); install the package buildah"
-    )]
-    NoBuildah {
-        /// As it was called.
-        program: OsString,
-    },
-    /// A program can't be run.
-    #[error("{program:?} can't be run: {cause}")]
-    Program {
-        /// Which.
-        program: OsString,
-        /// Why.
-        cause: String,
-    },
-    /// The agent's executable can't be read.
-    #[error("the agent {path} can't be read: {cause}; name its executable with --agent")]
-    Agent {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: String,
-    },
-    /// Another process builds there.
-    #[error("another build runs in {path}; wait for its end, or name another directory with --work-dir")]
-    Busy {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A file of the builder.
-    #[error("{path}: {cause}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: String,
-    },
-    /// It took too long.
-    #[error("the build did not end in time, in {step}; give it longer with --timeout")]
-    Timeout {
-        /// Its path.
-        step: String,
-    },
-    /// Somebody ended it.
-    #[error("ended by a signal; nothing is left that the next build does not remove")]
-    Interrupted,
-    /// The registry answered with something else.
-    #[error("the push gave no digest, but {found:?}; push it again")]
-    Digest {
-        /// What.
-        found: String,
-    },
-    /// buildah failed.
-    #[error(transparent)]
-    Failed(#[from] Box<BuildFailure>),
-}
-
-impl LocalError {
-    fn program(program: &std::ffi::OsStr, error: &std::io::Error) -> Self {
-        let program = program.to_owned();
-        if error.kind() == std::io::ErrorKind::NotFound {
-            return Self::NoBuildah { program };
-        }
-        Self::Program { program, cause: error.to_string() }
-    }
-
-    fn file(path: &Path, error: &std::io::Error) -> Self {
-        Self::File { path: path.to_owned(), cause: error.to_string() }
-    }
 }
 
 impl Local {
