@@ -5,6 +5,9 @@
 //! new boot, so a power cut at any point leads back here. The recorded target then is no committed config: Ignition
 //! wrote the other part of it, which the daemon compares with the host before it takes it over.
 
+use std::future::pending;
+
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::CliError;
@@ -18,8 +21,10 @@ use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, Settings
 use crate::control::encapsulated::{ENCAPSULATED, Encapsulated, retire};
 use crate::decide::first_boot::FirstBootRetry;
 use crate::host::console::Console;
+use crate::host::root::Root;
+use crate::host::watch::Watch;
 use crate::host::{Host, machine_name, nics};
-use crate::journal::{Journal, JournalError, mcd};
+use crate::journal::{Journal, JournalError, mcd, state};
 use crate::model::message;
 use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
@@ -91,7 +96,25 @@ async fn open(host: &Host, path: &str, environment: &Environment) -> Result<Opti
         }
         // The holder of the lock applies this host's config, and puts the file away.
         warn!(MESSAGE_ID = message::WAITING, "Waiting for another agent, which works on this host");
-        tokio::time::sleep(retry.fail()).await;
+        let end = lock_released(&host.root, path);
+        // What can't be watched is tried again all the same.
+        let _late = timeout(retry.fail(), end).await;
+    }
+}
+
+/// Waits until nobody holds the journal's lock, or the file is gone. Its holder closes the lock with its end, however it ends.
+async fn lock_released(root: &Root, path: &str) {
+    let lock = state("lock");
+    let Ok(mut watch) = Watch::new(root, [&*lock, path], []) else { return pending().await };
+    let is_held = || root.lock_holder(&lock).is_ok_and(|holder| holder.is_some());
+    if !is_held() {
+        // It was released just now, or is of a file system that shows no holder.
+        return pending().await;
+    }
+    while is_held() && root.exists(path).unwrap_or(true) {
+        if watch.changed().await.is_err() {
+            return pending().await;
+        }
     }
 }
 
