@@ -169,6 +169,22 @@ fn roll_back_finds_the_old_system_as_it_was() {
     nothing_left(&lab);
 }
 
+/// A way back leads to a system that has run: one that has not would boot without a trial, as after a power cut early in its activation.
+#[test]
+fn stateroot_that_never_ran_is_no_way_back() {
+    let lab = lab();
+    let boot = lab.boot();
+    let deployment = prepared(&lab, &boot, false);
+    let deployment = deployment.strip_prefix(&format!("{NAME}-")).unwrap();
+    let id = format!("sysroot/ostree/deploy/{NAME}/deploy/{deployment}/etc/machine-id");
+    fs::write(lab.world.dir().join(id), "uninitialized\n").unwrap();
+    let before = running(&lab);
+    let refused = stateroot(&boot, &BACK);
+    assert!(refused.code == 2 && refused.err.contains(&format!("stateroot activate {NAME}")), "{refused:?}");
+    unchanged(&lab, &before, "after a refusal");
+    expect(&stateroot(&boot, &[&BACK[..], &["--to", NAME]].concat()), REBOOT);
+}
+
 /// LCA-013: a system that does not prove itself in time is left by itself, unless opted out.
 #[test]
 fn failed_trial_returns_to_the_old_stateroot() {

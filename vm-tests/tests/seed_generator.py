@@ -12,7 +12,6 @@ from harness.agent import UNIT, config
 from harness.cluster import CONFIGS, LIFECYCLE_CRDS, NODES, SEED_GENERATORS, UPGRADES
 from harness.stateroots import IDLE, booted, enable, has_condition, old_system, stateroot, unchanged
 
-NOT_IN = {"machine": "not tried there yet"}
 PATH, FIRST = "/etc/lab/settings.conf", "rendered-master-a"
 VERSION, NEW = "4.17.2", "rhcos_4.17.2"
 # A line of htpasswd: `node`, whose password is PASSWORD.
@@ -40,7 +39,8 @@ def joined(test):
     cluster.timeout_factor = machine.TIMEOUT_FACTOR
     cluster.define_file(LIFECYCLE_CRDS)
     cluster.create_policies()
-    cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}))
+    # A seed has the arguments that are declared: without this one the network card of a machine has another name.
+    cluster.create(CONFIGS, config(FIRST, {PATH: "version = 1\n"}, kernelArguments=["net.ifnames=0"]))
     cluster.create_node(cluster.node, {"desiredConfig": FIRST, "controlPlaneTopology": "SingleReplica"})
     versions = "/apis/config.openshift.io/v1/clusterversions"
     cluster.create(versions, {"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"},

@@ -9,7 +9,6 @@ from harness.agent import config, no_action
 from harness.seed import DATA, TEXT, Seed
 from harness.stateroots import IDLE, Stages, booted, enable, old_system, rhcos_paths, stateroot, unchanged, usr
 
-NOT_IN = {"machine": "not held there yet: the old deployment's /tmp loses a directory of systemd"}
 PATH = "/etc/lab/settings.conf"
 FIRST, OTHER = "rendered-worker-a", "rendered-worker-seed"
 VERSION, NEW = "4.17.2", "rhcos_4.17.2"

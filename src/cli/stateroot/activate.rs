@@ -11,10 +11,11 @@ use super::machine::{Machine, conclude};
 use crate::agent::StaterootEnd;
 use crate::host::Rebooting;
 use crate::host::os::stateroots::Boots;
+use crate::host::root::Root;
 use crate::journal::stateroot::{load_record, load_trial};
 use crate::settings::Environment;
 use crate::stateroot::{
-    Job, StaterootName, StaterootRecord, StaterootTrial, TrialPhase, TrialRules, stateroot_of,
+    Job, Stateroot, StaterootName, StaterootRecord, StaterootTrial, TrialPhase, TrialRules, stateroot_of,
 };
 
 /// Flags of `stateroot activate`.
@@ -105,29 +106,45 @@ pub(super) async fn roll_back(arguments: &BackArguments, environment: &Environme
     switch(&machine, &arguments.common, stateroot, None).await
 }
 
-/// Returns the stateroot from which the running one was activated, or the only other one.
-fn previous(boots: &Boots, trial: Option<&StaterootTrial>) -> Result<StaterootName, CliError> {
+/// Returns the stateroot from which the running one was activated, or the only other one that has run.
+fn previous(root: &Root, boots: &Boots, trial: Option<&StaterootTrial>) -> Result<StaterootName, CliError> {
     let running = stateroot_of(&boots.booted);
     if let Some(trial) = trial.filter(|trial| stateroot_of(&trial.deployment) == running) {
         return Ok(StaterootName::new(stateroot_of(&trial.previous))?);
     }
-    let is_other = |name: &str, deployments: usize| name != running && deployments > 0;
-    let others: Vec<&str> = boots
-        .all
-        .iter()
-        .filter(|one| is_other(&one.name, one.deployments.len()))
-        .map(|one| one.name.as_str())
-        .collect();
-    match others.as_slice() {
-        [only] => Ok(StaterootName::new(only)?),
-        [] => Err(CliError::Usage(format!("there is no stateroot with a deployment besides {running}"))),
-        many => {
-            let names = many.join(", ");
-            Err(CliError::Usage(format!(
-                "{running} was not activated from another stateroot; pass --to, one of {names}"
-            )))
+    let is_other = |one: &&Stateroot| one.name != running && !one.deployments.is_empty();
+    let (others, new): (Vec<_>, Vec<_>) =
+        boots.all.iter().filter(is_other).partition(|one| has_run(root, one));
+    let names = |all: &[&Stateroot]| all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
+    let refusal = match (others.as_slice(), new.as_slice()) {
+        ([only], _) => return Ok(StaterootName::new(&*only.name)?),
+        ([], []) => format!("there is no stateroot with a deployment besides {running}"),
+        ([], [one]) => format!(
+            "{name} has never run, so no way leads back to it; boot it with `machine-config-agent stateroot activate {name}`",
+            name = one.name
+        ),
+        ([], new) => format!(
+            "no stateroot besides {running} has run; `stateroot activate` boots one of {}",
+            names(new)
+        ),
+        (many, _) => {
+            format!("{running} was not activated from another stateroot; pass --to, one of {}", names(many))
         }
-    }
+    };
+    Err(CliError::Usage(refusal))
+}
+
+/// Returns true if a system of a stateroot has run: its first boot writes the machine ID, which no seed brings.
+fn has_run(root: &Root, stateroot: &Stateroot) -> bool {
+    let prefix = format!("{}-", stateroot.name);
+    stateroot.deployments.iter().filter_map(|deployment| deployment.id.strip_prefix(&prefix)).any(
+        |deployment| {
+            let path =
+                format!("/sysroot/ostree/deploy/{}/deploy/{deployment}/etc/machine-id", stateroot.name);
+            // What can't be read is left to the person.
+            root.read(&path).map_or(true, |id| id.is_some_and(|id| id.trim_ascii().len() == 32))
+        },
+    )
 }
 
 /// Returns the stateroot that a way back leads to: a way back goes on, an activation is taken back while it has not rebooted.
@@ -137,7 +154,7 @@ fn way_back(machine: &Machine, boots: &Boots) -> Result<StaterootName, CliError>
     let is_previous = |name: &str| trial.as_ref().is_some_and(|trial| stateroot_of(&trial.previous) == name);
     match leaving(machine, running)? {
         Some(Job::Activate { stateroot, trial: None, .. }) => Ok(stateroot),
-        None if next == running || is_previous(next) => previous(boots, trial.as_ref()),
+        None if next == running || is_previous(next) => previous(&machine.root, boots, trial.as_ref()),
         Some(_) | None => Ok(StaterootName::new(running)?),
     }
 }
