@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::api::ObjectMeta;
 use tokio::sync::watch;
 
-use super::build::{BuildJob, SecretSeen};
+use super::build::{BuildJob, ObservedSecret};
 use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
@@ -59,9 +59,9 @@ pub(super) struct UnreadablePolicy {
     pub(super) cause: String,
 }
 
-/// Everything that was seen.
+/// The observed objects of all kinds.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     /// It grows with each change of the rendered objects' sources: not with nodes, nor with a pool's status.
     pub(super) inputs: u64,
     /// It grows with each change of the fields that decide which node is in which pool.
@@ -87,14 +87,14 @@ pub(super) struct Seen {
     /// Builds of OpenShift.
     pub(super) openshift_builds: BTreeMap<String, BuildJob>,
     /// Secrets in the namespace of builds, without their data.
-    pub(super) secrets: BTreeMap<String, SecretSeen>,
+    pub(super) secrets: BTreeMap<String, ObservedSecret>,
     /// Progress of each `MachineConfigNode`.
     pub(super) progress: BTreeMap<String, Progress>,
     /// Kinds that can't be read now.
     pub(super) failing: BTreeMap<Kind, Failure>,
 }
 
-impl Seen {
+impl Snapshot {
     /// Returns true if a kind is known in full: its list was read, or nothing defines it.
     pub(super) fn knows(&self, kind: Kind) -> bool {
         let undefined =
@@ -169,26 +169,26 @@ impl Kind {
 /// A handle of the cache; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
-    seen: Arc<Mutex<Seen>>,
+    snapshot: Arc<Mutex<Snapshot>>,
     changed: watch::Sender<u64>,
     inputs: watch::Sender<u64>,
 }
 
 impl Cache {
     pub(super) fn new() -> Self {
-        Self { seen: Arc::default(), changed: watch::channel(0).0, inputs: watch::channel(0).0 }
+        Self { snapshot: Arc::default(), changed: watch::channel(0).0, inputs: watch::channel(0).0 }
     }
 
     /// Locks the cache. Never held across a wait.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, Snapshot> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a change; wakes the receivers if it returns true.
-    pub(super) fn change(&self, change: impl FnOnce(&mut Seen) -> bool) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut Snapshot) -> bool) {
         let (changed, inputs) = {
-            let mut seen = self.lock();
-            (change(&mut seen), seen.inputs)
+            let mut snapshot = self.lock();
+            (change(&mut snapshot), snapshot.inputs)
         };
         self.inputs.send_if_modified(|known| std::mem::replace(known, inputs) != inputs);
         if changed {
@@ -207,7 +207,7 @@ impl Cache {
     }
 
     /// Waits until something holds.
-    pub(super) async fn until(&self, mut holds: impl FnMut(&Seen) -> bool) {
+    pub(super) async fn until(&self, mut holds: impl FnMut(&Snapshot) -> bool) {
         let mut changes = self.changes();
         loop {
             changes.mark_unchanged();

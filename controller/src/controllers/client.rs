@@ -78,7 +78,7 @@ impl Fence {
     }
 }
 
-/// A write was kept back.
+/// The fence refused a write.
 #[derive(Debug, thiserror::Error)]
 #[error("this process does not lead any more")]
 struct NotLeading;
@@ -119,7 +119,7 @@ pub(crate) enum RequestError {
     Refused(Box<kube::core::Status>),
     /// The request timed out.
     #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
-    Late,
+    TimedOut,
     /// The request did not arrive, or its answer can't be read.
     #[error("{0}")]
     Failed(String),
@@ -130,13 +130,13 @@ impl RequestError {
     pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Refused(status) => status.code,
-            Self::Late | Self::Failed(_) => 0,
+            Self::TimedOut | Self::Failed(_) => 0,
         }
     }
 }
 
-/// Waits for an answer, not for ever.
-pub(crate) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+/// Sends a request and waits for its answer, at most [`REQUEST_TIMEOUT`].
+pub(crate) async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) => Err(RequestError::Refused(status)),
@@ -145,7 +145,7 @@ pub(crate) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Re
             Err(RequestError::Failed(format!("its answer can't be read, line {}", error.line())))
         }
         Ok(Err(error)) => Err(RequestError::Failed(chain(&error))),
-        Err(_) => Err(RequestError::Late),
+        Err(_) => Err(RequestError::TimedOut),
     }
 }
 

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tracing::{debug, warn};
 
-use super::client::{RequestError, ask};
+use super::client::{RequestError, send};
 use crate::api::MachineConfigNode;
 use crate::api::pool::Condition;
 use machine_config_core::report::NOT_YET;
@@ -46,7 +46,7 @@ pub(super) async fn report(client: &Client, node: &str, config: &str, reached: R
 async fn apply(client: &Client, node: &str, config: &str, reached: Reached) -> Result<(), RequestError> {
     let resource = ApiResource::erase::<MachineConfigNode>(&());
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
-    let stored = ask(api.get(node)).await?;
+    let stored = send(api.get(node)).await?;
     let listed = stored.data.pointer("/status/conditions").cloned().unwrap_or_default();
     // Unreadable conditions are replaced.
     let stored: Vec<Condition> = serde_json::from_value(listed).unwrap_or_default();
@@ -56,7 +56,7 @@ async fn apply(client: &Client, node: &str, config: &str, reached: Reached) -> R
         "apiVersion": resource.api_version, "kind": resource.kind, "metadata": { "name": node },
         "status": { "conditions": conditions },
     });
-    ask(api.patch_status(node, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body))).await?;
+    send(api.patch_status(node, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body))).await?;
     Ok(())
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn conditions_follow_drain_and_are_written_once() {
-        // An agent that starts asks for the end of a drain that never was.
+        // An agent that starts requests the end of a drain that never was.
         assert_eq!(conditions(&[], "b", Reached::Uncordoned, "1"), None);
         let first = conditions(&[], "b", Reached::Cordoned, "1").unwrap();
         assert_eq!(summary(&first), [("Cordoned", "True", Some("1")), ("Uncordoned", "False", Some("1"))]);

@@ -1,4 +1,4 @@
-//! The drain controller: the shell of [`crate::drain`], one task for each node whose agent asks for something.
+//! The drain controller: the shell of [`crate::drain`], one task for each node whose agent has a request.
 //!
 //! Each task reads its Node from the cache, and the pods of that node, which are watched while the drain lasts. Budgets are
 //! watched while any drain lasts.
@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind, Seen};
+use super::cache::{Cache, Kind, Snapshot};
 use super::client::uptime;
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
@@ -87,7 +87,7 @@ impl SharedBudgets {
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    cache.until(|seen| seen.knows(Kind::Nodes)).await;
+    cache.until(|snapshot| snapshot.knows(Kind::Nodes)).await;
     info!("The drain controller runs");
     let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
     let mut controller = Controller {
@@ -130,12 +130,12 @@ struct Controller {
 }
 
 impl Controller {
-    /// Starts a task for each node that asks for something and has none.
+    /// Starts a task for each node that has a request and no task.
     async fn start_tasks(&mut self) {
         let open: Vec<(Node, Request)> = {
-            let seen = self.context.cache.lock();
-            let asks = |node: &Node| request(&NodeView::new(&node.annotations, node.unschedulable));
-            seen.nodes.values().filter_map(|node| Some((node.clone(), asks(node)?))).collect()
+            let snapshot = self.context.cache.lock();
+            let requested = |node: &Node| request(&NodeView::new(&node.annotations, node.unschedulable));
+            snapshot.nodes.values().filter_map(|node| Some((node.clone(), requested(node)?))).collect()
         };
         let mut refused = BTreeSet::new();
         for (node, request) in open {
@@ -264,9 +264,9 @@ impl NodeTask {
                 }
                 Step::Look => None,
                 Step::Evict { pods, again } => {
-                    let asked = !pods.is_empty();
+                    let has_evictions = !pods.is_empty();
                     self.evict(pods, lasts(&view, now)).await;
-                    if asked {
+                    if has_evictions {
                         continue;
                     }
                     if !self.report(&node, &view, lasts(&view, now)).await {
@@ -309,8 +309,9 @@ impl NodeTask {
         self.context.metrics.wrote("drain", outcome);
         if let Err(error) = &written {
             warn!("node {}: {error}", self.name);
-            let is_other =
-                |seen: &Seen| seen.nodes.get(&node.name).is_none_or(|now| now.version != node.version);
+            let is_other = |snapshot: &Snapshot| {
+                snapshot.nodes.get(&node.name).is_none_or(|now| now.version != node.version)
+            };
             drop(timeout(RETRY, self.context.cache.until(is_other)).await);
         }
         matches!(written, Ok(true))
@@ -371,7 +372,7 @@ impl NodeTask {
         }
     }
 
-    /// Waits until something is to be looked at: the Node, its pods, a budget, or a time.
+    /// Waits for the next change: the Node, its pods, a budget, or a time.
     async fn wait(
         &mut self,
         changes: &mut watch::Receiver<u64>,

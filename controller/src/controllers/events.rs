@@ -9,7 +9,7 @@ use machine_config_core::model::Sha256;
 use serde_json::json;
 use tracing::warn;
 
-use super::client::ask;
+use super::client::send;
 
 /// The longest message that the API server takes.
 const MAX_MESSAGE: usize = 1024;
@@ -83,11 +83,11 @@ pub(super) async fn emit(client: &Client, about: &About, severity: Severity, rea
         count: Some(1),
         ..Event::default()
     };
-    let written = match ask(api.create(&PostParams::default(), &event)).await {
+    let written = match send(api.create(&PostParams::default(), &event)).await {
         Err(error) if error.code() == 409 => {
-            let old = ask(api.get(&name)).await.ok().and_then(|event| event.count).unwrap_or(1);
+            let old = send(api.get(&name)).await.ok().and_then(|event| event.count).unwrap_or(1);
             let patch = json!({ "count": old.saturating_add(1), "lastTimestamp": now });
-            ask(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await
+            send(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await
         }
         written => written,
     };

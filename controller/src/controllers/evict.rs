@@ -8,14 +8,14 @@ use kube::core::Status;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::client::{RequestError, ask, uptime};
+use super::client::{RequestError, send, uptime};
 use crate::drain::{EvictionState, Pod};
 
 /// Wait for the next request for a pod whose eviction failed for a reason that is not the pod's.
 const SHORT_RETRY: Duration = Duration::from_secs(5);
 
 /// Requests the eviction of a pod. Returns a word for the metrics, and how the pod stands then; `None` if it is gone. A refusal
-/// by a budget is asked again after `retry`.
+/// by a budget is requested again after `retry`.
 pub(super) async fn evict(
     client: &Client,
     pod: &Pod,
@@ -30,11 +30,11 @@ pub(super) async fn evict(
     });
     let pods = Api::<PodObject>::namespaced(client.clone(), &pod.namespace);
     let params = PostParams::default();
-    match ask(pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object)).await {
+    match send(pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object)).await {
         Ok(_) => ("evicted", Some(EvictionState::Leaving)),
         Err(RequestError::Refused(status)) if is_gone(&status) => ("gone", None),
         Err(RequestError::Refused(status)) => ("refused", Some(refused(&status, retry, uptime()))),
-        Err(error @ (RequestError::Late | RequestError::Failed(_))) => {
+        Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
             let again = uptime() + SHORT_RETRY;
             ("failed", Some(EvictionState::Refused { budget: false, message: error.to_string(), again }))
         }

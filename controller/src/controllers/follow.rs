@@ -14,18 +14,18 @@ use kube::{Api, Client};
 use tracing::{info, warn};
 
 use super::build::OpenShiftBuild;
-use super::cache::{Cache, Seen};
+use super::cache::{Cache, Snapshot};
+use super::cached::Cached;
 use super::failure::Failure;
-use super::kept::Kept;
 use super::lenient::Lenient;
 use super::node::NodeObject;
 use super::untyped::{ControllerConfig, MachineConfiguration, MachineOsBuild, MachineOsConfig};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 
 /// Follows a kind for as long as it is polled. One that nothing defines is waited for.
-pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
+pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
     if let Some(definition) = K::KIND.definition() {
-        let defined = |seen: &Seen| seen.definitions.contains_key(definition);
+        let defined = |snapshot: &Snapshot| snapshot.definitions.contains_key(definition);
         if !defined(&cache.lock()) {
             cache.until(defined).await;
         }
@@ -38,7 +38,7 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
             Ok(event) => {
                 if std::mem::take(&mut failing) {
                     info!("{:?} are watched again", K::KIND);
-                    cache.change(|seen| seen.failing.remove(&K::KIND).is_some());
+                    cache.change(|snapshot| snapshot.failing.remove(&K::KIND).is_some());
                 }
                 apply(&cache, &mut listed, event);
             }
@@ -49,7 +49,7 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
                     warn!("{:?} can't be watched: {}", K::KIND, failure.cause);
                     // An expired watch starts over: nothing is stale.
                     let is_news = failure.code != 410;
-                    cache.change(|seen| is_news && seen.failing.insert(K::KIND, failure).is_none());
+                    cache.change(|snapshot| is_news && snapshot.failing.insert(K::KIND, failure).is_none());
                 }
             }
         }
@@ -57,7 +57,7 @@ pub(super) async fn follow<K: Kept>(api: Api<K>, cache: Cache) {
 }
 
 /// By name where one object is meant: RBAC grants that one.
-fn config<K: Kept>() -> watcher::Config {
+fn config<K: Cached>() -> watcher::Config {
     let config = watcher::Config::default();
     let config = K::LABELS.into_iter().fold(config, watcher::Config::labels);
     match K::NAME {
@@ -66,23 +66,23 @@ fn config<K: Kept>() -> watcher::Config {
     }
 }
 
-fn apply<K: Kept>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>) {
+fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>) {
     let name = |object: &K| object.meta().name.clone().unwrap_or_default();
     match event {
         Event::Init => listed.clear(),
         Event::InitApply(object) => {
             listed.insert(name(&object));
             // No decision is made before the first list is complete.
-            cache.change(|seen| object.put(seen) && seen.synced.contains(&K::KIND));
+            cache.change(|snapshot| object.put(snapshot) && snapshot.synced.contains(&K::KIND));
         }
-        Event::InitDone => cache.change(|seen| {
-            let gone: Vec<String> = K::names(seen).difference(listed).cloned().collect();
-            let lost = gone.iter().filter(|name| K::remove(seen, name)).count();
+        Event::InitDone => cache.change(|snapshot| {
+            let gone: Vec<String> = K::names(snapshot).difference(listed).cloned().collect();
+            let lost = gone.iter().filter(|name| K::remove(snapshot, name)).count();
             listed.clear();
-            seen.synced.insert(K::KIND) || lost > 0
+            snapshot.synced.insert(K::KIND) || lost > 0
         }),
-        Event::Apply(object) => cache.change(|seen| object.put(seen)),
-        Event::Delete(object) => cache.change(|seen| K::remove(seen, &name(&object))),
+        Event::Apply(object) => cache.change(|snapshot| object.put(snapshot)),
+        Event::Delete(object) => cache.change(|snapshot| K::remove(snapshot, &name(&object))),
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
         tasks.spawn(follow(Api::<Job>::namespaced(client.clone(), &namespace), cache.clone()));
         tasks.spawn(follow(Api::<Secret>::namespaced(client.clone(), &namespace), cache.clone()));
         tasks.spawn(async move {
-            cache.until(Seen::uses_openshift_builds).await;
+            cache.until(Snapshot::uses_openshift_builds).await;
             follow(Api::<OpenShiftBuild>::namespaced(client, &namespace), cache).await;
         });
     }

@@ -36,7 +36,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lifetime of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As much of a request is kept.
+/// Most bytes that are read of a request.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Check of this process's readiness; an error names the cause.

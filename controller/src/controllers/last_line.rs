@@ -159,18 +159,18 @@ mod tests {
 
     /// Answers one request a connection; returns the paths with their queries.
     async fn serve(listener: TcpListener, answers: [String; 2]) -> Vec<String> {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for answer in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut bytes = [0; 8192];
             let count = stream.read(&mut bytes).await.unwrap();
             let head = String::from_utf8_lossy(&bytes[..count]).into_owned();
-            asked.push(head.split(' ').nth(1).unwrap().to_owned());
+            requests.push(head.split(' ').nth(1).unwrap().to_owned());
             let length = answer.len();
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
             stream.write_all((head + &answer).as_bytes()).await.unwrap();
         }
-        asked
+        requests
     }
 
     #[tokio::test]
@@ -190,13 +190,13 @@ mod tests {
         };
         let mut lines = Vec::new();
         read(&client, &of, false, |line| lines.push(line)).await;
-        let asked = server.await.unwrap();
+        let requests = server.await.unwrap();
         assert_eq!(lines, ["STEP 2"]);
         assert!(
-            asked[0].contains("/namespaces/ns/pods?&labelSelector=openshift.io%2Fbuild.name%3Dbuild-a"),
-            "{asked:?}"
+            requests[0].contains("/namespaces/ns/pods?&labelSelector=openshift.io%2Fbuild.name%3Dbuild-a"),
+            "{requests:?}"
         );
-        assert!(asked[1].contains("/namespaces/ns/pods/new/log?&container=docker-build"), "{asked:?}");
+        assert!(requests[1].contains("/namespaces/ns/pods/new/log?&container=docker-build"), "{requests:?}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::client::{Fence, RequestError, ask, uptime};
+use super::client::{Fence, RequestError, send, uptime};
 use crate::lease::{Election, Lease, Next, Timing};
 
 /// Name of the Lease and of its candidate.
@@ -50,7 +50,7 @@ impl Leader {
     /// Takes part until this process does not lead any more, or may not. Cancel-safe between two requests.
     pub(super) async fn run(&mut self) {
         let watch = watch_object(self.api.clone(), &self.candidacy.name);
-        let mut news = pin!(watch.default_backoff());
+        let mut changes = pin!(watch.default_backoff());
         loop {
             let now = uptime();
             let wait = match self.election.next(now) {
@@ -72,7 +72,7 @@ impl Leader {
                 }
             };
             tokio::select! {
-                seen = news.next() => match seen {
+                news = changes.next() => match news {
                     Some(Ok(object)) => self.see(object),
                     Some(Err(error)) => warn!("Lease {} can't be watched: {error}", self.candidacy.name),
                     None => return,
@@ -106,7 +106,7 @@ impl Leader {
         let sent = uptime();
         let written = match version {
             None => {
-                ask(self.api.create(&PostParams::default(), &self.object(None, Some(&self.candidacy.me))))
+                send(self.api.create(&PostParams::default(), &self.object(None, Some(&self.candidacy.me))))
                     .await
             }
             Some(version) => self.replace(version, Some(&self.candidacy.me.clone())).await,
@@ -131,7 +131,7 @@ impl Leader {
 
     async fn replace(&self, version: String, holder: Option<&str>) -> Result<LeaseObject, RequestError> {
         let object = self.object(Some(version), holder);
-        ask(self.api.replace(&self.candidacy.name, &PostParams::default(), &object)).await
+        send(self.api.replace(&self.candidacy.name, &PostParams::default(), &object)).await
     }
 
     fn object(&self, version: Option<String>, holder: Option<&str>) -> LeaseObject {

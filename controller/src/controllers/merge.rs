@@ -6,9 +6,9 @@ use serde_json::Value;
 pub(super) fn merge(old: &Value, new: &Value) -> Value {
     let (Some(before), Value::Object(after)) = (old.as_object(), new) else { return new.clone() };
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let kept = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+    let differing = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
     let changed =
-        kept.map(|(key, value)| (key.clone(), merge(before.get(key).unwrap_or(&Value::Null), value)));
+        differing.map(|(key, value)| (key.clone(), merge(before.get(key).unwrap_or(&Value::Null), value)));
     Value::Object(gone.chain(changed).collect())
 }
 

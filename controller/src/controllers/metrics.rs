@@ -128,7 +128,7 @@ impl Metrics {
         }
     }
 
-    /// Replaces the conditions of a pool; `is_true` is asked for each.
+    /// Replaces the conditions of a pool; `is_true` is called for each.
     pub(super) fn conditions(&self, pool: &str, is_true: impl Fn(&str) -> bool) {
         for condition in CONDITIONS {
             let labels = vec![("pool", pool.to_owned()), ("condition", condition.to_owned())];

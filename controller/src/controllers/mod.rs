@@ -21,6 +21,7 @@
 
 mod build;
 mod cache;
+mod cached;
 mod client;
 mod config_node;
 mod drain;
@@ -30,7 +31,6 @@ mod evict;
 mod failure;
 mod follow;
 mod http;
-mod kept;
 mod last_line;
 mod layering;
 mod leader;
@@ -194,10 +194,10 @@ async fn once_leading(
 /// A process is ready once it has read the objects that it decides on, as leader or not.
 fn ready(cache: Cache) -> http::Ready {
     Arc::new(move || {
-        let seen = cache.lock();
+        let snapshot = cache.lock();
         let missing = [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes].into_iter();
         let missing: Vec<String> =
-            missing.filter(|kind| !seen.synced.contains(kind)).map(|kind| format!("{kind:?}")).collect();
+            missing.filter(|kind| !snapshot.synced.contains(kind)).map(|kind| format!("{kind:?}")).collect();
         if missing.is_empty() { Ok(()) } else { Err(format!("not read yet: {}\n", missing.join(", "))) }
     })
 }

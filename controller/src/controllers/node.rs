@@ -1,4 +1,4 @@
-//! A Node, as much of it as is read. What is kept of 5,000 of them has to fit.
+//! A Node, as much of it as is read. What the cache holds of 5,000 of them has to fit.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub(super) struct Node {
     pub(super) rollout: crate::rollout::Node,
 }
 
-/// Annotations that are kept.
+/// Annotations that are cached.
 const PREFIXES: [&str; 2] = ["machineconfiguration.openshift.io/", "machine-config-agent.io/"];
 
 impl Node {
@@ -82,9 +82,9 @@ impl Node {
         let status =
             core::NodeStatus { conditions: Some(object.status.conditions), ..core::NodeStatus::default() };
         let whole = core::Node { metadata: object.metadata.clone(), spec: Some(spec), status: Some(status) };
-        let kept = |key: &str| PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        let is_cached = |key: &str| PREFIXES.iter().any(|prefix| key.starts_with(prefix));
         let mut annotations = object.metadata.annotations.unwrap_or_default();
-        annotations.retain(|key, _| kept(key));
+        annotations.retain(|key, _| is_cached(key));
         Self {
             name: object.metadata.name.unwrap_or_default(),
             uid: object.metadata.uid.unwrap_or_default(),

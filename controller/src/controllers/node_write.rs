@@ -5,11 +5,11 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::cache::Cache;
-use super::client::{RequestError, ask};
-use super::kept::Kept as _;
+use super::cached::Cached as _;
+use super::client::{RequestError, send};
 use super::node::{Node, NodeObject};
 
-/// Writes to a Node as it was seen: onto that version of that very Node, or not at all. True if it is written. Either way the
+/// Writes to a Node as it was observed: onto that version of that very Node, or not at all. True if it is written. Either way the
 /// cache has the Node as it is now.
 pub(super) async fn write(
     client: &Client,
@@ -34,9 +34,9 @@ pub(super) async fn write_body(
     body: &Value,
 ) -> Result<bool, RequestError> {
     let nodes = Api::<NodeObject>::all(client.clone());
-    let (written, now) = match ask(nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await {
+    let (written, now) = match send(nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await {
         Ok(now) => (true, now),
-        Err(error) if error.code() == 409 => match ask(nodes.get(name)).await {
+        Err(error) if error.code() == 409 => match send(nodes.get(name)).await {
             Ok(now) => (false, now),
             Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
             Err(error) => return Err(error),
@@ -44,15 +44,15 @@ pub(super) async fn write_body(
         Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
         Err(error) => return Err(error),
     };
-    cache.change(|seen| now.put(seen));
+    cache.change(|snapshot| now.put(snapshot));
     Ok(written)
 }
 
-/// Forgets a node that is gone. One of the same name is another one.
+/// Removes a node that is gone from the cache. One of the same name is another one.
 fn gone(cache: &Cache, name: &str, uid: &str) -> bool {
-    cache.change(|seen| {
-        let same = seen.nodes.get(name).is_some_and(|known| known.uid == uid);
-        same && NodeObject::remove(seen, name)
+    cache.change(|snapshot| {
+        let same = snapshot.nodes.get(name).is_some_and(|known| known.uid == uid);
+        same && NodeObject::remove(snapshot, name)
     });
     false
 }

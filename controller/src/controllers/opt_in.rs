@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind, Seen};
-use super::client::{RequestError, ask};
+use super::cache::{Cache, Kind, Snapshot};
+use super::cached::{Cached, store};
+use super::client::{RequestError, send};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
-use super::kept::{Kept, keep};
 use super::layering::layering;
 use super::metrics::Metrics;
 use super::untyped::MachineOsConfig;
@@ -51,7 +51,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     watches.spawn(follow(Api::<BuildSettings>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<OsImage>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
-    cache.until(|seen| NEEDED.iter().all(|kind| seen.knows(*kind))).await;
+    cache.until(|snapshot| NEEDED.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.changes();
     let controller = Controller { client, cache, metrics, namespace };
@@ -125,7 +125,7 @@ impl Controller {
         let name = |object: &MachineOSConfig| object.metadata.name.clone().unwrap_or_default();
         match action {
             Action::CreateOsConfig(config) => {
-                self.keep(ask(os_configs.create(&PostParams::default(), &config)).await?);
+                self.store(send(os_configs.create(&PostParams::default(), &config)).await?);
                 info!(
                     "Created MachineOSConfig {}: its pool has the label {}",
                     name(&config),
@@ -134,15 +134,15 @@ impl Controller {
                 self.metrics.wrote("opt-in", "created");
             }
             Action::UpdateOsConfig(config) => {
-                self.keep(ask(os_configs.replace(&name(&config), &PostParams::default(), &config)).await?);
+                self.store(send(os_configs.replace(&name(&config), &PostParams::default(), &config)).await?);
                 info!("MachineOSConfig {} follows its ConfigMaps", name(&config));
                 self.metrics.wrote("opt-in", "updated");
             }
             Action::DeleteOsConfig { name, uid } => {
                 let preconditions = Preconditions { uid: Some(uid), resource_version: None };
                 let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                ask(os_configs.delete(&name, &how)).await?;
-                self.cache.change(|seen| MachineOsConfig::remove(seen, &name));
+                send(os_configs.delete(&name, &how)).await?;
+                self.cache.change(|snapshot| MachineOsConfig::remove(snapshot, &name));
                 info!("Deleted MachineOSConfig {name}: its pool has lost the label {}", opt_in::ENABLED);
                 self.metrics.wrote("opt-in", "deleted");
             }
@@ -155,13 +155,13 @@ impl Controller {
         let api = Api::<MachineConfig>::all(self.client.clone());
         let name = config.metadata.name.clone().unwrap_or_default();
         let written = if config.metadata.resource_version.is_some() {
-            ask(api.replace(&name, &PostParams::default(), config)).await?
+            send(api.replace(&name, &PostParams::default(), config)).await?
         } else {
-            ask(api.create(&PostParams::default(), config)).await?
+            send(api.create(&PostParams::default(), config)).await?
         };
         info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
         self.metrics.wrote("opt-in", "updated");
-        keep(&self.cache, written);
+        store(&self.cache, written);
         Ok(())
     }
 
@@ -180,18 +180,19 @@ impl Controller {
             let patch = json!({ "metadata": {
                 "resourceVersion": version, "uid": uid, "annotations": { NEWEST_IMAGE: image },
             } });
-            let patched = ask(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            let patched = send(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
             version.clone_from(&patched.metadata.resource_version);
-            keep(&self.cache, patched);
+            store(&self.cache, patched);
         }
         if let Some(conditions) = results.conditions {
             let patch = json!({
                 "metadata": { "resourceVersion": version, "uid": uid },
                 "status": { "conditions": conditions },
             });
-            let patched = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
-            keep(&self.cache, patched);
-            // The condition changes with the refusal, so each is told once.
+            let patched =
+                send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            store(&self.cache, patched);
+            // The condition changes with the refusal, so each is reported once.
             if let Some(refused) = refused {
                 warn!("Pool {name} is refused: {refused}");
                 let about = About::pool(&name, uid.as_deref().unwrap_or_default());
@@ -203,40 +204,40 @@ impl Controller {
         Ok(())
     }
 
-    fn keep(&self, config: MachineOSConfig) {
+    fn store(&self, config: MachineOSConfig) {
         let object = serde_json::to_value(config).and_then(serde_json::from_value::<DynamicObject>);
         if let Ok(object) = object {
-            self.cache.change(|seen| MachineOsConfig(object).put(seen));
+            self.cache.change(|snapshot| MachineOsConfig(object).put(snapshot));
         }
     }
 }
 
 /// Returns the pools that have opted in, or have something left of it.
-fn concerned(seen: &Seen) -> Vec<String> {
+fn concerned(snapshot: &Snapshot) -> Vec<String> {
     let is_concerned = |pool: &&MachineConfigPool| {
         let name = pool.metadata.name.as_ref();
         let has_made =
-            || seen.os_configs.values().any(|config| Some(&config.pool) == name && config.made.is_some());
+            || snapshot.os_configs.values().any(|config| Some(&config.pool) == name && config.made.is_some());
         opt_in::is_enabled(pool) || opt_in::has_results(pool) || has_made()
     };
-    seen.readable_pools().filter(is_concerned).filter_map(|pool| pool.metadata.name.clone()).collect()
+    snapshot.readable_pools().filter(is_concerned).filter_map(|pool| pool.metadata.name.clone()).collect()
 }
 
 /// Returns the next write for a pool.
-fn step(seen: &Seen, name: &str, namespace: &str) -> Step {
-    let Some(Ok(pool)) = seen.pools.get(name) else { return Step::Nothing };
-    let map = |name: &str| seen.config_maps.get(name);
+fn step(snapshot: &Snapshot, name: &str, namespace: &str) -> Step {
+    let Some(Ok(pool)) = snapshot.pools.get(name) else { return Step::Nothing };
+    let map = |name: &str| snapshot.config_maps.get(name);
     let of_person = MachineOSConfig::default();
-    let os_config = seen.os_configs.values().find(|config| config.pool == name);
+    let os_config = snapshot.os_configs.values().find(|config| config.pool == name);
     let decided = opt_in::opt_in(&opt_in::OptInInput {
         pool,
         namespace,
         settings: map(SETTINGS),
         os_image: map(OS_IMAGE),
         containerfiles: map(CONTAINERFILES),
-        release: &seen.release,
+        release: &snapshot.release,
         os_config: os_config.map(|config| config.made.as_deref().unwrap_or(&of_person)),
-        configs: &seen.configs,
+        configs: &snapshot.configs,
     });
     let refused = match decided {
         Ok(Some(action)) => return Step::Write(action),
@@ -244,7 +245,7 @@ fn step(seen: &Seen, name: &str, namespace: &str) -> Step {
         Err(error) => Some(error.to_string()),
     };
     let target = pool.spec.configuration.as_ref().and_then(|target| target.name.clone()).unwrap_or_default();
-    let layering = layering(name, &target, &seen.os_configs, &seen.os_builds);
+    let layering = layering(name, &target, &snapshot.os_configs, &snapshot.os_builds);
     let results = opt_in::results(pool, &layering, refused.as_deref(), Timestamp::now());
     if results == Results::default() {
         Step::Nothing
@@ -284,21 +285,21 @@ macro_rules! watched {
             }
         }
 
-        impl Kept for $type {
+        impl Cached for $type {
             const KIND: Kind = $kind;
             const NAME: Option<&'static str> = Some($name);
 
-            fn put(self, seen: &mut Seen) -> bool {
+            fn put(self, snapshot: &mut Snapshot) -> bool {
                 if self.0.metadata.name.as_deref() != Some($name) {
                     return false;
                 }
                 let new: BTreeMap<String, String> = self.0.data.unwrap_or_default();
-                seen.config_maps.insert($name, new.clone()) != Some(new)
+                snapshot.config_maps.insert($name, new.clone()) != Some(new)
             }
-            fn remove(seen: &mut Seen, name: &str) -> bool {
-                name == $name && seen.config_maps.remove($name).is_some()
+            fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+                name == $name && snapshot.config_maps.remove($name).is_some()
             }
-            fn names(_: &Seen) -> std::collections::BTreeSet<String> {
+            fn names(_: &Snapshot) -> std::collections::BTreeSet<String> {
                 std::collections::BTreeSet::from([$name.to_owned()])
             }
         }

@@ -20,10 +20,10 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind, Seen};
-use super::client::{RequestError, ask};
+use super::cache::{Cache, Kind, Snapshot};
+use super::cached::{Cached, store};
+use super::client::{RequestError, send};
 use super::events::{About, Severity, emit};
-use super::kept::{Kept, keep};
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use super::seed;
@@ -61,7 +61,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
         Kind::OsConfigs,
         Kind::OsBuilds,
     ];
-    cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
+    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The render controller runs");
     let mut changes = cache.inputs();
     let controller = Controller { client, cache, metrics };
@@ -144,8 +144,8 @@ impl Controller {
     /// Reads a pool as it is now.
     async fn refresh(&self, name: &str) -> Result<(), RequestError> {
         self.metrics.wrote("render", "conflict");
-        let pool = ask(self.pools().get(name)).await?;
-        keep(&self.cache, pool);
+        let pool = send(self.pools().get(name)).await?;
+        store(&self.cache, pool);
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl Controller {
             // The policy decides the disruption of a change, not whether it is possible.
             None | Some(Err(_)) => DisruptionPolicy::defaults(),
         };
-        let from = match ask(self.configs().get(&target)).await {
+        let from = match send(self.configs().get(&target)).await {
             Ok(object) => Rendered { object, sources: Vec::new() },
             // No config to compare with: it was deleted.
             Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
@@ -221,11 +221,11 @@ impl Controller {
         if known.is_some() {
             return self.restore(object).await;
         }
-        match ask(self.configs().create(&PostParams::default(), &object)).await {
+        match send(self.configs().create(&PostParams::default(), &object)).await {
             Ok(made) => {
                 info!("Rendered {} from {}", rendered.name(), rendered.sources.join(", "));
                 self.metrics.wrote("render", "created");
-                keep(&self.cache, made);
+                store(&self.cache, made);
                 Ok(())
             }
             // Made before, and the watch is behind.
@@ -237,12 +237,12 @@ impl Controller {
     /// Restores a rendered config: its name is the digest of its content.
     async fn restore(&self, mut object: MachineConfig) -> Result<(), RequestError> {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let found = ask(self.configs().get(&name)).await?;
+        let found = send(self.configs().get(&name)).await?;
         if found.spec == object.spec {
             return Ok(());
         }
         object.metadata.resource_version = found.metadata.resource_version;
-        ask(self.configs().replace(&name, &PostParams::default(), &object)).await?;
+        send(self.configs().replace(&name, &PostParams::default(), &object)).await?;
         warn!(
             "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
         );
@@ -273,12 +273,12 @@ impl Controller {
             "spec": { "configuration": target },
         });
         let name = pool.metadata.name.clone().unwrap_or_default();
-        let patched = ask(self.pools().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let patched = send(self.pools().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
         self.metrics.wrote("render", "targeted");
         if pool.spec.configuration.and_then(|old| old.name) != target.name {
             info!("Pool {name} targets {}", rendered.name());
         }
-        keep(&self.cache, patched.clone());
+        store(&self.cache, patched.clone());
         Ok(patched)
     }
 
@@ -304,10 +304,10 @@ impl Controller {
             "status": { "conditions": conditions },
         });
         let patched =
-            ask(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            send(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
         self.metrics.wrote("render", "reported");
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
-        keep(&self.cache, patched);
+        store(&self.cache, patched);
         if degraded.is_some() {
             warn!("{message}");
             emit(&self.client, &about, Severity::Warning, RENDER_DEGRADED, &message).await;
@@ -324,11 +324,11 @@ impl Controller {
         for (name, uid, version) in surplus {
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match ask(self.configs().delete(&name, &how)).await {
+            match send(self.configs().delete(&name, &how)).await {
                 Ok(_) => {
                     info!("Deleted {name}: no node and no pool uses it");
                     self.metrics.wrote("render", "deleted");
-                    self.cache.change(|seen| <Lenient<MachineConfig> as Kept>::remove(seen, &name));
+                    self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
                 }
                 Err(error) if matches!(error.code(), 404 | 409) => {}
                 Err(error) => return Err(error),
@@ -339,25 +339,25 @@ impl Controller {
 }
 
 /// Returns the rendered config of a pool, or its error.
-fn outcome(seen: &Seen, pool: &str) -> Option<Outcome> {
-    let pool = seen.pools.get(pool)?.as_ref().ok()?;
+fn outcome(snapshot: &Snapshot, pool: &str) -> Option<Outcome> {
+    let pool = snapshot.pools.get(pool)?.as_ref().ok()?;
     if pool.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let rendered = match selected_unreadable(pool, seen) {
+    let rendered = match selected_unreadable(pool, snapshot) {
         Some(why) => Err(why),
-        None => seed::rendered(pool, seen),
+        None => seed::rendered(pool, snapshot),
     };
     Some(Outcome { pool: pool.clone(), rendered })
 }
 
 /// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.
-fn selected_unreadable(pool: &MachineConfigPool, seen: &Seen) -> Option<String> {
+fn selected_unreadable(pool: &MachineConfigPool, snapshot: &Snapshot) -> Option<String> {
     use kube::core::SelectorExt as _;
     let selector = pool.spec.machine_config_selector.clone().unwrap_or_default();
     let selector = kube::core::Selector::try_from(selector).ok()?;
     let nothing = BTreeMap::new();
-    seen.unreadable.iter().find_map(|(name, (metadata, why))| {
+    snapshot.unreadable.iter().find_map(|(name, (metadata, why))| {
         let selected = selector.matches(metadata.labels.as_ref().unwrap_or(&nothing));
         selected.then(|| format!("MachineConfig {name} can't be read: {why}; correct it"))
     })
@@ -377,9 +377,9 @@ pub(super) fn with_condition(
     }) {
         return None;
     }
-    let kept = before.filter(|before| before.status == new.status);
+    let unchanged = before.filter(|before| before.status == new.status);
     let now = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
-    let since = kept.and_then(|before| before.last_transition_time.clone()).unwrap_or(now);
+    let since = unchanged.and_then(|before| before.last_transition_time.clone()).unwrap_or(now);
     let new = Condition { last_transition_time: Some(since), ..new };
     let mut all: Vec<Condition> = old.to_vec();
     match all.iter_mut().find(|condition| condition.type_ == new.type_) {
@@ -390,34 +390,34 @@ pub(super) fn with_condition(
 }
 
 /// Returns unused rendered configs that are too many: name, uid, version.
-fn unused(seen: &Seen) -> Vec<(String, String, String)> {
+fn unused(snapshot: &Snapshot) -> Vec<(String, String, String)> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
-    for pool in seen.readable_pools() {
+    for pool in snapshot.readable_pools() {
         let status = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
         let both = [pool.spec.configuration.as_ref(), status].into_iter().flatten();
         used.extend(both.filter_map(|config| config.name.as_deref()));
     }
-    used.extend(seen.os_builds.values().map(|build| build.config.as_str()));
-    for policy in seen.policies.values().filter_map(|policy| policy.as_ref().ok()) {
+    used.extend(snapshot.os_builds.values().map(|build| build.config.as_str()));
+    for policy in snapshot.policies.values().filter_map(|policy| policy.as_ref().ok()) {
         // Targets that a pool may return to.
         let status = policy.status.as_ref();
         let targets =
             status.map(|status| [&status.target, &status.last_good]).into_iter().flatten().flatten();
         used.extend(targets.map(|target| target.config.as_str()));
     }
-    for node in seen.nodes.values() {
+    for node in snapshot.nodes.values() {
         used.extend(node.annotations.values().map(String::as_str));
     }
     let mut by_pool: BTreeMap<&str, Vec<(&str, Option<k8s_openapi::jiff::Timestamp>)>> = BTreeMap::new();
-    for (name, rendered) in &seen.rendered {
+    for (name, rendered) in &snapshot.rendered {
         // A pool that can't be read may use it.
-        if !used.contains(name.as_str()) && !matches!(seen.pools.get(&rendered.pool), Some(Err(_))) {
+        if !used.contains(name.as_str()) && !matches!(snapshot.pools.get(&rendered.pool), Some(Err(_))) {
             by_pool.entry(&rendered.pool).or_default().push((name, rendered.made));
         }
     }
     let names = by_pool.values().flat_map(|unused| surplus(unused, KEEP));
     let all = names.filter_map(|name| {
-        let rendered = seen.rendered.get(name)?;
+        let rendered = snapshot.rendered.get(name)?;
         Some((name.to_owned(), rendered.uid.clone(), rendered.version.clone()))
     });
     all.collect()

@@ -3,7 +3,7 @@
 //! It decides by what the cache holds, writes, puts what the API server answers back into the cache, and decides again, until
 //! there is nothing to write. Then it waits for a change, or for the time that the decision names.
 //!
-//! Order of a decision's writes: the policy's status, the nodes, the pool's status. Each names the version that was seen. A write
+//! Order of a decision's writes: the policy's status, the nodes, the pool's status. Each names the observed version. A write
 //! that is refused, or lost with the process, is decided again by what is there then.
 
 mod definition;
@@ -23,10 +23,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind, Seen};
-use super::client::{RequestError, ask, uptime};
+use super::cache::{Cache, Kind, Snapshot};
+use super::cached::Cached;
+use super::client::{RequestError, send, uptime};
 use super::events::{About, Severity, emit};
-use super::kept::Kept;
 use super::layering::layering;
 use super::lenient::Lenient;
 use super::merge::merge;
@@ -52,7 +52,7 @@ const COALESCE: Duration = Duration::from_millis(20);
 /// The longest time without a decision.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// The longest time without one where time alone changes something: nobody tells that the wall clock was set, and it must neither
+/// The longest time without one where time alone changes something: no event reports that the wall clock was set, and it must neither
 /// delay a window nor make nodes late.
 const LONGEST_TIMED_WAIT: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         Kind::OsConfigs,
         Kind::OsBuilds,
     ];
-    cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
+    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The node controller runs");
     let mut changes = cache.changes();
     let mut controller = Controller {
@@ -106,7 +106,7 @@ struct Controller {
     /// The rendered configs that pools and nodes have now.
     contents: BTreeMap<String, Arc<Rendered>>,
     measured: BTreeSet<String>,
-    /// The nodes of each pool, by this state of [`Seen::membership`].
+    /// The nodes of each pool, by this state of [`Snapshot::membership`].
     members: (Option<u64>, Members),
     clock: Clock,
 }
@@ -151,12 +151,12 @@ impl Controller {
     fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
         self.clock.observe(Timestamp::now(), uptime());
         let cache = self.cache.clone();
-        let seen = cache.lock();
-        if self.members.0 != Some(seen.membership) {
-            let nodes = seen.nodes.values().map(|node| &node.rollout);
-            self.members = (Some(seen.membership), Members::new(seen.readable_pools(), nodes));
+        let snapshot = cache.lock();
+        if self.members.0 != Some(snapshot.membership) {
+            let nodes = snapshot.nodes.values().map(|node| &node.rollout);
+            self.members = (Some(snapshot.membership), Members::new(snapshot.readable_pools(), nodes));
         }
-        decide(&seen, name, costs, self)
+        decide(&snapshot, name, costs, self)
     }
 
     fn forget(&mut self, names: &[String]) {
@@ -238,11 +238,11 @@ impl Controller {
         emit(&self.client, &about, Severity::Normal, reason, &text).await;
     }
 
-    /// Writes a status onto the version that was seen; true if it was not so already.
+    /// Writes a status onto the observed version; true if it was not so already.
     async fn write_status<K, S>(&self, object: &K, old: Option<&S>, new: &S) -> Result<bool, RequestError>
     where
         K: Resource<DynamicType = ()>,
-        Lenient<K>: Kept + Resource<DynamicType = (), Scope = ClusterResourceScope>,
+        Lenient<K>: Cached + Resource<DynamicType = (), Scope = ClusterResourceScope>,
         S: serde::Serialize + PartialEq + Default,
     {
         if old == Some(new) || (old.is_none() && *new == S::default()) {
@@ -256,10 +256,10 @@ impl Controller {
         });
         // Its answer may be of an object that can't be read.
         let api = Api::<Lenient<K>>::all(self.client.clone());
-        let written = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await;
+        let written = send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await;
         let (outcome, now) = match written {
             Ok(now) => ("written", now),
-            Err(error) if error.code() == 409 => match ask(api.get(&name)).await {
+            Err(error) if error.code() == 409 => match send(api.get(&name)).await {
                 Ok(now) => ("conflict", now),
                 Err(error) if error.code() == 404 => return Ok(false),
                 Err(error) => return Err(error),
@@ -270,25 +270,26 @@ impl Controller {
         self.metrics.wrote("node", outcome);
         // A field that the definition does not have is dropped by the server: the same is not written for ever.
         let changed = now.meta().resource_version != meta.resource_version;
-        self.cache.change(|seen| now.put(seen));
+        self.cache.change(|snapshot| now.put(snapshot));
         Ok(changed)
     }
 
     /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.
     async fn costs(&mut self, pool: &str) -> BTreeMap<String, NodeCost> {
         let (target, used, policy) = {
-            let seen = self.cache.lock();
-            let own_target = seen.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
-            let nodes = seen.nodes.values().filter_map(|node| node.rollout.current.config.as_ref());
+            let snapshot = self.cache.lock();
+            let own_target = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
+            let nodes = snapshot.nodes.values().filter_map(|node| node.rollout.current.config.as_ref());
             // Most nodes have one of a few configs.
             let used: BTreeSet<&String> = nodes.collect();
             let used: BTreeSet<String> =
-                used.into_iter().filter(|name| seen.rendered.contains_key(*name)).cloned().collect();
+                used.into_iter().filter(|name| snapshot.rendered.contains_key(*name)).cloned().collect();
             let all: BTreeSet<String> =
-                seen.readable_pools().filter_map(target).chain(used.iter().cloned()).collect();
+                snapshot.readable_pools().filter_map(target).chain(used.iter().cloned()).collect();
             self.contents.retain(|name, _| all.contains(name));
-            let own = |name: &String| seen.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
-            let policy = match &seen.policy {
+            let own =
+                |name: &String| snapshot.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
+            let policy = match &snapshot.policy {
                 Some(Ok(policy)) => policy.clone(),
                 None | Some(Err(_)) => DisruptionPolicy::defaults(),
             };
@@ -311,7 +312,7 @@ impl Controller {
         if let Some(known) = self.contents.get(name) {
             return Some(Arc::clone(known));
         }
-        let object = ask(Api::<MachineConfig>::all(self.client.clone()).get(name)).await.ok()?;
+        let object = send(Api::<MachineConfig>::all(self.client.clone()).get(name)).await.ok()?;
         let content = Arc::new(Rendered { object, sources: Vec::new() });
         self.contents.insert(name.to_owned(), Arc::clone(&content));
         Some(content)
@@ -319,11 +320,11 @@ impl Controller {
 }
 
 /// Returns the pools whose nodes may be given a target. The rendered configs of one that is being deleted go before it does.
-fn living(seen: &Seen) -> Vec<String> {
+fn living(snapshot: &Snapshot) -> Vec<String> {
     let lives = |pool: &Result<MachineConfigPool, String>| {
         pool.as_ref().is_ok_and(|pool| pool.metadata.deletion_timestamp.is_none())
     };
-    seen.pools.iter().filter(|(_, pool)| lives(pool)).map(|(name, _)| name.clone()).collect()
+    snapshot.pools.iter().filter(|(_, pool)| lives(pool)).map(|(name, _)| name.clone()).collect()
 }
 
 fn target(pool: &MachineConfigPool) -> Option<String> {
@@ -332,24 +333,24 @@ fn target(pool: &MachineConfigPool) -> Option<String> {
 
 /// Decides for one pool by the cached objects.
 fn decide(
-    seen: &Seen,
+    snapshot: &Snapshot,
     name: &str,
     costs: &BTreeMap<String, NodeCost>,
     controller: &Controller,
 ) -> Option<Decision> {
-    let object = seen.pools.get(name)?.as_ref().ok()?.clone();
+    let object = snapshot.pools.get(name)?.as_ref().ok()?.clone();
     let members = controller.members.1.of(name)?;
     let own_node = controller.own_node.as_deref();
     let own: Option<rollout::Node> = members
         .nodes
         .iter()
         .find(|node| Some(node.as_str()) == own_node)
-        .and_then(|node| seen.nodes.get(node))
+        .and_then(|node| snapshot.nodes.get(node))
         .map(|node| rollout::Node { runs_controller: true, ..node.rollout.clone() });
     let others = members.nodes.iter().filter(|node| Some(node.as_str()) != own_node);
-    let others = others.filter_map(|node| seen.nodes.get(node)).map(|node| &node.rollout);
+    let others = others.filter_map(|node| snapshot.nodes.get(node)).map(|node| &node.rollout);
     let nodes: Vec<&rollout::Node> = others.chain(&own).collect();
-    let policies: Vec<&RolloutPolicy> = seen
+    let policies: Vec<&RolloutPolicy> = snapshot
         .policies
         .values()
         .filter_map(|policy| policy.as_ref().ok())
@@ -357,13 +358,13 @@ fn decide(
         .collect();
     let target = target(&object).unwrap_or_default();
     let pool = Pool {
-        layering: layering(name, &target, &seen.os_configs, &seen.os_builds),
+        layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, controller),
-        unavailable_elsewhere: unavailable_elsewhere(seen, members),
+        unavailable_elsewhere: unavailable_elsewhere(snapshot, members),
         selector_error: controller.members.1.error(name).cloned(),
         has_plan: controller.pools_definition.has_plan(),
-        policies: policies.iter().map(|policy| known(policy, seen)).collect(),
-        unreadable_policy: seen
+        policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
+        unreadable_policy: snapshot
             .policies
             .values()
             .filter_map(|policy| policy.as_ref().err())
@@ -387,18 +388,18 @@ fn decide(
 }
 
 /// Reads a policy. No node returns to a config that is gone: those of a pool go with it, and a pool of its name is another one.
-fn known(policy: &RolloutPolicy, seen: &Seen) -> Policy {
+fn known(policy: &RolloutPolicy, snapshot: &Snapshot) -> Policy {
     let mut policy = Policy::from_policy(policy);
-    policy.status.last_good.take_if(|good| !seen.rendered.contains_key(&good.config));
+    policy.status.last_good.take_if(|good| !snapshot.rendered.contains_key(&good.config));
     policy
 }
 
 /// Counts the nodes of the control plane that are out of service and not in this pool.
-fn unavailable_elsewhere(seen: &Seen, members: &PoolMembers) -> usize {
+fn unavailable_elsewhere(snapshot: &Snapshot, members: &PoolMembers) -> usize {
     let counts = |node: &Node| node.rollout.control_plane && node.rollout.is_unavailable();
-    let all = seen.nodes.values().filter(|node| counts(node)).count();
+    let all = snapshot.nodes.values().filter(|node| counts(node)).count();
     let own = members.nodes.iter().chain(members.conflicts.iter().map(|conflict| &conflict.node));
-    all - own.filter(|name| seen.nodes.get(*name).is_some_and(counts)).count()
+    all - own.filter(|name| snapshot.nodes.get(*name).is_some_and(counts)).count()
 }
 
 /// Returns the image of a target that names another one than the config that all nodes have.

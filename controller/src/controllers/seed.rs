@@ -4,9 +4,9 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use tracing::info;
 
-use super::cache::{Cache, Seen};
-use super::client::{RequestError, ask};
-use super::kept::{Kept, keep};
+use super::cache::{Cache, Snapshot};
+use super::cached::{Cached, store};
+use super::client::{RequestError, send};
 use super::lenient::Lenient;
 use super::metrics::Metrics;
 use crate::api::{MachineConfig, MachineConfigPool};
@@ -14,18 +14,18 @@ use crate::render::{Rendered, render};
 use crate::seed::{Action, Source, actions, selected, with_components};
 
 /// Renders a pool with the image that was built before, where it has one: also before the API server has that MachineConfig.
-pub(super) fn rendered(pool: &MachineConfigPool, seen: &Seen) -> Result<Rendered, String> {
-    let sources = sources(seen);
+pub(super) fn rendered(pool: &MachineConfigPool, snapshot: &Snapshot) -> Result<Rendered, String> {
+    let sources = sources(snapshot);
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let configs = with_components(name, &sources, &seen.configs).map_err(|error| error.to_string())?;
+    let configs = with_components(name, &sources, &snapshot.configs).map_err(|error| error.to_string())?;
     let configs = configs.iter().map(|config| &**config);
-    let rendered = render(pool, configs, &seen.release).map_err(|error| error.to_string())?;
+    let rendered = render(pool, configs, &snapshot.release).map_err(|error| error.to_string())?;
     selected(name, &sources, &rendered.sources).map_err(|error| error.to_string())?;
     Ok(rendered)
 }
 
-fn sources(seen: &Seen) -> Vec<Source> {
-    seen.os_configs.values().map(|config| config.seed.clone()).collect()
+fn sources(snapshot: &Snapshot) -> Vec<Source> {
+    snapshot.os_configs.values().map(|config| config.seed.clone()).collect()
 }
 
 /// Creates, updates and deletes these MachineConfigs as the `MachineOSConfig`s require.
@@ -35,9 +35,9 @@ pub(super) async fn components(
     metrics: &Metrics,
 ) -> Result<(), RequestError> {
     let actions = {
-        let seen = cache.lock();
+        let snapshot = cache.lock();
         // Errors of a source are reported where its pool is rendered.
-        actions(&sources(&seen), &seen.configs).0
+        actions(&sources(&snapshot), &snapshot.configs).0
     };
     let api = Api::<MachineConfig>::all(client.clone());
     for action in actions {
@@ -64,11 +64,11 @@ async fn execute(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Res
     let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
     match action {
         Action::Create(config) => {
-            keep(cache, ask(api.create(&PostParams::default(), &config)).await?);
+            store(cache, send(api.create(&PostParams::default(), &config)).await?);
             Ok(format!("Created {}: the image was built before", name(&config)))
         }
         Action::Update(config) => {
-            keep(cache, ask(api.replace(&name(&config), &PostParams::default(), &config)).await?);
+            store(cache, send(api.replace(&name(&config), &PostParams::default(), &config)).await?);
             Ok(format!("Gave {} the image that its MachineOSConfig names now", name(&config)))
         }
         Action::Delete(config) => {
@@ -78,8 +78,8 @@ async fn execute(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Res
                 resource_version: config.metadata.resource_version.clone(),
             };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            ask(api.delete(&name, &how)).await?;
-            cache.change(|seen| <Lenient<MachineConfig> as Kept>::remove(seen, &name));
+            send(api.delete(&name, &how)).await?;
+            cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
             Ok(format!("Deleted {name}: no MachineOSConfig names its image"))
         }
     }

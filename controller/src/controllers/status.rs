@@ -10,11 +10,11 @@ use kube::api::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::cache::{Cache, Kind, Seen};
+use super::cache::{Cache, Kind, Snapshot};
+use super::cached::Cached;
 use super::client::{self, Fence};
 use super::error::RunError;
 use super::follow::follow;
-use super::kept::Kept;
 use super::last_line::LastLines;
 use super::layering::{BuildPods, layering};
 use super::lenient::Lenient;
@@ -85,7 +85,8 @@ async fn follow_and_show(
     let mut changes = cache.changes();
     let reader = client.clone();
     let watches = tokio::spawn(follow_shown(client, cache.clone()));
-    let ready = |seen: &Seen| !seen.failing.is_empty() || NEEDED.iter().all(|kind| seen.knows(*kind));
+    let ready =
+        |snapshot: &Snapshot| !snapshot.failing.is_empty() || NEEDED.iter().all(|kind| snapshot.knows(*kind));
     if timeout(READ_TIMEOUT, cache.until(ready)).await.is_err() {
         return Err(late(&cache.lock()));
     }
@@ -115,9 +116,9 @@ async fn follow_and_show(
     }
 }
 
-fn late(seen: &Seen) -> RunError {
+fn late(snapshot: &Snapshot) -> RunError {
     let missing: Vec<&str> =
-        NEEDED.iter().filter(|kind| !seen.knows(**kind)).map(|kind| kind.resource()).collect();
+        NEEDED.iter().filter(|kind| !snapshot.knows(**kind)).map(|kind| kind.resource()).collect();
     let seconds = READ_TIMEOUT.as_secs();
     let next = "see whether the API server answers `kubectl get --raw /readyz`";
     RunError::Unread { what: missing.join(", "), cause: format!("no answer within {seconds} s"), next }
@@ -133,38 +134,45 @@ fn unread(kind: Kind, code: u16, cause: &str) -> RunError {
 }
 
 /// Returns the builds whose pods may write lines, with these pods.
-fn running(seen: &Seen) -> BTreeMap<String, BuildPods> {
-    seen.os_builds.iter().filter_map(|(name, build)| Some((name.clone(), build.pods()?))).collect()
+fn running(snapshot: &Snapshot) -> BTreeMap<String, BuildPods> {
+    snapshot.os_builds.iter().filter_map(|(name, build)| Some((name.clone(), build.pods()?))).collect()
 }
 
 /// Makes the screen from the cached objects.
-fn view_of(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View {
-    let pools = seen.pools.iter().map(|(name, pool)| {
+fn view_of(snapshot: &Snapshot, lines: &BTreeMap<String, String>, limit: usize) -> View {
+    let pools = snapshot.pools.iter().map(|(name, pool)| {
         let pool = pool.as_ref().map_err(Clone::clone).map(|object| {
             let target = object.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
-            let policies = seen.policies.values().filter_map(|policy| policy.as_ref().ok());
+            let policies = snapshot.policies.values().filter_map(|policy| policy.as_ref().ok());
             Pool {
-                layering: layering(name, target.unwrap_or_default(), &seen.os_configs, &seen.os_builds),
+                layering: layering(
+                    name,
+                    target.unwrap_or_default(),
+                    &snapshot.os_configs,
+                    &snapshot.os_builds,
+                ),
                 policies: policies.filter(|policy| policy.pool() == name).map(Policy::from_policy).collect(),
                 ..Pool::from_pool(object)
             }
         });
         (name.as_str(), pool)
     });
-    let nodes = seen.nodes.values().map(|node| ObservedNode {
+    let nodes = snapshot.nodes.values().map(|node| ObservedNode {
         node: &node.rollout,
         drain: NodeView::new(&node.annotations, node.unschedulable),
-        progress: seen.progress.get(&node.name),
+        progress: snapshot.progress.get(&node.name),
     });
-    let builds =
-        seen.os_builds.iter().map(|(name, build)| build.view(name, &seen.os_configs, lines.get(name)));
-    let stale = seen
+    let builds = snapshot
+        .os_builds
+        .iter()
+        .map(|(name, build)| build.view(name, &snapshot.os_configs, lines.get(name)));
+    let stale = snapshot
         .failing
         .iter()
         .map(|(kind, failure)| format!("{} can't be read: {}", kind.resource(), failure.cause));
     view(&view::ViewInput {
         pools: pools.collect(),
-        selectors: Selectors::new(seen.readable_pools()),
+        selectors: Selectors::new(snapshot.readable_pools()),
         nodes: nodes.collect(),
         builds: builds.collect(),
         stale: stale.collect(),
@@ -173,19 +181,19 @@ fn view_of(seen: &Seen, lines: &BTreeMap<String, String>, limit: usize) -> View 
     })
 }
 
-impl Kept for Lenient<MachineConfigNode> {
+impl Cached for Lenient<MachineConfigNode> {
     const KIND: Kind = Kind::ConfigNodes;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.unwrap_or_default();
-        let Ok(object) = &self.object else { return seen.progress.remove(&name).is_some() };
+        let Ok(object) = &self.object else { return snapshot.progress.remove(&name).is_some() };
         let new = Progress::from_node(object);
-        seen.progress.insert(name, new.clone()) != Some(new)
+        snapshot.progress.insert(name, new.clone()) != Some(new)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.progress.remove(name).is_some()
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        snapshot.progress.remove(name).is_some()
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.progress.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.progress.keys().cloned().collect()
     }
 }

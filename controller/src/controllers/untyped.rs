@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use kube::Resource;
 use kube::api::DynamicObject;
 
-use super::cache::{Kind, Seen};
-use super::kept::Kept;
+use super::cache::{Kind, Snapshot};
+use super::cached::Cached;
 use super::layering::{OsBuild, OsConfig};
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::model::policy::DisruptionPolicy;
@@ -20,45 +20,45 @@ pub(super) struct MachineOsConfig(pub(super) DynamicObject);
 #[derive(Debug, Clone, serde::Serialize)]
 pub(super) struct MachineOsBuild(pub(super) DynamicObject);
 
-impl Kept for MachineOsConfig {
+impl Cached for MachineOsConfig {
     const KIND: Kind = Kind::OsConfigs;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let new = OsConfig::of(&self.0);
-        if seen.os_configs.get(&new.seed.name).is_some_and(|old| new.is_older(old)) {
+        if snapshot.os_configs.get(&new.seed.name).is_some_and(|old| new.is_older(old)) {
             return false;
         }
-        let old = seen.os_configs.insert(new.seed.name.clone(), new.clone());
+        let old = snapshot.os_configs.insert(new.seed.name.clone(), new.clone());
         // A pool is rendered with the image that was built before.
         let is_input = old.as_ref().map_or(new.seed.image.is_some(), |old| old.seed != new.seed);
-        seen.inputs_changed(is_input);
+        snapshot.inputs_changed(is_input);
         old != Some(new)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         // Its component is removed as well, also one that upstream made.
-        let there = seen.os_configs.remove(name).is_some();
-        seen.inputs_changed(there)
+        let there = snapshot.os_configs.remove(name).is_some();
+        snapshot.inputs_changed(there)
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.os_configs.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.os_configs.keys().cloned().collect()
     }
 }
 
-impl Kept for MachineOsBuild {
+impl Cached for MachineOsBuild {
     const KIND: Kind = Kind::OsBuilds;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let (name, new) = (self.0.metadata.name.clone().unwrap_or_default(), OsBuild::of(&self.0));
-        if seen.os_builds.get(&name).is_some_and(|old| new.is_older(old)) {
+        if snapshot.os_builds.get(&name).is_some_and(|old| new.is_older(old)) {
             return false;
         }
-        seen.os_builds.insert(name, new.clone()) != Some(new)
+        snapshot.os_builds.insert(name, new.clone()) != Some(new)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.os_builds.remove(name).is_some()
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        snapshot.os_builds.remove(name).is_some()
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.os_builds.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.os_builds.keys().cloned().collect()
     }
 }
 
@@ -70,33 +70,33 @@ pub(super) struct ControllerConfig(DynamicObject);
 #[derive(Debug, Clone)]
 pub(super) struct MachineConfiguration(DynamicObject);
 
-impl Kept for ControllerConfig {
+impl Cached for ControllerConfig {
     const KIND: Kind = Kind::ControllerConfig;
     const NAME: Option<&'static str> = Some(CONTROLLER_CONFIG);
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         if self.0.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
             return false;
         }
         let release = self.0.data.get("spec").map(Release::from_controller_config).unwrap_or_default();
-        let news = seen.release != release;
-        seen.release = release;
-        seen.inputs_changed(news)
+        let news = snapshot.release != release;
+        snapshot.release = release;
+        snapshot.inputs_changed(news)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        let there = name == CONTROLLER_CONFIG && std::mem::take(&mut seen.release) != Release::default();
-        seen.inputs_changed(there)
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        let there = name == CONTROLLER_CONFIG && std::mem::take(&mut snapshot.release) != Release::default();
+        snapshot.inputs_changed(there)
     }
-    fn names(_: &Seen) -> BTreeSet<String> {
+    fn names(_: &Snapshot) -> BTreeSet<String> {
         BTreeSet::from([CONTROLLER_CONFIG.to_owned()])
     }
 }
 
-impl Kept for MachineConfiguration {
+impl Cached for MachineConfiguration {
     const KIND: Kind = Kind::Policy;
     const NAME: Option<&'static str> = Some("cluster");
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         if self.0.metadata.name.as_deref() != Some("cluster") {
             return false;
         }
@@ -104,15 +104,15 @@ impl Kept for MachineConfiguration {
         let policy = bytes.and_then(|bytes| {
             DisruptionPolicy::parse(&bytes, "MachineConfiguration cluster").map_err(|error| error.to_string())
         });
-        let news = seen.policy.as_ref() != Some(&policy);
-        seen.policy = Some(policy);
-        seen.inputs_changed(news)
+        let news = snapshot.policy.as_ref() != Some(&policy);
+        snapshot.policy = Some(policy);
+        snapshot.inputs_changed(news)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        let there = name == "cluster" && seen.policy.take().is_some();
-        seen.inputs_changed(there)
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        let there = name == "cluster" && snapshot.policy.take().is_some();
+        snapshot.inputs_changed(there)
     }
-    fn names(_: &Seen) -> BTreeSet<String> {
+    fn names(_: &Snapshot) -> BTreeSet<String> {
         BTreeSet::from(["cluster".to_owned()])
     }
 }

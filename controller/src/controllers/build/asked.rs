@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::builder::{Builder, credentials, image};
 use crate::build::{Action, Answers, Deletion, Question, Registry as Found};
-use crate::controllers::client::{RequestError, ask};
+use crate::controllers::client::{RequestError, send};
 use crate::registry::{Registry, RegistryError};
 
 /// A query, or a deletion in a registry.
@@ -121,7 +121,7 @@ pub(super) async fn read_credentials(
     namespace: &str,
     name: &str,
 ) -> Result<Vec<u8>, RequestError> {
-    match ask(Api::<Secret>::namespaced(client.clone(), namespace).get(name)).await {
+    match send(Api::<Secret>::namespaced(client.clone(), namespace).get(name)).await {
         Ok(secret) => Ok(credentials(&secret).unwrap_or_else(|| NO_CREDENTIALS.to_vec())),
         Err(error) if error.code() == 404 => Ok(NO_CREDENTIALS.to_vec()),
         Err(error) => Err(error),

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 
 use crate::build::{JobRequest, Outcome, push_spec};
-use crate::controllers::cache::Seen;
+use crate::controllers::cache::Snapshot;
 use crate::controllers::client::RequestError;
 use crate::image::Context;
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Credentials {
 /// A builder. What the API server answers is put into the cache at once.
 pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     /// Returns the missing object that it waits for, with the next step.
-    fn missing(&self, seen: &Seen) -> Option<String>;
+    fn missing(&self, snapshot: &Snapshot) -> Option<String>;
 
     /// Secrets that each of its pods mounts.
     fn mounted_secrets(&self) -> Vec<&str>;

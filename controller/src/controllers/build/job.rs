@@ -9,8 +9,8 @@ use serde_json::json;
 use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
 use super::objects::Objects;
 use crate::build::{InputOwner, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
-use crate::controllers::cache::Seen;
-use crate::controllers::client::{RequestError, ask};
+use crate::controllers::cache::Snapshot;
+use crate::controllers::client::{RequestError, send};
 
 /// The most of a failed pod's last words that is told.
 const MAX_FAILURE: usize = 1000;
@@ -39,7 +39,7 @@ impl Jobs {
 }
 
 impl Builder for Jobs {
-    fn missing(&self, _: &Seen) -> Option<String> {
+    fn missing(&self, _: &Snapshot) -> Option<String> {
         let images = [
             ("builderImage", &self.objects.settings.builder_image),
             ("agentImage", &self.objects.settings.agent_image),
@@ -75,7 +75,7 @@ impl Builder for Jobs {
     fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended> {
         Box::pin(async move {
             let which = ListParams::default().labels(&format!("{MACHINE_OS_BUILD}={}", label(build)));
-            let pods = ask(self.objects.api::<Pod>().list(&which)).await?;
+            let pods = send(self.objects.api::<Pod>().list(&which)).await?;
             let of_job = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
             Ok(ended(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), push_spec))
         })

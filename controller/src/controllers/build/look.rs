@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::MachineConfigPool;
 use crate::api::pool::Configuration;
 use crate::build::{self, Action, Answers, BuilderType, PoolCondition, Wanted, decide, job_name};
-use crate::controllers::cache::Seen;
+use crate::controllers::cache::Snapshot;
 use crate::controllers::layering::{OsBuild, OsConfig};
 
 /// The pool's condition that is the build controller's.
@@ -30,15 +30,15 @@ pub(super) struct Group {
 }
 
 /// Returns the names of all `MachineOSConfig`s, and of those that left something behind.
-pub(super) fn groups(seen: &Seen) -> BTreeSet<String> {
+pub(super) fn groups(snapshot: &Snapshot) -> BTreeSet<String> {
     let is_told = |pool: &&MachineConfigPool| condition(pool).is_some();
-    let pools = seen.readable_pools().filter(is_told).filter_map(|pool| pool.metadata.name.clone());
-    let of_builds = seen.os_builds.values().map(|build| build.os_config.clone());
-    let all = seen.os_configs.keys().cloned().chain(of_builds).chain(pools);
+    let pools = snapshot.readable_pools().filter(is_told).filter_map(|pool| pool.metadata.name.clone());
+    let of_builds = snapshot.os_builds.values().map(|build| build.os_config.clone());
+    let all = snapshot.os_configs.keys().cloned().chain(of_builds).chain(pools);
     // The pool of a MachineOSConfig of another name is that one's.
     let taken = |name: &String| {
-        let mut others = seen.os_configs.iter().filter(|(other, _)| *other != name);
-        !seen.os_configs.contains_key(name) && others.any(|(_, config)| config.pool == *name)
+        let mut others = snapshot.os_configs.iter().filter(|(other, _)| *other != name);
+        !snapshot.os_configs.contains_key(name) && others.any(|(_, config)| config.pool == *name)
     };
     all.filter(|name| !name.is_empty() && !taken(name)).collect()
 }
@@ -63,16 +63,16 @@ fn degraded(pool: &MachineConfigPool) -> Option<String> {
 }
 
 impl Group {
-    pub(super) fn new(name: &str, seen: &Seen) -> Self {
-        let os_config = seen.os_configs.get(name).cloned();
+    pub(super) fn new(name: &str, snapshot: &Snapshot) -> Self {
+        let os_config = snapshot.os_configs.get(name).cloned();
         let pool = os_config.as_ref().map_or(name, |config| config.pool.as_str());
-        let object = seen.pools.get(pool).and_then(|pool| pool.as_ref().ok()).cloned();
+        let object = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).cloned();
         let of_pool = |object: &MachineConfigPool| build::Pool {
             name: pool.to_owned(),
             degraded: degraded(object),
             condition: condition(object),
         };
-        let builds: BTreeMap<String, OsBuild> = seen
+        let builds: BTreeMap<String, OsBuild> = snapshot
             .os_builds
             .iter()
             .filter(|(_, build)| build.os_config == name)
@@ -82,15 +82,15 @@ impl Group {
             builds.iter().map(|(name, of)| (name.clone(), of.build.clone())).collect();
         let jobs = builds.iter().filter_map(|(build, of)| {
             let all = match of.builder {
-                BuilderType::OpenShiftBuild => &seen.openshift_builds,
-                BuilderType::Job | BuilderType::Unknown(_) => &seen.jobs,
+                BuilderType::OpenShiftBuild => &snapshot.openshift_builds,
+                BuilderType::Job | BuilderType::Unknown(_) => &snapshot.jobs,
             };
             let name = job_name(build);
             let job = all.get(&name)?.job.clone();
             Some((name, job))
         });
         let is_held = reduced.values().any(|build| build.deleting && build.has_finalizer);
-        let images = seen.nodes.values().flat_map(|node| [&node.rollout.current, &node.rollout.desired]);
+        let images = snapshot.nodes.values().flat_map(|node| [&node.rollout.current, &node.rollout.desired]);
         let images = images.filter_map(|pair| pair.image.clone());
         Self {
             name: name.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `kept.rs`, `observed.rs`, `reduce.rs` | Jobs, Secrets, builds, as the cache has them |
+//! | `cached.rs`, `observed.rs`, `reduce.rs` | Jobs, Secrets, builds, as the cache has them |
 //! | `look.rs`, `wanted.rs` | what is decided by: one `MachineOSConfig` with all that belongs to it |
 //! | `write.rs`, `written.rs` | each write of a decision, and what it writes |
 //! | `asked.rs` | questions to registries, and what pods left |
@@ -15,8 +15,8 @@
 
 mod asked;
 mod builder;
+mod cached;
 mod job;
-mod kept;
 mod look;
 mod objects;
 mod observed;
@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind, Seen};
+use super::cache::{Cache, Kind, Snapshot};
 use super::client::RequestError;
 use super::metrics::Metrics;
 use crate::build::{
@@ -49,7 +49,7 @@ use builder::Builder;
 use job::Jobs;
 use look::{Group, groups};
 use objects::Objects;
-pub(super) use observed::{BuildJob, SecretSeen};
+pub(super) use observed::{BuildJob, ObservedSecret};
 pub(super) use openshift::OpenShiftBuild;
 use openshift::OpenShiftBuilds;
 use tell::Teller;
@@ -86,7 +86,7 @@ pub(super) async fn run(
         Kind::Jobs,
         Kind::Secrets,
     ];
-    cache.until(|seen| needed.iter().all(|kind| seen.knows(*kind))).await;
+    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The build controller runs");
     let mut changes = cache.changes();
     let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
@@ -148,9 +148,9 @@ impl Course {
 }
 
 /// Returns true if Builds of OpenShift are not read yet, and may be.
-fn is_unread(seen: &Seen) -> bool {
+fn is_unread(snapshot: &Snapshot) -> bool {
     let kind = Kind::OpenShiftBuilds;
-    !seen.synced.contains(&kind) && !seen.failing.contains_key(&kind)
+    !snapshot.synced.contains(&kind) && !snapshot.failing.contains_key(&kind)
 }
 
 /// An answer, for the turn in which it was asked for.

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::build::{JobSettings, MACHINE_OS_BUILD};
 use crate::controllers::cache::Cache;
-use crate::controllers::client::{RequestError, ask};
-use crate::controllers::kept::Kept;
+use crate::controllers::cached::Cached;
+use crate::controllers::client::{RequestError, send};
 
 /// A kind of object that is read and written in a namespace.
 pub(super) trait Namespaced:
@@ -63,24 +63,24 @@ impl Objects {
     }
 
     /// Creates what carries a build out.
-    pub(super) async fn create<K: Namespaced + Kept>(&self, object: &K) -> Result<(), RequestError> {
-        self.keep(ask(self.api::<K>().create(&PostParams::default(), object)).await?);
+    pub(super) async fn create<K: Namespaced + Cached>(&self, object: &K) -> Result<(), RequestError> {
+        self.store(send(self.api::<K>().create(&PostParams::default(), object)).await?);
         Ok(())
     }
 
     /// Changes what carries a build out.
-    pub(super) async fn patch<K: Namespaced + Kept>(
+    pub(super) async fn patch<K: Namespaced + Cached>(
         &self,
         name: &str,
         patch: Value,
     ) -> Result<(), RequestError> {
         let (api, how) = (self.api::<K>(), PatchParams::default());
-        self.keep(ask(api.patch(name, &how, &Patch::Merge(patch))).await?);
+        self.store(send(api.patch(name, &how, &Patch::Merge(patch))).await?);
         Ok(())
     }
 
     /// Deletes it with what it owns, if it still has that UID.
-    pub(super) async fn delete<K: Namespaced + Kept>(
+    pub(super) async fn delete<K: Namespaced + Cached>(
         &self,
         name: &str,
         uid: &str,
@@ -90,7 +90,7 @@ impl Objects {
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        match ask(self.api::<K>().delete(name, &how)).await {
+        match send(self.api::<K>().delete(name, &how)).await {
             Ok(_) => {}
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
@@ -99,26 +99,26 @@ impl Objects {
     }
 
     /// Reads it into the cache; returns its UID.
-    pub(super) async fn find<K: Namespaced + Kept>(
+    pub(super) async fn find<K: Namespaced + Cached>(
         &self,
         name: &str,
     ) -> Result<Option<String>, RequestError> {
-        match ask(self.api::<K>().get(name)).await {
+        match send(self.api::<K>().get(name)).await {
             Ok(found) => {
                 let uid = found.uid();
-                self.keep(found);
+                self.store(found);
                 Ok(uid)
             }
             Err(error) if error.code() == 404 => {
-                self.cache.change(|seen| K::remove(seen, name));
+                self.cache.change(|snapshot| K::remove(snapshot, name));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn keep<K: Kept>(&self, object: K) {
-        self.cache.change(|seen| object.put(seen));
+    fn store<K: Cached>(&self, object: K) {
+        self.cache.change(|snapshot| object.put(snapshot));
     }
 
     /// Creates the Secrets of a build, as far as they are missing.
@@ -136,11 +136,11 @@ impl Objects {
         owner: &str,
     ) -> Result<(), RequestError> {
         let (api, name) = (self.api::<K>(), object.name_any());
-        let Err(error) = ask(api.create(&PostParams::default(), object)).await else { return Ok(()) };
+        let Err(error) = send(api.create(&PostParams::default(), object)).await else { return Ok(()) };
         if !matches!(error.code(), 0 | 409) {
             return Err(error);
         }
-        let Ok(found) = ask(api.get(&name)).await else { return Err(error) };
+        let Ok(found) = send(api.get(&name)).await else { return Err(error) };
         if found.owner_references().iter().any(|one| one.uid == owner) {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Objects {
         }
         let uid = Preconditions { uid: found.uid(), resource_version: None };
         let how = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
-        ask(api.delete(&name, &how)).await?;
-        ask(api.create(&PostParams::default(), object)).await.map(drop)
+        send(api.delete(&name, &how)).await?;
+        send(api.create(&PostParams::default(), object)).await.map(drop)
     }
 }

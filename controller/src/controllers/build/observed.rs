@@ -64,7 +64,7 @@ pub(super) fn put_job(jobs: &mut BTreeMap<String, BuildJob>, name: String, new: 
 
 /// A Secret, without what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::controllers) struct SecretSeen {
+pub(in crate::controllers) struct ObservedSecret {
     pub(super) version: String,
     pub(super) has_credentials: bool,
 }

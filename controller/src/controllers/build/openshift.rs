@@ -14,9 +14,9 @@ use crate::build::{
     IMAGE_BUILDER, InputOwner, MACHINE_OS_BUILD, STARTED, inputs, job_name, openshift_build,
     openshift_outcome, openshift_reduced,
 };
-use crate::controllers::cache::{Kind, Seen};
-use crate::controllers::client::{RequestError, ask};
-use crate::controllers::kept::Kept;
+use crate::controllers::cache::{Kind, Snapshot};
+use crate::controllers::cached::Cached;
+use crate::controllers::client::{RequestError, send};
 
 /// A Build without a type of its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,20 +53,20 @@ impl OpenShiftBuild {
     }
 }
 
-impl Kept for OpenShiftBuild {
+impl Cached for OpenShiftBuild {
     const KIND: Kind = Kind::OpenShiftBuilds;
     const LABELS: Option<&'static str> = Some(MACHINE_OS_BUILD);
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let (name, version) = (self.name_any(), self.resource_version().unwrap_or_default());
         let new = BuildJob::new(version, openshift_reduced(&self.tree()));
-        put_job(&mut seen.openshift_builds, name, new)
+        put_job(&mut snapshot.openshift_builds, name, new)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.openshift_builds.remove(name).is_some()
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        snapshot.openshift_builds.remove(name).is_some()
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.openshift_builds.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.openshift_builds.keys().cloned().collect()
     }
 }
 
@@ -93,9 +93,9 @@ impl OpenShiftBuilds {
 }
 
 impl Builder for OpenShiftBuilds {
-    fn missing(&self, seen: &Seen) -> Option<String> {
+    fn missing(&self, snapshot: &Snapshot) -> Option<String> {
         let kind = Kind::OpenShiftBuilds;
-        if let Some(failure) = seen.failing.get(&kind).filter(|_| !seen.synced.contains(&kind)) {
+        if let Some(failure) = snapshot.failing.get(&kind).filter(|_| !snapshot.synced.contains(&kind)) {
             return Some(format!(
                 "{} can't be read: {}; add the component openshift-builds on OpenShift, or remove the annotation {IMAGE_BUILDER}",
                 kind.resource(),
@@ -134,7 +134,7 @@ impl Builder for OpenShiftBuilds {
 
     fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended> {
         Box::pin(async move {
-            match ask(self.objects.api::<OpenShiftBuild>().get(&job_name(build))).await {
+            match send(self.objects.api::<OpenShiftBuild>().get(&job_name(build))).await {
                 Ok(found) if found.uid().as_deref() == Some(uid) => {
                     let outcome = openshift_outcome(&found.tree(), |digest| image(push_spec, digest));
                     Ok(Ended { is_gone: false, outcome })

@@ -10,8 +10,8 @@ use crate::build::{
     IMAGE_BUILDER, Inputs, OPENSHIFT_BUILD, Ready, Wanted, build_name, check_size, image_inputs, push_spec,
     user_lines,
 };
-use crate::controllers::cache::Seen;
-use crate::controllers::client::{RequestError, ask};
+use crate::controllers::cache::Snapshot;
+use crate::controllers::client::{RequestError, send};
 use crate::image::{ApplyBy, Context, Request, compose};
 
 /// Content of a build, as long as neither `MachineOSConfig` nor target change. The rendered config itself is read again when a Job
@@ -61,12 +61,12 @@ impl Plan {
     }
 
     /// Returns the build that is wanted, by what is there now.
-    pub(super) fn wanted(&self, group: &Group, seen: &Seen, builder: Option<&dyn Builder>) -> Wanted {
+    pub(super) fn wanted(&self, group: &Group, snapshot: &Snapshot, builder: Option<&dyn Builder>) -> Wanted {
         let missing = if let Some(builder) = builder {
             builder
-                .missing(seen)
-                .or_else(|| missing_secret(group, seen))
-                .or_else(|| missing_mount(&builder.mounted_secrets(), seen))
+                .missing(snapshot)
+                .or_else(|| missing_secret(group, snapshot))
+                .or_else(|| missing_mount(&builder.mounted_secrets(), snapshot))
         } else {
             let kind = group.builder(&self.name);
             let kind = kind.as_str();
@@ -83,12 +83,12 @@ impl Plan {
 }
 
 /// Says which Secret a build waits for.
-fn missing_secret(group: &Group, seen: &Seen) -> Option<String> {
+fn missing_secret(group: &Group, snapshot: &Snapshot) -> Option<String> {
     let spec = group.os_config.as_ref()?.spec.as_ref().ok()?;
     let secrets = [Some(&spec.rendered_image_push_secret), spec.base_image_pull_secret.as_ref()];
     secrets.into_iter().flatten().find_map(|secret| {
         let name = &secret.name;
-        match seen.secrets.get(name) {
+        match snapshot.secrets.get(name) {
             None => Some(format!("there is no Secret {name} in the controller's namespace; create it")),
             Some(secret) if !secret.has_credentials => {
                 Some(format!("Secret {name} has no credentials of a registry; create it with `kubectl create secret docker-registry`"))
@@ -99,8 +99,8 @@ fn missing_secret(group: &Group, seen: &Seen) -> Option<String> {
 }
 
 /// Says which Secret of the build settings a build waits for.
-fn missing_mount(secrets: &[&str], seen: &Seen) -> Option<String> {
-    let name = secrets.iter().find(|name| !seen.secrets.contains_key(**name))?;
+fn missing_mount(secrets: &[&str], snapshot: &Snapshot) -> Option<String> {
+    let name = secrets.iter().find(|name| !snapshot.secrets.contains_key(**name))?;
     Some(format!(
         "there is no Secret {name} in the controller's namespace, which the build settings mount; create it, or take the mount away"
     ))
@@ -108,7 +108,7 @@ fn missing_mount(secrets: &[&str], seen: &Seen) -> Option<String> {
 
 /// Reads a rendered config.
 async fn read(client: &Client, name: &str) -> Result<Option<MachineConfig>, RequestError> {
-    match ask(Api::<MachineConfig>::all(client.clone()).get(name)).await {
+    match send(Api::<MachineConfig>::all(client.clone()).get(name)).await {
         Ok(rendered) => Ok(Some(rendered)),
         Err(error) if error.code() == 404 => Ok(None),
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Carries an action out. Each write names the UID, and what overwrites names the version that was seen.
+//! Carries an action out. Each write names the UID, and what overwrites names the observed version.
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
@@ -17,8 +17,8 @@ use crate::build::{
     Wanted, job_name,
 };
 use crate::controllers::cache::Cache;
-use crate::controllers::client::{RequestError, ask};
-use crate::controllers::kept::{Kept as _, keep};
+use crate::controllers::cached::{Cached as _, store};
+use crate::controllers::client::{RequestError, send};
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::image::ApplyBy;
@@ -84,8 +84,8 @@ impl Writer<'_> {
         Api::all(self.client.clone())
     }
 
-    fn keep_build(&self, build: MachineOsBuild) {
-        self.cache.change(|seen| build.put(seen));
+    fn store_build(&self, build: MachineOsBuild) {
+        self.cache.change(|snapshot| build.put(snapshot));
     }
 
     async fn order(&self) -> Result<super::builder::Order, RequestError> {
@@ -113,20 +113,20 @@ impl Writer<'_> {
         let build = written::build(self.group, wanted, pre_built, no_reuse).ok_or_else(gone)?;
         let build: DynamicObject =
             serde_json::from_value(build).map_err(|error| RequestError::Failed(error.to_string()))?;
-        let made = ask(self.builds().create(&PostParams::default(), &MachineOsBuild(build))).await?;
-        self.keep_build(made);
+        let made = send(self.builds().create(&PostParams::default(), &MachineOsBuild(build))).await?;
+        self.store_build(made);
         Ok(())
     }
 
     async fn delete_build(&self, name: &str, uid: &str) -> Result<(), RequestError> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        ask(self.builds().delete(name, &how)).await?;
+        send(self.builds().delete(name, &how)).await?;
         read_build(self.client, self.cache, name).await
     }
 
     async fn release(&self, name: &str, uid: &str) -> Result<(), RequestError> {
-        let now = ask(self.builds().get(name)).await?;
+        let now = send(self.builds().get(name)).await?;
         let mut finalizers = now.0.metadata.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         let body = json!({ "metadata": {
@@ -134,7 +134,7 @@ impl Writer<'_> {
             "resourceVersion": now.0.metadata.resource_version,
             "finalizers": finalizers,
         }});
-        ask(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        send(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
         read_build(self.client, self.cache, name).await
     }
 
@@ -145,8 +145,8 @@ impl Writer<'_> {
             "uid": config.build.uid, "resourceVersion": config.version, "annotations": annotations,
         }});
         let api = Api::<MachineOsConfig>::all(self.client.clone());
-        let now = ask(api.patch(&self.group.name, &PatchParams::default(), &Patch::Merge(body))).await?;
-        self.cache.change(|seen| now.put(seen));
+        let now = send(api.patch(&self.group.name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
 
@@ -160,25 +160,25 @@ impl Writer<'_> {
         let body = json!({ "metadata": {
             "uid": build.build.uid, "resourceVersion": build.version, "annotations": annotations,
         }});
-        let now = ask(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
-        self.keep_build(now);
+        let now = send(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        self.store_build(now);
         Ok(())
     }
 
-    /// Writes the wanted build's status, if it is still as it was seen.
+    /// Writes the wanted build's status, if it is still as observed.
     async fn write_status(&self, status: &Status) -> Result<(), RequestError> {
         let name = &self.wanted.ok_or_else(gone)?.name;
-        let seen = self.group.builds.get(name).ok_or_else(gone)?;
-        let now = ask(self.builds().get(name)).await?;
-        if now.0.metadata.resource_version.as_ref() != Some(&seen.version) {
+        let known = self.group.builds.get(name).ok_or_else(gone)?;
+        let now = send(self.builds().get(name)).await?;
+        if now.0.metadata.resource_version.as_ref() != Some(&known.version) {
             return Err(changed(name));
         }
         let body = json!({
-            "metadata": { "uid": seen.build.uid, "resourceVersion": seen.version },
+            "metadata": { "uid": known.build.uid, "resourceVersion": known.version },
             "status": written::status(&now.0, status, self.namespace, Timestamp::now()),
         });
         let (api, how) = (self.builds(), PatchParams::default());
-        self.keep_build(ask(api.patch_status(name, &how, &Patch::Merge(body))).await?);
+        self.store_build(send(api.patch_status(name, &how, &Patch::Merge(body))).await?);
         Ok(())
     }
 
@@ -194,7 +194,7 @@ impl Writer<'_> {
         });
         let api = Api::<MachineOsConfig>::all(self.client.clone());
         if seeded && !config.build.seeded {
-            let old = ask(api.get(&self.group.name)).await?;
+            let old = send(api.get(&self.group.name)).await?;
             let conditions = old.0.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
             if let Some(status) = status.as_object_mut() {
                 status.insert("conditions".to_owned(), json!(with_seeded(conditions.unwrap_or_default())));
@@ -205,8 +205,8 @@ impl Writer<'_> {
             "status": status,
         });
         let how = PatchParams::default();
-        let now = ask(api.patch_status(&self.group.name, &how, &Patch::Merge(body))).await?;
-        self.cache.change(|seen| now.put(seen));
+        let now = send(api.patch_status(&self.group.name, &how, &Patch::Merge(body))).await?;
+        self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
 
@@ -227,8 +227,8 @@ impl Writer<'_> {
             "status": { "conditions": conditions },
         });
         let api = Api::<MachineConfigPool>::all(self.client.clone());
-        let now = ask(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
-        keep(self.cache, now);
+        let now = send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        store(self.cache, now);
         Ok(())
     }
 }
@@ -246,9 +246,9 @@ fn with_seeded(mut conditions: Vec<Value>) -> Vec<Value> {
 
 /// Reads a build as it is now.
 async fn read_build(client: &Client, cache: &Cache, name: &str) -> Result<(), RequestError> {
-    match ask(Api::<MachineOsBuild>::all(client.clone()).get(name)).await {
-        Ok(now) => cache.change(|seen| now.put(seen)),
-        Err(error) if error.code() == 404 => cache.change(|seen| MachineOsBuild::remove(seen, name)),
+    match send(Api::<MachineOsBuild>::all(client.clone()).get(name)).await {
+        Ok(now) => cache.change(|snapshot| now.put(snapshot)),
+        Err(error) if error.code() == 404 => cache.change(|snapshot| MachineOsBuild::remove(snapshot, name)),
         Err(error) => return Err(error),
     }
     Ok(())
@@ -257,9 +257,11 @@ async fn read_build(client: &Client, cache: &Cache, name: &str) -> Result<(), Re
 /// Reads all of a group as it is now: what was written may have come to something or not.
 pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
     let (client, cache, group) = (writer.client, writer.cache, writer.group);
-    match ask(Api::<MachineOsConfig>::all(client.clone()).get(&group.name)).await {
-        Ok(now) => cache.change(|seen| now.put(seen)),
-        Err(error) if error.code() == 404 => cache.change(|seen| MachineOsConfig::remove(seen, &group.name)),
+    match send(Api::<MachineOsConfig>::all(client.clone()).get(&group.name)).await {
+        Ok(now) => cache.change(|snapshot| now.put(snapshot)),
+        Err(error) if error.code() == 404 => {
+            cache.change(|snapshot| MachineOsConfig::remove(snapshot, &group.name));
+        }
         Err(error) => return Err(error),
     }
     let wanted = writer.wanted.map(|wanted| &wanted.name);
@@ -270,8 +272,8 @@ pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
         builder.find(&job_name(wanted)).await?;
     }
     if let Some(pool) = group.object.as_ref().and_then(|pool| pool.metadata.name.as_ref()) {
-        match ask(Api::<MachineConfigPool>::all(client.clone()).get(pool)).await {
-            Ok(now) => keep(cache, now),
+        match send(Api::<MachineConfigPool>::all(client.clone()).get(pool)).await {
+            Ok(now) => store(cache, now),
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }

@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, Client};
 
 use crate::controllers::cache::{Cache, Kind};
-use crate::controllers::client::ask;
+use crate::controllers::client::send;
 
 /// Fields of the definition, and the version that they were read from. A definition that comes later or changes is read again.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl PoolsDefinition {
             return;
         }
         // One that can't be read now is read at the next decision.
-        let found = ask(Api::<CustomResourceDefinition>::all(client.clone()).get(name)).await;
+        let found = send(Api::<CustomResourceDefinition>::all(client.clone()).get(name)).await;
         if let Ok(found) = found {
             *self = Self { version, has_plan: has_plan(found) };
         }

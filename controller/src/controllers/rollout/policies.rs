@@ -9,7 +9,7 @@ use tracing::warn;
 use super::{Controller, LONGEST_WAIT, RETRY};
 use crate::api::pool::Condition;
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};
-use crate::controllers::cache::Seen;
+use crate::controllers::cache::Snapshot;
 use crate::controllers::client::RequestError;
 use crate::controllers::events::{About, Severity, emit};
 use crate::rollout::{ACCEPTED, unfollowed};
@@ -61,11 +61,11 @@ fn refusal(status: &RolloutPolicyStatus) -> Option<(&str, &str)> {
 }
 
 /// Returns the policies that no rollout follows. A pool that can't be read is there.
-fn refused(seen: &Seen) -> Vec<(RolloutPolicy, RolloutPolicyStatus)> {
-    let pools: BTreeSet<&str> = seen.pools.keys().map(String::as_str).collect();
+fn refused(snapshot: &Snapshot) -> Vec<(RolloutPolicy, RolloutPolicyStatus)> {
+    let pools: BTreeSet<&str> = snapshot.pools.keys().map(String::as_str).collect();
     let policies: Vec<&RolloutPolicy> =
-        seen.policies.values().filter_map(|policy| policy.as_ref().ok()).collect();
-    let unreadable = seen.policies.values().filter_map(|policy| policy.as_ref().err());
+        snapshot.policies.values().filter_map(|policy| policy.as_ref().ok()).collect();
+    let unreadable = snapshot.policies.values().filter_map(|policy| policy.as_ref().err());
     let unreadable: Vec<(&RolloutPolicy, &str)> =
         unreadable.map(|policy| (&policy.policy, &*policy.cause)).collect();
     let found = unfollowed(&policies, &unreadable, &pools, Timestamp::now());

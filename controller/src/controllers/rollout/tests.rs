@@ -7,12 +7,12 @@ fn pool_that_is_being_deleted_gives_no_target() {
     let pool = |metadata: serde_json::Value| -> MachineConfigPool {
         serde_json::from_value(json!({ "metadata": metadata, "spec": {} })).unwrap()
     };
-    let mut seen = Seen::default();
-    seen.pools.insert("a".to_owned(), Ok(pool(json!({ "name": "a" }))));
+    let mut snapshot = Snapshot::default();
+    snapshot.pools.insert("a".to_owned(), Ok(pool(json!({ "name": "a" }))));
     let deleted = json!({ "name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z" });
-    seen.pools.insert("b".to_owned(), Ok(pool(deleted)));
-    seen.pools.insert("c".to_owned(), Err("no object".to_owned()));
-    assert_eq!(living(&seen), ["a"]);
+    snapshot.pools.insert("b".to_owned(), Ok(pool(deleted)));
+    snapshot.pools.insert("c".to_owned(), Err("no object".to_owned()));
+    assert_eq!(living(&snapshot), ["a"]);
 }
 
 #[test]
@@ -22,8 +22,8 @@ fn config_that_is_gone_is_not_returned_to() {
         "status": { "lastGood": { "config": "rendered-worker-1" }, "wave": 2 },
     }))
     .unwrap();
-    let mut seen = Seen::default();
-    let status = known(&policy, &seen).status;
+    let mut snapshot = Snapshot::default();
+    let status = known(&policy, &snapshot).status;
     assert_eq!((status.last_good, status.wave), (None, Some(2)));
     let rendered = crate::controllers::cache::RenderedConfig {
         pool: "worker".to_owned(),
@@ -32,6 +32,6 @@ fn config_that_is_gone_is_not_returned_to() {
         made: None,
         generation: 1,
     };
-    seen.rendered.insert("rendered-worker-1".to_owned(), rendered);
-    assert_eq!(known(&policy, &seen).status, policy.status.unwrap());
+    snapshot.rendered.insert("rendered-worker-1".to_owned(), rendered);
+    assert_eq!(known(&policy, &snapshot).status, policy.status.unwrap());
 }

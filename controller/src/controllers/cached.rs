@@ -9,14 +9,14 @@ use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::cache::{Cache, Kind, RenderedConfig, Seen, UnreadablePolicy};
+use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
 use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
 use super::version::{is_older, is_outdated};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 
-/// A kind of object that the cache keeps.
-pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
+/// A kind of object that the cache holds.
+pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
     const KIND: Kind;
 
     /// The one object that is followed; all of them where it is `None`.
@@ -25,51 +25,51 @@ pub(super) trait Kept: Resource + Clone + Debug + DeserializeOwned + Send + 'sta
     /// Labels of those that are followed.
     const LABELS: Option<&'static str> = None;
 
-    /// Puts it into the cache, and records changed sources of rendered configs; returns true if the object changed.
-    fn put(self, seen: &mut Seen) -> bool;
+    /// Puts the object into the cache, and records changed sources of rendered configs; returns true if the object changed.
+    fn put(self, snapshot: &mut Snapshot) -> bool;
 
-    /// Removes one, and records changed sources of rendered configs; returns true if it was there.
-    fn remove(seen: &mut Seen, name: &str) -> bool;
+    /// Removes an object, and records changed sources of rendered configs; returns true if the cache had it.
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool;
 
-    /// The names of those that are there.
-    fn names(seen: &Seen) -> BTreeSet<String>;
+    /// Names of the cached objects.
+    fn names(snapshot: &Snapshot) -> BTreeSet<String>;
 }
 
-/// Puts the API server's answer to an own write into the cache.
-pub(super) fn keep<K: Resource>(cache: &Cache, object: K)
+/// Stores the API server's answer to an own write in the cache.
+pub(super) fn store<K: Resource>(cache: &Cache, object: K)
 where
-    Lenient<K>: Kept,
+    Lenient<K>: Cached,
 {
     let lenient = Lenient { metadata: object.meta().clone(), object: Ok(object), excerpt: Value::Null };
-    cache.change(|seen| lenient.put(seen));
+    cache.change(|snapshot| lenient.put(snapshot));
 }
 
-impl Kept for PartialObjectMeta<CustomResourceDefinition> {
+impl Cached for PartialObjectMeta<CustomResourceDefinition> {
     const KIND: Kind = Kind::Definitions;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let version = format!(
             "{}/{}",
             self.metadata.uid.as_deref().unwrap_or_default(),
             self.metadata.generation.unwrap_or_default()
         );
-        let old = seen.definitions.insert(self.metadata.name.unwrap_or_default(), version.clone());
+        let old = snapshot.definitions.insert(self.metadata.name.unwrap_or_default(), version.clone());
         old != Some(version)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.definitions.remove(name).is_some()
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        snapshot.definitions.remove(name).is_some()
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.definitions.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.definitions.keys().cloned().collect()
     }
 }
 
-impl Kept for NodeObject {
+impl Cached for NodeObject {
     const KIND: Kind = Kind::Nodes;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let node = Node::of(self);
-        let old = seen.nodes.get(&node.name);
+        let old = snapshot.nodes.get(&node.name);
         if old.is_some_and(|old| old.uid == node.uid && is_older(&node.version, &old.version)) {
             return false;
         }
@@ -77,32 +77,32 @@ impl Kept for NodeObject {
         let moved = old.is_none_or(|old| {
             (&old.rollout.labels, old.rollout.windows) != (&node.rollout.labels, node.rollout.windows)
         });
-        seen.nodes.insert(node.name.clone(), node);
-        seen.membership_changed(moved);
+        snapshot.nodes.insert(node.name.clone(), node);
+        snapshot.membership_changed(moved);
         news
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        let there = seen.nodes.remove(name).is_some();
-        seen.membership_changed(there);
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        let there = snapshot.nodes.remove(name).is_some();
+        snapshot.membership_changed(there);
         there
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.nodes.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.nodes.keys().cloned().collect()
     }
 }
 
-impl Kept for Lenient<MachineConfigPool> {
+impl Cached for Lenient<MachineConfigPool> {
     const KIND: Kind = Kind::Pools;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.unwrap_or_default();
-        if let (Some(Ok(old)), Ok(new)) = (seen.pools.get(&name), &self.object)
+        if let (Some(Ok(old)), Ok(new)) = (snapshot.pools.get(&name), &self.object)
             && is_outdated(&new.metadata, &old.metadata)
         {
             return false;
         }
-        let old = seen.pools.insert(name.clone(), self.object);
-        let new = seen.pools.get(&name);
+        let old = snapshot.pools.insert(name.clone(), self.object);
+        let new = snapshot.pools.get(&name);
         let news = old.as_ref() != new;
         let id = |pool: &Result<MachineConfigPool, String>| {
             let metadata = pool.as_ref().ok().map(|pool| &pool.metadata);
@@ -111,24 +111,24 @@ impl Kept for Lenient<MachineConfigPool> {
             })
         };
         let respecified = old.as_ref().map(id) != new.map(id);
-        seen.inputs_changed(respecified);
-        seen.membership_changed(respecified);
+        snapshot.inputs_changed(respecified);
+        snapshot.membership_changed(respecified);
         news
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        let there = seen.pools.remove(name).is_some();
-        seen.membership_changed(there);
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        let there = snapshot.pools.remove(name).is_some();
+        snapshot.membership_changed(there);
         there
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.pools.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.pools.keys().cloned().collect()
     }
 }
 
-impl Kept for Lenient<MachineConfig> {
+impl Cached for Lenient<MachineConfig> {
     const KIND: Kind = Kind::Configs;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
         let owners = self.metadata.owner_references.iter().flatten();
         let pool = owners
@@ -145,35 +145,35 @@ impl Kept for Lenient<MachineConfig> {
             };
             // A config that was just made is no input; an edited or deleted one is restored.
             let edited = rendered.generation != 1;
-            let news = seen.rendered.insert(name, rendered.clone()) != Some(rendered);
-            return seen.inputs_changed(news && edited) || news;
+            let news = snapshot.rendered.insert(name, rendered.clone()) != Some(rendered);
+            return snapshot.inputs_changed(news && edited) || news;
         }
-        let news = put_config(name, self, seen);
-        seen.inputs_changed(news)
+        let news = put_config(name, self, snapshot);
+        snapshot.inputs_changed(news)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        let config = seen.configs.remove(name).is_some();
-        let unreadable = seen.unreadable.remove(name).is_some();
-        let there = seen.rendered.remove(name).is_some() || config || unreadable;
-        seen.inputs_changed(there)
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        let config = snapshot.configs.remove(name).is_some();
+        let unreadable = snapshot.unreadable.remove(name).is_some();
+        let there = snapshot.rendered.remove(name).is_some() || config || unreadable;
+        snapshot.inputs_changed(there)
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        let all = seen.configs.keys().chain(seen.unreadable.keys()).chain(seen.rendered.keys());
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        let all = snapshot.configs.keys().chain(snapshot.unreadable.keys()).chain(snapshot.rendered.keys());
         all.cloned().collect()
     }
 }
 
 /// Puts a MachineConfig that is rendered from.
-fn put_config(name: String, new: Lenient<MachineConfig>, seen: &mut Seen) -> bool {
+fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot) -> bool {
     let config = match new.object {
         Ok(config) => config,
         Err(why) => {
-            seen.configs.remove(&name);
+            snapshot.configs.remove(&name);
             let new = (new.metadata, why);
-            return seen.unreadable.insert(name, new.clone()) != Some(new);
+            return snapshot.unreadable.insert(name, new.clone()) != Some(new);
         }
     };
-    let old = seen.configs.get(&name);
+    let old = snapshot.configs.get(&name);
     if old.is_some_and(|old| is_outdated(&config.metadata, &old.metadata)) {
         return false;
     }
@@ -181,17 +181,17 @@ fn put_config(name: String, new: Lenient<MachineConfig>, seen: &mut Seen) -> boo
         (&old.spec, &old.metadata.labels, &old.metadata.annotations)
             != (&config.spec, &config.metadata.labels, &config.metadata.annotations)
     });
-    let lost = seen.unreadable.remove(&name).is_some();
-    seen.configs.insert(name, config);
+    let lost = snapshot.unreadable.remove(&name).is_some();
+    snapshot.configs.insert(name, config);
     news || lost
 }
 
-impl Kept for Lenient<RolloutPolicy> {
+impl Cached for Lenient<RolloutPolicy> {
     const KIND: Kind = Kind::RolloutPolicies;
 
-    fn put(self, seen: &mut Seen) -> bool {
+    fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
-        let old = seen.policies.get(&name).map(|old| match old {
+        let old = snapshot.policies.get(&name).map(|old| match old {
             Ok(policy) => &policy.metadata,
             Err(unreadable) => &unreadable.policy.metadata,
         });
@@ -202,14 +202,14 @@ impl Kept for Lenient<RolloutPolicy> {
             Ok(policy) => Ok(policy),
             Err(cause) => Err(UnreadablePolicy { policy: excerpt(self.metadata, &self.excerpt), cause }),
         };
-        let old = seen.policies.insert(name.clone(), new);
-        old.as_ref() != seen.policies.get(&name)
+        let old = snapshot.policies.insert(name.clone(), new);
+        old.as_ref() != snapshot.policies.get(&name)
     }
-    fn remove(seen: &mut Seen, name: &str) -> bool {
-        seen.policies.remove(name).is_some()
+    fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
+        snapshot.policies.remove(name).is_some()
     }
-    fn names(seen: &Seen) -> BTreeSet<String> {
-        seen.policies.keys().cloned().collect()
+    fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+        snapshot.policies.keys().cloned().collect()
     }
 }
 

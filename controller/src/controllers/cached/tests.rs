@@ -1,0 +1,98 @@
+//! Changes that wake the controllers, from a watch or from the answer to an own write.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn config(version: &str, kargs: &[&str]) -> Lenient<MachineConfig> {
+    let metadata = json!({ "name": "50-a", "uid": "1", "resourceVersion": version });
+    read(json!({ "metadata": metadata, "spec": { "kernelArguments": kargs } }))
+}
+
+fn rendered(generation: i64) -> Lenient<MachineConfig> {
+    let owner = json!({ "apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "2" });
+    let metadata =
+        json!({ "name": "rendered-worker-1", "generation": generation, "ownerReferences": [owner] });
+    read(json!({ "metadata": metadata, "spec": {} }))
+}
+
+fn read(object: Value) -> Lenient<MachineConfig> {
+    serde_json::from_value(object).unwrap()
+}
+
+/// Returns two flags: the object changed, and sources of rendered configs changed.
+fn inputs_changed(snapshot: &mut Snapshot, change: impl FnOnce(&mut Snapshot) -> bool) -> (bool, bool) {
+    let before = snapshot.inputs;
+    (change(snapshot), snapshot.inputs != before)
+}
+
+/// The watch may report an object's end after the answer to the own deletion: the pools are rendered again all the same.
+#[test]
+fn own_writes_are_inputs_like_those_of_others() {
+    let mut snapshot = Snapshot::default();
+    let news = (true, true);
+    assert_eq!(inputs_changed(&mut snapshot, |snapshot| config("2", &["a"]).put(snapshot)), news);
+    assert_eq!(inputs_changed(&mut snapshot, |snapshot| config("3", &["b"]).put(snapshot)), news);
+    assert_eq!(
+        inputs_changed(&mut snapshot, |snapshot| Lenient::<MachineConfig>::remove(snapshot, "50-a")),
+        news
+    );
+    assert_eq!(
+        inputs_changed(&mut snapshot, |snapshot| Lenient::<MachineConfig>::remove(snapshot, "50-a")),
+        (false, false)
+    );
+}
+
+#[test]
+fn objects_never_return_to_older_version() {
+    let mut snapshot = Snapshot::default();
+    config("10", &["b"]).put(&mut snapshot);
+    assert_eq!(inputs_changed(&mut snapshot, |snapshot| config("9", &["a"]).put(snapshot)), (false, false));
+    assert_eq!(snapshot.configs["50-a"].spec.kernel_arguments, Some(vec!["b".to_owned()]));
+}
+
+#[test]
+fn edited_or_deleted_rendered_config_is_input() {
+    let mut snapshot = Snapshot::default();
+    assert_eq!(inputs_changed(&mut snapshot, |snapshot| rendered(1).put(snapshot)), (true, false));
+    assert_eq!(inputs_changed(&mut snapshot, |snapshot| rendered(2).put(snapshot)), (true, true));
+    assert_eq!(
+        inputs_changed(&mut snapshot, |snapshot| Lenient::<MachineConfig>::remove(
+            snapshot,
+            "rendered-worker-1"
+        )),
+        (true, true)
+    );
+}
+
+/// Membership in pools is computed again for a label, a selector and a deletion, and not for the reports of nodes.
+#[test]
+fn labels_and_selectors_change_membership() {
+    let node = |version: &str, label: &str, state: &str| -> NodeObject {
+        let annotations = json!({ "machineconfiguration.openshift.io/state": state });
+        let metadata = json!({ "name": "n", "uid": "1", "resourceVersion": version, "labels": { label: "" },
+            "annotations": annotations });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    };
+    let pool = |generation: i64, paused: bool, machines: i64| -> Lenient<MachineConfigPool> {
+        let metadata = json!({ "name": "p", "uid": "2", "generation": generation });
+        let object = json!({ "metadata": metadata, "spec": { "paused": paused }, "status": { "machineCount": machines } });
+        serde_json::from_value(object).unwrap()
+    };
+    let mut snapshot = Snapshot::default();
+    let mut changed = |change: &dyn Fn(&mut Snapshot) -> bool| {
+        let before = snapshot.membership;
+        (change(&mut snapshot), snapshot.membership != before)
+    };
+    let (news, moved) = ((true, false), (true, true));
+    assert_eq!(changed(&|snapshot| node("1", "a", "Done").put(snapshot)), moved);
+    assert_eq!(changed(&|snapshot| node("2", "a", "Working").put(snapshot)), news);
+    assert_eq!(changed(&|snapshot| node("3", "b", "Working").put(snapshot)), moved);
+    assert_eq!(changed(&|snapshot| node("2", "a", "Working").put(snapshot)), (false, false));
+    assert_eq!(changed(&|snapshot| pool(1, false, 0).put(snapshot)), moved);
+    assert_eq!(changed(&|snapshot| pool(1, false, 1).put(snapshot)), news);
+    assert_eq!(changed(&|snapshot| pool(2, true, 1).put(snapshot)), moved);
+    assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), moved);
+    assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), (false, false));
+    assert_eq!(changed(&|snapshot| Lenient::<MachineConfigPool>::remove(snapshot, "p")), moved);
+}
