@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use machine_config_controller::api::RolloutPolicySpec;
 use machine_config_controller::api::pool::Configuration;
-use machine_config_controller::rollout::{AgentState, Clock, Node, Pair, Policy, Pool, Seen, rollout};
+use machine_config_controller::rollout::{
+    AgentState, Clock, Node, Pair, Policy, Pool, RolloutInput, rollout,
+};
 use serde_json::json;
 
 const ROUNDS: usize = 101;
@@ -43,7 +45,7 @@ fn main() {
     let with_policy = Pool { policies: vec![policy], ..plain.clone() };
     for (name, pool) in [("without a policy", &plain), ("with a policy", &with_policy)] {
         let now = "2026-11-23T12:00:00Z".parse().unwrap();
-        let seen = Seen {
+        let input = RolloutInput {
             pool,
             nodes: &nodes,
             conflicts: &[],
@@ -54,7 +56,7 @@ fn main() {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let since = Instant::now();
-            let decided = rollout(&seen);
+            let decided = rollout(&input);
             times.push(since.elapsed());
             drop(decided);
         }

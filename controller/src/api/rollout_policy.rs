@@ -231,8 +231,8 @@ pub struct SoakStatus {
     #[serde(default)]
     pub seconds: i64,
     /// When it looked last
-    #[serde(default)]
-    pub seen: String,
+    #[serde(default, rename = "seen")]
+    pub observed_at: String,
 }
 
 /// Cause of the halt.

@@ -372,7 +372,7 @@ fn decide(
             .map(|unreadable| rollout::unreadable(&unreadable.policy, &unreadable.cause)),
         ..Pool::from_pool(&object)
     };
-    let decided = rollout(&rollout::Seen {
+    let decided = rollout(&rollout::RolloutInput {
         pool: &pool,
         nodes: &nodes,
         conflicts: &members.conflicts,

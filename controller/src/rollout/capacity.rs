@@ -1,7 +1,7 @@
 //! Capacity of a pool: the nodes that may be out of service.
 
 use super::census::Census;
-use super::input::{Pool, Seen};
+use super::input::{Pool, RolloutInput};
 use super::node::Node;
 use super::number::{Rounding, scaled};
 
@@ -11,15 +11,15 @@ pub(super) fn obstacle(node: &Node) -> &'static str {
 }
 
 /// Returns how many nodes may be taken out of service now.
-pub(super) fn capacity(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
-    let max = max_unavailable(seen, census)?;
-    let elsewhere = if census.is_control_plane { seen.pool.unavailable_elsewhere } else { 0 };
+pub(super) fn capacity(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<usize, String> {
+    let max = max_unavailable(input, census)?;
+    let elsewhere = if census.is_control_plane { input.pool.unavailable_elsewhere } else { 0 };
     Ok(max.saturating_sub(census.occupied).saturating_sub(elsewhere))
 }
 
 /// Returns how many nodes may be out of service; at least 1, of the control plane never more.
-pub(super) fn max_unavailable(seen: &Seen<'_>, census: &Census<'_>) -> Result<usize, String> {
-    most(seen.pool, seen.nodes.len(), census.is_control_plane)
+pub(super) fn max_unavailable(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<usize, String> {
+    most(input.pool, input.nodes.len(), census.is_control_plane)
 }
 
 /// Returns how many of a pool's nodes may be out of service; at least 1, of the control plane never more.

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::{Node, Pair, Seen};
+use super::{Node, Pair, RolloutInput};
 
 /// Nodes by state, each in one of the lists or `updated`.
 #[derive(Debug, Default)]
@@ -41,13 +41,13 @@ pub(super) struct Census<'a> {
 
 impl<'a> Census<'a> {
     /// Counts.
-    pub(super) fn new(seen: &Seen<'a>, node_timeout: Option<SignedDuration>) -> Self {
-        let mut census = Self { target: seen.pool.target(), ..Self::default() };
-        for node in seen.nodes {
+    pub(super) fn new(input: &RolloutInput<'a>, node_timeout: Option<SignedDuration>) -> Self {
+        let mut census = Self { target: input.pool.target(), ..Self::default() };
+        for node in input.nodes {
             census.add(node);
         }
         let is_late = |node: &&&Node| {
-            let passed = node.desired_since.map(|since| seen.clock.passed(since, seen.now));
+            let passed = node.desired_since.map(|since| input.clock.passed(since, input.now));
             node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))
         };
         census.late = census.at_work.iter().filter(is_late).copied().collect();

@@ -9,7 +9,7 @@ use super::capacity::capacity;
 use super::census::Census;
 use super::course::Course;
 use super::phase::Phase;
-use super::{Node, NodePatch, Pair, Prefetch, Seen, Since, gates};
+use super::{Node, NodePatch, Pair, Prefetch, RolloutInput, Since, gates};
 
 /// The most patches of one call; the next ones follow at once.
 const MAX_PATCHES: usize = 512;
@@ -18,12 +18,16 @@ const MAX_PATCHES: usize = 512;
 const MAX_SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 /// Returns the patches, and whether there are more.
-pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> (Vec<NodePatch>, bool) {
+pub(super) fn patches(
+    input: &RolloutInput<'_>,
+    census: &Census<'_>,
+    course: &Course,
+) -> (Vec<NodePatch>, bool) {
     let Some(target) = &census.target else { return (Vec::new(), false) };
     if matches!(course.phase, Phase::Paused | Phase::Invalid) {
         return (Vec::new(), false);
     }
-    let capacity = capacity(seen, census).unwrap_or(0);
+    let capacity = capacity(input, census).unwrap_or(0);
     let mut patches = Vec::new();
     let given = chosen(census, capacity, course.limit).into_iter().map(|node| (node, target));
     let failed = census.failing.iter().chain(&census.late).copied();
@@ -31,14 +35,14 @@ pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> 
     for (node, pair) in given.chain(returned) {
         let mut patch = NodePatch::new(node);
         patch.pair = Some(pair.clone());
-        patch.since = Some(Since::new(pair, seen.now));
+        patch.since = Some(Since::new(pair, input.now));
         patch.taint(node, pair != target);
         patches.push(patch);
     }
     let done: BTreeSet<String> = patches.iter().map(|patch| patch.node.clone()).collect();
-    let asked = prefetching(seen, census, course);
-    for node in seen.nodes.iter().filter(|node| !done.contains(&node.name)) {
-        let patch = other(seen, node, target, course, asked.contains(&*node.name));
+    let requested = prefetching(input, census, course);
+    for node in input.nodes.iter().filter(|node| !done.contains(&node.name)) {
+        let patch = other(input, node, target, course, requested.contains(&*node.name));
         if !patch.is_empty() {
             patches.push(patch);
         }
@@ -52,19 +56,25 @@ pub(super) fn patches(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> 
 }
 
 /// Returns the patch of a node that gets no target now.
-fn other(seen: &Seen<'_>, node: &Node, target: &Pair, course: &Course, is_asked: bool) -> NodePatch {
+fn other(
+    input: &RolloutInput<'_>,
+    node: &Node,
+    target: &Pair,
+    course: &Course,
+    is_requested: bool,
+) -> NodePatch {
     let mut patch = NodePatch::new(node);
     let is_given = node.desired == *target;
     if is_given || matches!(course.phase, Phase::Updating | Phase::Soaking) {
         patch.taint(node, !is_given);
     }
-    let is_ahead = |since: Timestamp| since.duration_since(seen.now) > MAX_SKEW;
+    let is_ahead = |since: Timestamp| since.duration_since(input.now) > MAX_SKEW;
     // One without a stamp was given the target by somebody else.
     if is_given && node.is_in_flight() && node.desired_since.is_none_or(is_ahead) {
-        patch.since = Some(Since::new(&node.desired, seen.now));
+        patch.since = Some(Since::new(&node.desired, input.now));
     }
-    if let (Some(order), true) = (&course.prefetch, is_asked) {
-        patch.prefetch = Some(Some(Prefetch { image: order.image.clone(), since: seen.now }));
+    if let (Some(order), true) = (&course.prefetch, is_requested) {
+        patch.prefetch = Some(Some(Prefetch { image: order.image.clone(), since: input.now }));
     } else if is_given && node.is_done() && node.prefetch_since.is_some() {
         // The agent drops an unneeded download.
         patch.prefetch = Some(None);
@@ -72,23 +82,23 @@ fn other(seen: &Seen<'_>, node: &Node, target: &Pair, course: &Course, is_asked:
     patch
 }
 
-/// Returns the nodes that are asked to prefetch now.
-fn prefetching<'a>(seen: &Seen<'a>, census: &Census<'a>, course: &Course) -> BTreeSet<&'a str> {
+/// Returns the nodes that are requested to prefetch now.
+fn prefetching<'a>(input: &RolloutInput<'a>, census: &Census<'a>, course: &Course) -> BTreeSet<&'a str> {
     let Some(order) = &course.prefetch else { return BTreeSet::new() };
     let is_ahead =
-        |node: &Node| node.prefetch_since.is_some_and(|since| since.duration_since(seen.now) > MAX_SKEW);
+        |node: &Node| node.prefetch_since.is_some_and(|since| since.duration_since(input.now) > MAX_SKEW);
     let mut running = 0_usize;
-    let mut asked = BTreeSet::new();
+    let mut requested = BTreeSet::new();
     let mut idle = Vec::new();
     // One that was cordoned meanwhile downloads all the same.
-    let cordoned = census.blocked.iter().filter(|node| gates::is_running(node, order, seen));
+    let cordoned = census.blocked.iter().filter(|node| gates::is_running(node, order, input));
     for node in census.waiting.iter().chain(cordoned).filter(|node| node.ready) {
-        if gates::is_running(node, order, seen) {
+        if gates::is_running(node, order, input) {
             running += 1;
             if is_ahead(node) {
-                asked.insert(&*node.name);
+                requested.insert(&*node.name);
             }
-        } else if gates::is_pending(node, order, seen) {
+        } else if gates::is_pending(node, order, input) {
             idle.push(*node);
         }
     }
@@ -96,8 +106,8 @@ fn prefetching<'a>(seen: &Seen<'a>, census: &Census<'a>, course: &Course) -> BTr
     if free < idle.len() && free > 0 {
         idle.select_nth_unstable_by(free, |one, other| self::order(one, other));
     }
-    asked.extend(idle.into_iter().take(free).map(|node| &*node.name));
-    asked
+    requested.extend(idle.into_iter().take(free).map(|node| &*node.name));
+    requested
 }
 
 /// Returns the nodes that get the target: as many as there is capacity for, and at most `limit`.

@@ -13,7 +13,7 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// Jumps that are remembered.
 const MAX_JUMPS: usize = 64;
 
-/// The jumps of the wall clock that a process has seen.
+/// The jumps of the wall clock that a process has observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clock {
     /// The wall clock and the own clock, as they were last.

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::capacity::obstacle;
 use super::census::Census;
 use super::phase::{Mistake, Phase};
-use super::{Pair, Seen};
+use super::{Pair, RolloutInput};
 use crate::api::RolloutPolicyStatus;
 
 /// Nodes that a message names.
@@ -68,9 +68,9 @@ impl Course {
 }
 
 /// Returns the progress as text, with the nodes that are waited for.
-pub(super) fn progress(seen: &Seen<'_>, census: &Census<'_>) -> String {
-    let machines = seen.nodes.len();
-    let target = seen.pool.configuration.name.as_deref().unwrap_or_default();
+pub(super) fn progress(input: &RolloutInput<'_>, census: &Census<'_>) -> String {
+    let machines = input.nodes.len();
+    let target = input.pool.configuration.name.as_deref().unwrap_or_default();
     let mut text = format!("{} of {machines} nodes have {target}", census.updated);
     let failing = census.failing.iter().map(|node| (&*node.name, "failing"));
     let blocked = census.blocked.iter().map(|node| (&*node.name, obstacle(node)));

@@ -12,7 +12,7 @@ use super::census::Census;
 use super::course::{Course, PrefetchOrder, progress};
 use super::phase::Phase;
 use super::policy::Rules;
-use super::{Node, Pair, Policy, PrefetchProgress, Seen, patch};
+use super::{Node, Pair, Policy, PrefetchProgress, RolloutInput, patch};
 use crate::api::RolloutPolicyStatus;
 use crate::api::rollout_policy::{HaltStatus, OnFailure, PolicyTarget, SoakStatus};
 use crate::model::ImageRef;
@@ -25,30 +25,30 @@ const MAX_CAUSE: usize = 500;
 
 /// Decides for a pool with a policy. `stop` is the cause that nothing is to be done, whatever the policy allows.
 pub(super) fn course(
-    seen: &Seen<'_>,
+    input: &RolloutInput<'_>,
     census: &Census<'_>,
     policy: &Policy,
     rules: &Rules,
     stop: Option<(Phase, String)>,
 ) -> Course {
-    let mut gates = Gates { seen, census, policy, rules, memory: policy.status.clone(), is_opened: false };
+    let mut gates = Gates { input, census, policy, rules, memory: policy.status.clone(), is_opened: false };
     let mut course = gates.pass(stop);
     let mut memory = gates.memory;
     memory.observed_generation = policy.generation;
-    memory.pool = Some(seen.pool.name.clone());
+    memory.pool = Some(input.pool.name.clone());
     memory.phase = Some(course.phase.as_str().to_owned());
     memory.waves = Some(number(rules.waves.len().saturating_add(1)));
     memory.invalid = (course.phase == Phase::Invalid).then(|| course.message.clone());
     course.memory = Some(memory);
     if gates.is_opened {
         course.limit = 0;
-        course.wake_at(seen.now);
+        course.wake_at(input.now);
     }
     course
 }
 
 struct Gates<'a> {
-    seen: &'a Seen<'a>,
+    input: &'a RolloutInput<'a>,
     census: &'a Census<'a>,
     policy: &'a Policy,
     rules: &'a Rules,
@@ -64,12 +64,12 @@ impl Gates<'_> {
             return Course::stop(phase, message);
         };
         self.remember(target);
-        let is_complete = self.census.updated == self.seen.nodes.len() && !self.seen.nodes.is_empty();
+        let is_complete = self.census.updated == self.input.nodes.len() && !self.input.nodes.is_empty();
         if is_complete {
             self.finish(target);
         }
         let (halt, roll_back) = self.halted(target);
-        let windows = self.rules.windows.at(self.seen.now);
+        let windows = self.rules.windows.at(self.input.now);
         self.memory.next_window = windows.next.map(patch::text);
         if let Some((phase, message)) = stop {
             return Course { halt, ..Course::stop(phase, message) };
@@ -121,12 +121,12 @@ impl Gates<'_> {
 
     /// Returns the target that all nodes had before the policy came.
     fn last_complete(&self, target: &PolicyTarget) -> Option<PolicyTarget> {
-        let config = self.seen.pool.status.configuration.as_ref()?.name.clone()?;
+        let config = self.input.pool.status.configuration.as_ref()?.name.clone()?;
         if config.is_empty() || config == target.config {
             return None;
         }
         let mut images = self
-            .seen
+            .input
             .nodes
             .iter()
             .filter(|node| node.current.config.as_ref() == Some(&config))
@@ -189,7 +189,7 @@ impl Gates<'_> {
             _ => "it has not finished within nodeTimeout".to_owned(),
         });
         HaltStatus {
-            at: patch::text(self.seen.now),
+            at: patch::text(self.input.now),
             node: first.map(|node| node.name.clone()).unwrap_or_default(),
             cause: cause.unwrap_or_default(),
             failed: number(failed),
@@ -232,7 +232,7 @@ impl Gates<'_> {
     /// Returns the prefetch that nodes are given.
     fn prefetch_order(&self, target: &Pair) -> Option<PrefetchOrder> {
         let (at_once, timeout) = self.rules.prefetch?;
-        let image = target.image.as_ref().or(self.seen.pool.os_image.as_ref())?;
+        let image = target.image.as_ref().or(self.input.pool.os_image.as_ref())?;
         ImageRef::parse(image).ok()?;
         Some(PrefetchOrder { image: image.clone(), at_once, timeout })
     }
@@ -240,7 +240,7 @@ impl Gates<'_> {
     /// Opens the gate once no prefetch is pending.
     fn prefetched(&mut self, order: Option<&PrefetchOrder>) -> Course {
         let waiting = self.census.waiting.iter().filter(|node| node.ready);
-        let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.seen));
+        let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.input));
         let pending: Vec<_> = waiting.filter(pending).collect();
         if pending.is_empty() {
             self.memory.prefetched = Some(true);
@@ -250,8 +250,8 @@ impl Gates<'_> {
         let mut course = Course::stop(Phase::Prefetching, message);
         // A node that waits for its turn has no end of its own; an earlier image's may long be past.
         let running =
-            pending.iter().filter(|node| order.is_some_and(|order| is_running(node, order, self.seen)));
-        let (clock, now) = (self.seen.clock, self.seen.now);
+            pending.iter().filter(|node| order.is_some_and(|order| is_running(node, order, self.input)));
+        let (clock, now) = (self.input.clock, self.input.now);
         let ends = running.filter_map(|node| clock.end(node.prefetch_since?, order?.timeout, now));
         if let Some(end) = ends.min() {
             course.wake_at(end);
@@ -261,7 +261,7 @@ impl Gates<'_> {
 
     /// Gives nodes of the present wave the target, watches it, or goes on to the next one.
     fn wave(&mut self) -> Course {
-        let message = progress(self.seen, self.census);
+        let message = progress(self.input, self.census);
         let wave = self.memory.wave.and_then(|wave| usize::try_from(wave).ok()).unwrap_or(1).max(1);
         let Some(rule) = self.rules.waves.get(wave - 1) else {
             return Course { limit: usize::MAX, ..Course::stop(Phase::Updating, message) };
@@ -291,10 +291,10 @@ impl Gates<'_> {
 
     /// Counts watched time. Returns the time of the next count; `None` when it was watched long enough.
     fn soak(&mut self, soak: SignedDuration) -> Option<Timestamp> {
-        let now = self.seen.now;
+        let now = self.input.now;
         let step = (soak / 20).clamp(SignedDuration::from_secs(1), MAX_STEP);
         let old = self.memory.soak.clone();
-        let last = old.as_ref().and_then(|old| old.seen.parse::<Timestamp>().ok());
+        let last = old.as_ref().and_then(|old| old.observed_at.parse::<Timestamp>().ok());
         let counted = SignedDuration::from_secs(old.map_or(0, |old| old.seconds.max(0)));
         let passed = last.map_or(SignedDuration::ZERO, |last| now.duration_since(last));
         let total = counted.saturating_add(passed.clamp(SignedDuration::ZERO, step * 2));
@@ -303,7 +303,7 @@ impl Gates<'_> {
         }
         let is_jump = passed.is_negative() || passed > step * 2;
         if last.is_none() || is_jump || passed >= step {
-            self.memory.soak = Some(SoakStatus { seconds: total.as_secs(), seen: patch::text(now) });
+            self.memory.soak = Some(SoakStatus { seconds: total.as_secs(), observed_at: patch::text(now) });
         }
         let again = step.min(soak.saturating_sub(total)).max(SignedDuration::from_secs(1));
         Some(now.checked_add(again).unwrap_or(now))
@@ -311,9 +311,9 @@ impl Gates<'_> {
 
     fn wake_for_timeouts(&self, course: &mut Course) {
         let Some(timeout) = self.rules.node_timeout else { return };
-        let (clock, now) = (self.seen.clock, self.seen.now);
+        let (clock, now) = (self.input.clock, self.input.now);
         let late_at = |node: &&Node| clock.end(node.desired_since?, timeout, now);
-        let next = self.census.at_work.iter().filter_map(late_at).filter(|at| *at > self.seen.now).min();
+        let next = self.census.at_work.iter().filter_map(late_at).filter(|at| *at > self.input.now).min();
         if let Some(next) = next {
             course.wake_at(next);
         }
@@ -321,16 +321,16 @@ impl Gates<'_> {
 }
 
 /// Returns true if a node has yet to download the image, and is waited for.
-pub(super) fn is_pending(node: &Node, order: &PrefetchOrder, seen: &Seen<'_>) -> bool {
+pub(super) fn is_pending(node: &Node, order: &PrefetchOrder, input: &RolloutInput<'_>) -> bool {
     if node.current.image.as_ref() == Some(&order.image) {
         return false;
     }
-    node.prefetch_image.as_ref() != Some(&order.image) || is_running(node, order, seen)
+    node.prefetch_image.as_ref() != Some(&order.image) || is_running(node, order, input)
 }
 
 /// Returns true if a node downloads the image now.
-pub(super) fn is_running(node: &Node, order: &PrefetchOrder, seen: &Seen<'_>) -> bool {
-    let passed = node.prefetch_since.map(|since| seen.clock.passed(since, seen.now));
+pub(super) fn is_running(node: &Node, order: &PrefetchOrder, input: &RolloutInput<'_>) -> bool {
+    let passed = node.prefetch_since.map(|since| input.clock.passed(since, input.now));
     let is_late = passed.is_some_and(|passed| passed >= order.timeout);
     node.prefetch_image.as_ref() == Some(&order.image)
         && matches!(node.prefetch, None | Some(PrefetchProgress::Running))

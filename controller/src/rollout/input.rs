@@ -16,7 +16,7 @@ use crate::cost::NodeCost;
 
 /// Input of a decision.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct RolloutInput<'a> {
     /// The pool.
     pub pool: &'a Pool,
     /// Its nodes, in any order.

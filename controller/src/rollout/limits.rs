@@ -5,54 +5,58 @@ use super::census::Census;
 use super::course::{Course, MAX_NAMED, progress};
 use super::phase::{Mistake, Phase};
 use super::policy::Rules;
-use super::{BuildState, Layering, Seen, gates};
+use super::{BuildState, Layering, RolloutInput, gates};
 use crate::model::ImageRef;
 
 /// Decides what a rollout may do.
-pub(super) fn course(seen: &Seen<'_>, census: &Census<'_>, rules: Result<Option<Rules>, String>) -> Course {
-    let mistakes = mistakes(seen, census, rules.as_ref().err());
+pub(super) fn course(
+    input: &RolloutInput<'_>,
+    census: &Census<'_>,
+    rules: Result<Option<Rules>, String>,
+) -> Course {
+    let mistakes = mistakes(input, census, rules.as_ref().err());
     let fatal = mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
-    let stop = fatal.map(|(_, message)| (Phase::Invalid, message.clone())).or_else(|| stop(seen, census));
+    let stop = fatal.map(|(_, message)| (Phase::Invalid, message.clone())).or_else(|| stop(input, census));
     let rules = rules.ok().flatten();
-    let mut course = match (&rules, &*seen.pool.policies) {
-        (Some(rules), [policy]) => gates::course(seen, census, policy, rules, stop),
+    let mut course = match (&rules, &*input.pool.policies) {
+        (Some(rules), [policy]) => gates::course(input, census, policy, rules, stop),
         (None, [policy]) => {
-            let mut course = Course::from_stop(stop, census, seen);
+            let mut course = Course::from_stop(stop, census, input);
             let mut memory = policy.status.clone();
             memory.observed_generation = policy.generation;
-            memory.pool = Some(seen.pool.name.clone());
+            memory.pool = Some(input.pool.name.clone());
             memory.phase = Some(course.phase.as_str().to_owned());
             memory.invalid = Some(course.message.clone());
             course.memory = Some(memory);
             course
         }
-        _ => Course::from_stop(stop, census, seen),
+        _ => Course::from_stop(stop, census, input),
     };
     course.mistakes = mistakes;
     course
 }
 
 impl Course {
-    fn from_stop(stop: Option<(Phase, String)>, census: &Census<'_>, seen: &Seen<'_>) -> Self {
+    fn from_stop(stop: Option<(Phase, String)>, census: &Census<'_>, input: &RolloutInput<'_>) -> Self {
         match stop {
             Some((phase, message)) => Self::stop(phase, message),
-            None if census.updated == seen.nodes.len() => {
-                let config = seen.pool.configuration.name.as_deref().unwrap_or_default();
+            None if census.updated == input.nodes.len() => {
+                let config = input.pool.configuration.name.as_deref().unwrap_or_default();
                 Self::stop(Phase::Complete, format!("all {} nodes have {config}", census.updated))
             }
-            None => Self { limit: usize::MAX, ..Self::stop(Phase::Updating, progress(seen, census)) },
+            None => Self { limit: usize::MAX, ..Self::stop(Phase::Updating, progress(input, census)) },
         }
     }
 }
 
 /// Returns the cause that nothing is to be done, whatever a policy allows.
-fn stop(seen: &Seen<'_>, census: &Census<'_>) -> Option<(Phase, String)> {
-    let pool = seen.pool;
+fn stop(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<(Phase, String)> {
+    let pool = input.pool;
     let name = &pool.name;
     if pool.configuration.name.as_deref().is_none_or(str::is_empty) {
         return Some((Phase::NotRendered, format!("pool {name} has no rendered config yet")));
     }
-    if seen.nodes.is_empty() {
+    if input.nodes.is_empty() {
         let next = "label a node as its nodeSelector says, correct the selector, or delete the pool";
         return Some((Phase::NoNodes, format!("pool {name} selects no node; {next}")));
     }
@@ -78,14 +82,18 @@ fn stop(seen: &Seen<'_>, census: &Census<'_>) -> Option<(Phase, String)> {
     None
 }
 
-fn mistakes(seen: &Seen<'_>, census: &Census<'_>, policy: Option<&String>) -> Vec<(Mistake, String)> {
-    let pool = seen.pool;
+fn mistakes(
+    input: &RolloutInput<'_>,
+    census: &Census<'_>,
+    policy: Option<&String>,
+) -> Vec<(Mistake, String)> {
+    let pool = input.pool;
     let name = &pool.name;
     let mut mistakes = Vec::new();
     if let Some(error) = &pool.selector_error {
         mistakes.push((Mistake::NodeSelector, format!("pool {name}: {error}")));
     }
-    if let Err(cause) = max_unavailable(seen, census) {
+    if let Err(cause) = max_unavailable(input, census) {
         let next = "write a number, or a percentage such as 10%";
         mistakes
             .push((Mistake::MaxUnavailable, format!("pool {name}: spec.maxUnavailable: {cause}; {next}")));
@@ -98,7 +106,7 @@ fn mistakes(seen: &Seen<'_>, census: &Census<'_>, policy: Option<&String>) -> Ve
     if let Some(cause) = policy {
         mistakes.push((Mistake::Policy, cause.clone()));
     }
-    for conflict in seen.conflicts.iter().take(MAX_NAMED) {
+    for conflict in input.conflicts.iter().take(MAX_NAMED) {
         let message = format!(
             "node {} belongs to the custom pools {}, so none of them updates it; remove the label of all but one",
             conflict.node,

@@ -1,6 +1,6 @@
 //! The next nodes of a pool to get the target, and the pool's status.
 //!
-//! Pure: [`rollout`] takes a pool, its nodes and the time, and returns patches, statuses and when to be asked again. All
+//! Pure: [`rollout`] takes a pool, its nodes and the time, and returns patches, statuses and when to be called again. All
 //! that it remembers is in these statuses and in annotations of nodes.
 //!
 //! # What the caller owes it
@@ -46,7 +46,7 @@ use crate::api::{MachineConfigPoolStatus, RolloutPolicyStatus};
 pub use accepted::{ACCEPTED, unfollowed, unreadable};
 pub use capacity::most as max_unavailable;
 pub use clock::Clock;
-pub use input::{BuildState, Layering, Policy, Pool, Seen};
+pub use input::{BuildState, Layering, Policy, Pool, RolloutInput};
 pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,
@@ -66,23 +66,23 @@ pub struct Rollout {
     pub status: MachineConfigPoolStatus,
     /// The whole status of the policy, where the pool has one. Written before the patches.
     pub policy_status: Option<RolloutPolicyStatus>,
-    /// Something changes by time alone: ask again then. Other changes come as events.
+    /// Something changes by time alone: call again then. Other changes come as events.
     pub wake: Option<Timestamp>,
 }
 
 /// Decides the next writes for a pool.
-pub fn rollout(seen: &Seen<'_>) -> Rollout {
-    let rules = Rules::new(seen.pool, seen.nodes.len());
+pub fn rollout(input: &RolloutInput<'_>) -> Rollout {
+    let rules = Rules::new(input.pool, input.nodes.len());
     let node_timeout =
         rules.as_ref().ok().and_then(|rules| rules.as_ref()).and_then(|rules| rules.node_timeout);
-    let census = Census::new(seen, node_timeout);
-    let mut course = limits::course(seen, &census, rules);
-    accepted::judge(&mut course, seen.now);
-    let (patches, is_cut) = choose::patches(seen, &census, &course);
+    let census = Census::new(input, node_timeout);
+    let mut course = limits::course(input, &census, rules);
+    accepted::judge(&mut course, input.now);
+    let (patches, is_cut) = choose::patches(input, &census, &course);
     Rollout {
         patches,
-        status: status::status(seen, &census, &course),
-        wake: if is_cut { Some(seen.now) } else { course.wake },
+        status: status::status(input, &census, &course),
+        wake: if is_cut { Some(input.now) } else { course.wake },
         policy_status: course.memory,
     }
 }

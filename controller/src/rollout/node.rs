@@ -19,7 +19,7 @@ pub const STATE: &str = "machineconfiguration.openshift.io/state";
 pub const REASON: &str = "machineconfiguration.openshift.io/reason";
 /// The annotation with a config and the time at which the node was given it: `<config> <time>`.
 pub const DESIRED_SINCE: &str = "machine-config-agent.io/desired-since";
-/// The annotation with the time at which the node was asked to prefetch.
+/// The annotation with the time at which the node was requested to prefetch.
 pub const PREFETCH_SINCE: &str = "machine-config-agent.io/prefetch-since";
 /// The taint of nodes that wait for an update.
 pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
@@ -112,9 +112,9 @@ pub struct Node {
     pub reason: Option<String>,
     /// When it was given its target.
     pub desired_since: Option<Timestamp>,
-    /// The image that it is asked to prefetch.
+    /// The image that it is requested to prefetch.
     pub prefetch_image: Option<String>,
-    /// When it was asked.
+    /// When it was requested.
     pub prefetch_since: Option<Timestamp>,
     /// Progress of that prefetch.
     pub prefetch: Option<PrefetchProgress>,

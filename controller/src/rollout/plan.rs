@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Seen;
+use super::RolloutInput;
 use super::census::Census;
 use crate::api::pool::{PoolPlan, ServicePlan};
 use crate::cost::NodeCost;
@@ -17,7 +17,7 @@ const MAX_CAUSES: usize = 8;
 const MAX_CAUSE: usize = 256;
 
 /// Sums the plans of the nodes without the target; `None` when there is none.
-pub(super) fn plan(seen: &Seen<'_>, census: &Census<'_>) -> Option<PoolPlan> {
+pub(super) fn plan(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<PoolPlan> {
     let target = census.target.as_ref()?.config.clone()?;
     let mut by_config: BTreeMap<&str, usize> = BTreeMap::new();
     let lists = [&census.waiting, &census.blocked, &census.at_work, &census.failing];
@@ -29,7 +29,7 @@ pub(super) fn plan(seen: &Seen<'_>, census: &Census<'_>) -> Option<PoolPlan> {
     }
     let mut sum = Sum::default();
     for (config, nodes) in by_config {
-        sum.add(nodes, seen.costs.get(config));
+        sum.add(nodes, input.costs.get(config));
     }
     Some(sum.plan(target))
 }

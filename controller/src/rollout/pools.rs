@@ -79,7 +79,7 @@ impl Selectors {
     }
 }
 
-/// The nodes of each pool. All selectors are asked once about each node, however many pools there are.
+/// The nodes of each pool. All selectors are evaluated once for each node, however many pools there are.
 #[derive(Debug, Default)]
 pub struct Members {
     selectors: Selectors,

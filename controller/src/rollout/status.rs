@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::census::Census;
 use super::course::Course;
-use super::{BuildState, Layering, Pool, Seen, patch, plan};
+use super::{BuildState, Layering, Pool, RolloutInput, patch, plan};
 use crate::api::MachineConfigPoolStatus;
 use crate::api::pool::Condition;
 
@@ -28,10 +28,14 @@ const MAX_QUOTED: usize = 10;
 const MAX_REASON: usize = 500;
 
 /// Returns the whole status.
-pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> MachineConfigPoolStatus {
-    let pool = seen.pool;
+pub(super) fn status(
+    input: &RolloutInput<'_>,
+    census: &Census<'_>,
+    course: &Course,
+) -> MachineConfigPoolStatus {
+    let pool = input.pool;
     let count = |number: usize| Some(i32::try_from(number).unwrap_or(i32::MAX));
-    let machines = seen.nodes.len();
+    let machines = input.nodes.len();
     let mut status = MachineConfigPoolStatus {
         observed_generation: pool.generation,
         machine_count: count(machines),
@@ -41,7 +45,7 @@ pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> M
         degraded_machine_count: count(census.degraded.len()),
         ..pool.status.clone()
     };
-    let mut conditions = Conditions { list: status.conditions.take().unwrap_or_default(), seen };
+    let mut conditions = Conditions { list: status.conditions.take().unwrap_or_default(), input };
     let is_updated = census.target.is_some()
         && census.updated == machines
         && census.ready == machines
@@ -54,7 +58,7 @@ pub(super) fn status(seen: &Seen<'_>, census: &Census<'_>, course: &Course) -> M
     drains(&mut conditions, census);
     degraded(&mut conditions, census, course);
     status.conditions = Some(conditions.list);
-    status.plan = pool.has_plan.then(|| plan::plan(seen, census)).flatten();
+    status.plan = pool.has_plan.then(|| plan::plan(input, census)).flatten();
     status
 }
 
@@ -206,7 +210,7 @@ fn node_degraded(conditions: &mut Conditions<'_>, census: &Census<'_>) -> Option
 /// The conditions of a pool; those of others stay.
 pub(super) struct Conditions<'a> {
     list: Vec<Condition>,
-    seen: &'a Seen<'a>,
+    input: &'a RolloutInput<'a>,
 }
 
 impl Conditions<'_> {
@@ -217,7 +221,7 @@ impl Conditions<'_> {
 
     /// Sets a condition.
     fn set(&mut self, type_: &str, status: bool, reason: &str, message: String) {
-        set_condition(&mut self.list, self.seen.now, type_, status, reason, message);
+        set_condition(&mut self.list, self.input.now, type_, status, reason, message);
     }
 }
 

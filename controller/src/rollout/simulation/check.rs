@@ -112,29 +112,33 @@ impl Checks {
     }
 
     /// Checks a decision, by the controller's observations.
-    pub(super) fn decided(&mut self, seen: &Seen<'_>, rollout: &Rollout, rules: &Rules) {
-        let Some(target) = seen.pool.target() else { return };
+    pub(super) fn decided(&mut self, input: &RolloutInput<'_>, rollout: &Rollout, rules: &Rules) {
+        let Some(target) = input.pool.target() else { return };
         let given = rollout.patches.iter().any(|patch| patch.pair.as_ref() == Some(&target));
         // Once all nodes have it, those that join get it without waves.
-        if target == self.target && seen.nodes.iter().all(|node| node.desired == target && node.is_done()) {
+        if target == self.target && input.nodes.iter().all(|node| node.desired == target && node.is_done()) {
             self.passed = rules.waves.len();
         }
-        let memory = seen.pool.policies.first().map(|policy| &policy.status);
+        let memory = input.pool.policies.first().map(|policy| &policy.status);
         let is_quiet = rollout.patches.is_empty() && rollout.policy_status.as_ref() == memory;
-        assert!(!is_quiet || rollout.wake.is_none_or(|wake| wake > seen.now), "it spins: {:?}", rollout.wake);
-        if seen.pool.paused {
+        assert!(
+            !is_quiet || rollout.wake.is_none_or(|wake| wake > input.now),
+            "it spins: {:?}",
+            rollout.wake
+        );
+        if input.pool.paused {
             assert!(rollout.patches.is_empty(), "a paused pool is patched");
         }
         if let Some((start, length)) = rules.window.filter(|_| given) {
-            let second = seen.now.as_second().rem_euclid(86_400);
+            let second = input.now.as_second().rem_euclid(86_400);
             let passed = (second - start).rem_euclid(86_400);
             assert!(passed < length, "a target was given outside of the window");
         }
         let is_failed =
             |node: &&&Node| node.desired == target && node.current != target && node.is_degraded();
-        let failed = seen.nodes.iter().filter(is_failed).count();
+        let failed = input.nodes.iter().filter(is_failed).count();
         if rules.has_policy && given {
-            let memory = &seen.pool.policies[0].status;
+            let memory = &input.pool.policies[0].status;
             let accepted = usize::try_from(memory.accepted_failures.unwrap_or(0)).unwrap();
             assert!(failed <= rules.allowed + accepted, "{failed} nodes failed, and it goes on");
             let is_about =
@@ -142,28 +146,38 @@ impl Checks {
             assert!(!is_about || memory.halt.is_none(), "it was halted, and goes on");
         }
         if let Some((at_once, timeout)) = rules.prefetch {
-            self.prefetches(seen, rollout, at_once, timeout, given);
+            self.prefetches(input, rollout, at_once, timeout, given);
         }
     }
 
-    fn prefetches(&mut self, seen: &Seen<'_>, rollout: &Rollout, at_once: usize, timeout: i64, given: bool) {
-        let target = seen.pool.target().unwrap();
-        let image = target.image.clone().or_else(|| seen.pool.os_image.clone());
+    fn prefetches(
+        &mut self,
+        input: &RolloutInput<'_>,
+        rollout: &Rollout,
+        at_once: usize,
+        timeout: i64,
+        given: bool,
+    ) {
+        let target = input.pool.target().unwrap();
+        let image = target.image.clone().or_else(|| input.pool.os_image.clone());
         let is_running = |node: &Node| {
-            let since = node.prefetch_since.map_or(0, |since| seen.now.duration_since(since).as_secs());
+            let since = node.prefetch_since.map_or(0, |since| input.now.duration_since(since).as_secs());
             node.prefetch_image == image
                 && matches!(node.prefetch, None | Some(PrefetchProgress::Running))
                 && since < timeout
         };
-        let waiting = || seen.nodes.iter().filter(|node| node.ready && node.desired != target);
-        // A person's node is not asked to begin.
+        let waiting = || input.nodes.iter().filter(|node| node.ready && node.desired != target);
+        // A person's node is not requested to begin.
         let is_cordoned = |node: &Node| node.unschedulable && node.desired.config.is_some() && node.is_done();
-        let asked = rollout.patches.iter().filter(|patch| matches!(patch.prefetch, Some(Some(_))));
+        let requested = rollout.patches.iter().filter(|patch| matches!(patch.prefetch, Some(Some(_))));
         let is_new =
-            |patch: &&NodePatch| seen.nodes.iter().any(|node| node.name == patch.node && !is_running(node));
-        let (asked, running) =
-            (asked.filter(is_new).count(), waiting().filter(|node| is_running(node)).count());
-        assert!(asked == 0 || asked + running <= at_once, "{asked} + {running} download at a time");
+            |patch: &&NodePatch| input.nodes.iter().any(|node| node.name == patch.node && !is_running(node));
+        let (requested, running) =
+            (requested.filter(is_new).count(), waiting().filter(|node| is_running(node)).count());
+        assert!(
+            requested == 0 || requested + running <= at_once,
+            "{requested} + {running} download at a time"
+        );
         let pending =
             |node: &&&Node| node.current.image != image && (node.prefetch_image != image || is_running(node));
         let pending = waiting().filter(|node| !is_cordoned(node)).filter(pending);
@@ -187,7 +201,7 @@ impl Checks {
     pub(super) fn written(
         &mut self,
         world: &World,
-        seen: &Seen<'_>,
+        input: &RolloutInput<'_>,
         patch: &NodePatch,
         rules: &Rules,
         counts: &mut Counts,
@@ -203,14 +217,14 @@ impl Checks {
         assert!(world.targets.contains(&node.desired), "no target ever: {:?}", node.desired);
         // It is done already if it was given the pair that it has.
         let is_new = self.ours.insert(patch.node.clone());
-        let max = match &seen.pool.max_unavailable {
+        let max = match &input.pool.max_unavailable {
             None => 1,
             Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap(),
             Some(IntOrString::String(text)) => {
-                seen.nodes.len() * text.trim_end_matches('%').parse::<usize>().unwrap() / 100
+                input.nodes.len() * text.trim_end_matches('%').parse::<usize>().unwrap() / 100
             }
         };
-        let max = if seen.pool.name == MASTER { 1 } else { max.max(1) };
+        let max = if input.pool.name == MASTER { 1 } else { max.max(1) };
         assert!(
             !is_new || self.ours.len() <= max,
             "{} nodes out of service, {max} may: {:?}",
@@ -218,18 +232,18 @@ impl Checks {
             self.ours
         );
         counts.most = counts.most.max(self.ours.len());
-        if *pair == self.target && seen.pool.target().as_ref() == Some(pair) {
-            self.wave(world, seen, patch, rules);
+        if *pair == self.target && input.pool.target().as_ref() == Some(pair) {
+            self.wave(world, input, patch, rules);
         }
     }
 
-    fn wave(&mut self, world: &World, seen: &Seen<'_>, patch: &NodePatch, rules: &Rules) {
+    fn wave(&mut self, world: &World, input: &RolloutInput<'_>, patch: &NodePatch, rules: &Rules) {
         if !self.given.insert(patch.node.clone()) {
             return;
         }
         let passed = self.passed;
         while self.passed < rules.waves.len()
-            && self.given.len() > self.until(rules, seen.nodes.len().max(world.machines.len()))
+            && self.given.len() > self.until(rules, input.nodes.len().max(world.machines.len()))
         {
             let soak = rules.waves[self.passed].2;
             let step = (soak / 20).clamp(1, 300);

@@ -195,17 +195,18 @@ impl Simulation {
         let now = self.world.now();
         self.controller.clock.observe(now, self.world.uptime());
         let clock = self.controller.clock.clone();
-        let seen = Seen { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now, clock: &clock };
-        let rollout = rollout(&seen);
+        let input =
+            RolloutInput { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now, clock: &clock };
+        let rollout = rollout(&input);
         self.wake = rollout.wake;
         self.count(&rollout);
-        self.checks.decided(&seen, &rollout, &self.rules);
+        self.checks.decided(&input, &rollout, &self.rules);
         if self.write_policy(&rollout) == Write::Killed {
             return Write::Killed;
         }
         let mut written = Vec::new();
         for patch in &rollout.patches {
-            if self.write(&seen, patch, &mut written) == Write::Killed {
+            if self.write(&input, patch, &mut written) == Write::Killed {
                 return Write::Killed;
             }
         }
@@ -241,7 +242,7 @@ impl Simulation {
         if self.is_killed() { Write::Killed } else { Write::Done }
     }
 
-    fn write(&mut self, seen: &Seen<'_>, patch: &NodePatch, written: &mut Vec<Node>) -> Write {
+    fn write(&mut self, input: &RolloutInput<'_>, patch: &NodePatch, written: &mut Vec<Node>) -> Write {
         if self.is_killed() {
             return Write::Killed;
         }
@@ -251,7 +252,7 @@ impl Simulation {
             patch.apply(&mut machine.node);
             machine.node.resource_version = version;
             let node = machine.node.clone();
-            self.checks.written(&self.world, seen, patch, &self.rules, &mut self.counts);
+            self.checks.written(&self.world, input, patch, &self.rules, &mut self.counts);
             if self.is_killed() {
                 return Write::Killed;
             }

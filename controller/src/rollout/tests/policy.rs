@@ -229,12 +229,12 @@ fn image_is_prefetched_before_first_drain() {
     let mut nodes = nodes(5, "a");
     nodes[4].ready = false;
     assert!(settle(&mut pool, &mut nodes, now()).is_empty());
-    let asked = |nodes: &[Node]| nodes.iter().filter(|node| node.prefetch_image.is_some()).count();
-    assert_eq!((asked(&nodes), phase(&pool)), (2, "Prefetching"));
+    let requested = |nodes: &[Node]| nodes.iter().filter(|node| node.prefetch_image.is_some()).count();
+    assert_eq!((requested(&nodes), phase(&pool)), (2, "Prefetching"));
     nodes[0].prefetch = Some(PrefetchProgress::Done);
     nodes[1].prefetch = Some(PrefetchProgress::Failed);
     assert!(settle(&mut pool, &mut nodes, minutes(1)).is_empty());
-    assert_eq!(asked(&nodes), 4);
+    assert_eq!(requested(&nodes), 4);
     nodes[2].prefetch = Some(PrefetchProgress::Done);
     // An agent that can't prefetch never answers: it is not waited for longer than the timeout.
     let wake = decide_at(&pool, &nodes, minutes(2)).wake;
@@ -367,7 +367,7 @@ fn node_in_two_pools_is_named_and_others_continue() {
     let conflict = Conflict { node: "n9".to_owned(), pools: vec!["gpu".to_owned(), "infra".to_owned()] };
     let (pool, nodes) = (pool("b"), nodes(2, "a"));
     let nodes: Vec<&Node> = nodes.iter().collect();
-    let seen = Seen {
+    let input = RolloutInput {
         pool: &pool,
         nodes: &nodes,
         conflicts: &[conflict],
@@ -375,7 +375,7 @@ fn node_in_two_pools_is_named_and_others_continue() {
         now: now(),
         clock: &Clock::default(),
     };
-    let rollout = rollout(&seen);
+    let rollout = rollout(&input);
     assert_eq!(given(&rollout), ["n00"]);
     let (_, reason, message) = condition(&rollout, "RolloutInvalid");
     assert_eq!(reason, "NodeInTwoPools");
@@ -396,7 +396,7 @@ fn plan_sums_remaining_nodes() {
     nodes.extend([node("m0", "b"), node("m1", "gone"), node("m2", "c")]);
     let pool = Pool { has_plan: true, ..pool("c") };
     let nodes: Vec<&Node> = nodes.iter().collect();
-    let plan = rollout(&Seen {
+    let plan = rollout(&RolloutInput {
         pool: &pool,
         nodes: &nodes,
         conflicts: &[],

@@ -44,7 +44,7 @@ pub(super) fn decide_at(pool: &Pool, nodes: &[Node], now: Timestamp) -> Rollout 
 
 pub(super) fn decide_by(clock: &Clock, pool: &Pool, nodes: &[Node], now: Timestamp) -> Rollout {
     let nodes: Vec<&Node> = nodes.iter().collect();
-    rollout(&Seen { pool, nodes: &nodes, conflicts: &[], costs: &BTreeMap::new(), now, clock })
+    rollout(&RolloutInput { pool, nodes: &nodes, conflicts: &[], costs: &BTreeMap::new(), now, clock })
 }
 
 pub(super) fn decide(pool: &Pool, nodes: &[Node]) -> Rollout {
