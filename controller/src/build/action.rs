@@ -1,10 +1,10 @@
 //! Actions of a decision, and what it waits for.
 
-use super::seen::{PoolCondition, Status};
+use super::input::{PoolCondition, Status};
 
-/// Questions that the cache can't answer.
+/// Queries that the cache can't answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum Query {
     /// Presence of the image in the registry.
     Image(String),
     /// Results of the pods of the Job with this UID.
@@ -20,19 +20,19 @@ pub enum Question {
 
 /// Reason to delete a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// Another one is wanted, and it has not ended.
+pub enum DeletionReason {
+    /// Another one is desired, and it has not ended.
     Superseded,
-    /// Somebody asked for it once more.
+    /// A rebuild was requested.
     Rebuild,
 }
 
-/// One action. Each is one write that can be made again, or one question.
+/// One action. Each is one write that can be made again, or one query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Asks; the answer is in [`super::Answers`] of the next decision.
-    Ask(Question),
-    /// Creates the wanted build, without a status.
+    /// Sends a query; its answer is in [`super::Answers`] of the next decision.
+    Query(Query),
+    /// Creates the desired build, without a status.
     CreateBuild {
         /// Its image was built before.
         pre_built: bool,
@@ -45,8 +45,8 @@ pub enum Action {
         name: String,
         /// Its UID: another one of that name stays.
         uid: String,
-        /// Why.
-        why: Why,
+        /// Reason of the deletion.
+        reason: DeletionReason,
     },
     /// Deletes an image from the registry; what comes of it is in [`super::Answers`] of the next decision.
     DeleteImage {
@@ -69,9 +69,9 @@ pub enum Action {
     },
     /// Removes the request and the note of a rebuild.
     EndRebuild,
-    /// Creates the wanted build's Job, suspended.
+    /// Creates the desired build's Job, suspended.
     CreateJob,
-    /// Notes on the wanted build which Job speaks for it.
+    /// Notes on the desired build which Job speaks for it.
     RecordJob {
         /// The Job's UID.
         uid: String,
@@ -88,7 +88,7 @@ pub enum Action {
         /// Its UID: another one of that name stays.
         uid: String,
     },
-    /// Writes the wanted build's status.
+    /// Writes the desired build's status.
     WriteStatus(Status),
     /// Writes image and build to the status of the `MachineOSConfig`.
     Publish {
@@ -97,7 +97,7 @@ pub enum Action {
         /// It was built before: the condition `Seeded` becomes True.
         seeded: bool,
     },
-    /// Names the wanted build in the annotation of the `MachineOSConfig`.
+    /// Names the desired build in the annotation of the `MachineOSConfig`.
     NameBuild,
     /// Writes the pool's condition.
     SetCondition(PoolCondition),

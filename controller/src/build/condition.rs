@@ -1,16 +1,16 @@
 //! The pool's condition `ImageBuildDegraded`: the build's state for people.
 
 use super::action::Waiting;
-use super::seen::{Build, PoolCondition, Seen, State};
+use super::input::{Build, BuildInput, PoolCondition, State};
 
 /// Ending of a build that failed.
 const NEXT: &str = "correct the cause, then change the MachineOSConfig or annotate it with \
     machineconfiguration.openshift.io/rebuild=";
 
 /// Returns the condition that the pool should have; none where nothing was or is built for it.
-pub(super) fn condition(seen: &Seen<'_>, waiting: &Waiting) -> Option<PoolCondition> {
-    let pool = seen.pool?;
-    if seen.os_config.is_none_or(|config| config.deleting) {
+pub(super) fn condition(input: &BuildInput<'_>, waiting: &Waiting) -> Option<PoolCondition> {
+    let pool = input.pool?;
+    if input.os_config.is_none_or(|config| config.deleting) {
         let text = format!("Pool {} has no MachineOSConfig", pool.name);
         // A pool that never had one is left alone.
         return pool.condition.as_ref().map(|_| PoolCondition::new(false, "NoLayeredObjects", text));
@@ -35,9 +35,9 @@ pub(super) fn condition(seen: &Seen<'_>, waiting: &Waiting) -> Option<PoolCondit
         Waiting::Target => return None,
         Waiting::Rest | Waiting::Job | Waiting::Removal => {}
     }
-    let wanted = seen.wanted?;
-    match seen.builds.get(&wanted.name).filter(|build| !build.deleting) {
-        Some(build) => Some(of_build(&pool.name, &wanted.name, build)),
+    let desired = input.desired?;
+    match input.builds.get(&desired.name).filter(|build| !build.deleting) {
+        Some(build) => Some(of_build(&pool.name, &desired.name, build)),
         None => pending(false, format!("The image of pool {} is built next", pool.name)),
     }
 }

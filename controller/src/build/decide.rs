@@ -1,60 +1,62 @@
 //! The next action for one pool's images.
 
-use super::action::{Action, Question, Waiting, Why};
+use super::action::{Action, DeletionReason, Query, Waiting};
 use super::condition::condition;
+use super::input::{Build, BuildInput, DesiredBuild, Job, OsConfig, Outcome, Ready, Registry, State, Status};
 use super::job::progress;
 use super::name::job_name;
 use super::release::{is_retried, release};
-use super::seen::{Build, Job, OsConfig, Outcome, Ready, Registry, Seen, State, Status, Wanted};
 use super::{NO_BUILD, SEEDED};
 
 /// Something to do, or what is waited for.
 type Course = Result<Action, Waiting>;
 
 /// Returns the next action.
-pub fn decide(seen: &Seen<'_>) -> Action {
-    if let Some(action) = release(seen) {
+pub fn decide(input: &BuildInput<'_>) -> Action {
+    if let Some(action) = release(input) {
         return action;
     }
-    let waiting = match course(seen) {
+    let waiting = match course(input) {
         Ok(action) => return action,
         Err(waiting) => waiting,
     };
-    let has = seen.pool.and_then(|pool| pool.condition.as_ref());
-    match condition(seen, &waiting) {
+    let has = input.pool.and_then(|pool| pool.condition.as_ref());
+    match condition(input, &waiting) {
         Some(condition) if has != Some(&condition) => Action::SetCondition(condition),
-        Some(_) | None => Action::Wait { retry: matches!(waiting, Waiting::Registry(_)) || is_retried(seen) },
+        Some(_) | None => {
+            Action::Wait { retry: matches!(waiting, Waiting::Registry(_)) || is_retried(input) }
+        }
     }
 }
 
-/// The build that is wanted, with what it belongs to.
+/// The desired build, with what it belongs to.
 struct Case<'a> {
-    seen: &'a Seen<'a>,
+    input: &'a BuildInput<'a>,
     config: &'a OsConfig,
-    wanted: &'a Wanted,
+    desired: &'a DesiredBuild,
     build: &'a Build,
 }
 
-fn course(seen: &Seen<'_>) -> Course {
-    let config = seen.os_config.filter(|config| !config.deleting).ok_or(Waiting::Rest)?;
+fn course(input: &BuildInput<'_>) -> Course {
+    let config = input.os_config.filter(|config| !config.deleting).ok_or(Waiting::Rest)?;
     if let Some(why) = &config.unreadable {
         // Also of a build that is there: it may be of another spec.
         return Err(Waiting::Missing(why.clone()));
     }
-    let wanted = seen.wanted.ok_or(Waiting::Target)?;
-    if let Some(action) = cancel(seen, config, wanted) {
+    let desired = input.desired.ok_or(Waiting::Target)?;
+    if let Some(action) = cancel(input, config, desired) {
         return Ok(action);
     }
-    let found = seen.builds.get(&wanted.name);
-    if let Some(course) = rebuild(seen, config, wanted, found) {
+    let found = input.builds.get(&desired.name);
+    if let Some(course) = rebuild(input, config, desired, found) {
         return course;
     }
-    let Some(build) = found else { return create(seen, config, wanted) };
+    let Some(build) = found else { return create(input, config, desired) };
     let is_foreign = !build.owner.is_empty() && build.owner != config.uid;
     if build.deleting || is_foreign {
         return Err(Waiting::Removal);
     }
-    let case = Case { seen, config, wanted, build };
+    let case = Case { input, config, desired, build };
     match build.state {
         State::Succeeded => case.publish(),
         State::Failed | State::Interrupted => Err(Waiting::Rest),
@@ -63,20 +65,29 @@ fn course(seen: &Seen<'_>) -> Course {
 }
 
 /// One build of a `MachineOSConfig` runs at a time.
-fn cancel(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<Action> {
-    let mut others = seen.builds.iter().filter(|(name, _)| **name != wanted.name);
+fn cancel(input: &BuildInput<'_>, config: &OsConfig, desired: &DesiredBuild) -> Option<Action> {
+    let mut others = input.builds.iter().filter(|(name, _)| **name != desired.name);
     let is_running = |build: &Build| {
         !build.state.is_final() && !build.deleting && (build.owner.is_empty() || build.owner == config.uid)
     };
     let (name, build) = others.find(|(_, build)| is_running(build))?;
-    Some(Action::DeleteBuild { name: name.clone(), uid: build.uid.clone(), why: Why::Superseded })
+    Some(Action::DeleteBuild {
+        name: name.clone(),
+        uid: build.uid.clone(),
+        reason: DeletionReason::Superseded,
+    })
 }
 
 /// A request is noted with the build that it replaces, that build is deleted, and the request ends when there is another one. A
 /// pool that is degraded, or whose image can't be built, keeps what it has until it can be built anew.
-fn rebuild(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted, found: Option<&Build>) -> Option<Course> {
-    let is_degraded = seen.pool.is_some_and(|pool| pool.degraded.is_some());
-    let is_kept = is_degraded || matches!(wanted.ready, Ready::Invalid(_));
+fn rebuild(
+    input: &BuildInput<'_>,
+    config: &OsConfig,
+    desired: &DesiredBuild,
+    found: Option<&Build>,
+) -> Option<Course> {
+    let is_degraded = input.pool.is_some_and(|pool| pool.degraded.is_some());
+    let is_kept = is_degraded || matches!(desired.ready, Ready::Invalid(_));
     let Some(replaces) = &config.replaces else {
         let replaces = found.map_or(NO_BUILD, |build| build.uid.as_str()).to_owned();
         return (config.rebuild && !is_kept).then_some(Ok(Action::BeginRebuild { replaces }));
@@ -88,61 +99,65 @@ fn rebuild(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted, found: Option<&B
     if build.deleting {
         return Some(Err(Waiting::Removal));
     }
-    let (name, uid) = (wanted.name.clone(), build.uid.clone());
-    (!is_kept).then_some(Ok(Action::DeleteBuild { name, uid, why: Why::Rebuild }))
+    let (name, uid) = (desired.name.clone(), build.uid.clone());
+    (!is_kept).then_some(Ok(Action::DeleteBuild { name, uid, reason: DeletionReason::Rebuild }))
 }
 
-fn create(seen: &Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Course {
+fn create(input: &BuildInput<'_>, config: &OsConfig, desired: &DesiredBuild) -> Course {
     let pre_built = config.awaits_seeding();
     let no_reuse = config.replaces.is_some();
-    let takes_image = pre_built || (!no_reuse && source(seen, config, wanted).is_some());
+    let takes_image = pre_built || (!no_reuse && source(input, config, desired).is_some());
     if takes_image {
         return Ok(Action::CreateBuild { pre_built, no_reuse });
     }
     // Refused before any object is there.
-    if let Ready::Invalid(why) = &wanted.ready {
+    if let Ready::Invalid(why) = &desired.ready {
         return Err(Waiting::Invalid(why.clone()));
     }
-    match seen.pool.and_then(|pool| pool.degraded.clone()) {
+    match input.pool.and_then(|pool| pool.degraded.clone()) {
         Some(degraded) => Err(Waiting::PoolDegraded(degraded)),
         None => Ok(Action::CreateBuild { pre_built, no_reuse }),
     }
 }
 
-/// Returns a build whose image the wanted one can have: the current one rather than another.
-fn source<'a>(seen: &'a Seen<'_>, config: &OsConfig, wanted: &Wanted) -> Option<(&'a Build, &'a str)> {
+/// Returns a build whose image the desired one can have: the current one rather than another.
+fn source<'a>(
+    input: &'a BuildInput<'_>,
+    config: &OsConfig,
+    desired: &DesiredBuild,
+) -> Option<(&'a Build, &'a str)> {
     let has_it = |(name, build): &(&String, &Build)| {
-        **name != wanted.name
+        **name != desired.name
             && build.state == State::Succeeded
             && !build.deleting
             && !build.inputs.is_empty()
-            && build.inputs == wanted.inputs
+            && build.inputs == desired.inputs
             && build.owner == config.uid
     };
     let is_current = |name: &String| config.current.as_ref() == Some(name);
-    let mut all: Vec<(&String, &Build)> = seen.builds.iter().filter(has_it).collect();
+    let mut all: Vec<(&String, &Build)> = input.builds.iter().filter(has_it).collect();
     all.sort_by_key(|(name, _)| !is_current(name));
     all.into_iter().find_map(|(_, build)| Some((build, build.image.as_deref()?)))
 }
 
 impl Case<'_> {
     fn job(&self) -> Option<(String, &Job)> {
-        let name = job_name(&self.wanted.name);
-        self.seen.jobs.get(&name).map(|job| (name, job))
+        let name = job_name(&self.desired.name);
+        self.input.jobs.get(&name).map(|job| (name, job))
     }
 
-    /// Tells of a build that ended well, then clears up.
+    /// Publishes a build that ended well, then clears up.
     fn publish(&self) -> Course {
         let Some(image) = &self.build.image else { return Err(Waiting::Rest) };
         let config = self.config;
-        let is_told = config.image.as_ref() == Some(image)
-            && config.image_of.as_ref() == Some(&self.wanted.name)
+        let is_published = config.image.as_ref() == Some(image)
+            && config.image_of.as_ref() == Some(&self.desired.name)
             && config.observed >= config.generation
             && (config.seeded || !self.build.pre_built);
-        if !is_told {
+        if !is_published {
             return Ok(Action::Publish { image: image.clone(), seeded: self.build.pre_built });
         }
-        if config.current.as_ref() != Some(&self.wanted.name) {
+        if config.current.as_ref() != Some(&self.desired.name) {
             return Ok(Action::NameBuild);
         }
         match self.job() {
@@ -181,10 +196,10 @@ impl Case<'_> {
 
     /// Takes an image that is there, or creates the Job.
     fn begin(&self) -> Course {
-        let source = source(self.seen, self.config, self.wanted).filter(|_| !self.build.no_reuse);
+        let source = source(self.input, self.config, self.desired).filter(|_| !self.build.no_reuse);
         if let Some((build, image)) = source {
-            match self.seen.answers.registry.get(image) {
-                None => return Ok(Action::Ask(Question::Image(image.to_owned()))),
+            match self.input.answers.registry.get(image) {
+                None => return Ok(Action::Query(Query::Image(image.to_owned()))),
                 Some(Registry::There) => {
                     let (reason, message) = (build.reason.as_str(), build.message.clone());
                     return Ok(status(State::Succeeded, reason, message, Some(image.to_owned())));
@@ -193,10 +208,10 @@ impl Case<'_> {
                 Some(Registry::Missing) => {}
             }
         }
-        if let Some(degraded) = self.seen.pool.and_then(|pool| pool.degraded.clone()) {
+        if let Some(degraded) = self.input.pool.and_then(|pool| pool.degraded.clone()) {
             return Err(Waiting::PoolDegraded(degraded));
         }
-        match &self.wanted.ready {
+        match &self.desired.ready {
             Ready::Yes => Ok(Action::CreateJob),
             Ready::Missing(what) => Err(Waiting::Missing(what.clone())),
             // The image that it was to have is gone from the registry. OCL-023.
@@ -206,9 +221,9 @@ impl Case<'_> {
 
     /// The Job that speaks for the build is not the one that is there.
     fn lost(&self, uid: &str, other: Option<&Job>) -> Action {
-        if other.is_none() && !self.seen.answers.absent_jobs.contains(uid) {
-            let name = job_name(&self.wanted.name);
-            return Action::Ask(Question::Job { name, uid: uid.to_owned() });
+        if other.is_none() && !self.input.answers.absent_jobs.contains(uid) {
+            let name = job_name(&self.desired.name);
+            return Action::Query(Query::Job { name, uid: uid.to_owned() });
         }
         status(State::Interrupted, "Interrupted", "its Job was deleted".to_owned(), None)
     }
@@ -216,7 +231,7 @@ impl Case<'_> {
     fn follow(&self, job: &Job) -> Course {
         // One that somebody suspended later is left alone.
         if job.suspended && !job.deleting && self.build.state == State::Initial {
-            return match &self.wanted.ready {
+            return match &self.desired.ready {
                 Ready::Yes => Ok(Action::StartJob { uid: job.uid.clone() }),
                 Ready::Missing(what) => Err(Waiting::Missing(what.clone())),
                 Ready::Invalid(why) => Ok(status(State::Failed, "Failed", why.clone(), None)),
@@ -226,8 +241,8 @@ impl Case<'_> {
         let written = self.build.state;
         match state {
             State::Succeeded | State::Failed => {
-                let Some(outcome) = self.seen.answers.outcomes.get(&job.uid) else {
-                    return Ok(Action::Ask(Question::Pods(job.uid.clone())));
+                let Some(outcome) = self.input.answers.outcomes.get(&job.uid) else {
+                    return Ok(Action::Query(Query::Pods(job.uid.clone())));
                 };
                 Ok(self.ended(job, state, outcome))
             }
@@ -249,7 +264,7 @@ impl Case<'_> {
             if let Some(image) = &outcome.image {
                 return status(state, "Ready", "Build Ready".to_owned(), Some(image.clone()));
             }
-            let job = job_name(&self.wanted.name);
+            let job = job_name(&self.desired.name);
             let message = format!("Job {job} ended well, but its pod left no digest: look at the pod's log");
             return status(State::Failed, "Failed", message, None);
         }

@@ -1,6 +1,6 @@
 //! Progress of a Job: the state of its build.
 
-use super::seen::{Job, State};
+use super::input::{Job, State};
 
 /// Pods that may fail: the next one ends the Job.
 pub const MAX_FAILURES: u32 = 3;

@@ -10,9 +10,9 @@
 use serde_json::{Value, json};
 
 use super::archives;
+use super::input::{Job, Outcome};
 use super::mounts::volume_name;
 use super::objects::{JobRequest, JobSettings, metadata};
-use super::seen::{Job, Outcome};
 use crate::image::AGENT;
 
 /// The type of a builder that makes Builds.
@@ -24,7 +24,7 @@ pub const STARTED: &str = "machine-config-agent.io/started";
 /// The label of an image with its pool: OpenShift's own name of the source design.
 const POOL_LABEL: &str = "io.openshift.machineconfig.pool";
 
-/// The most of a failed build's last words that is told.
+/// The most of a failed build's last words that is reported.
 const MAX_FAILURE: usize = 1000;
 
 /// Returns a build's Build.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::SEEDED;
 use super::action::Action;
-use super::seen::{Answers, Build, Deletion, Seen};
+use super::input::{Answers, Build, BuildInput, Deletion};
 
 /// Time for which a registry that does not answer keeps a build. It is that of a process: the clocks of two machines may differ by more.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -22,35 +22,35 @@ pub fn waits_for_registry(answers: &Answers) -> Option<String> {
 }
 
 /// Returns the next action for builds that are being deleted.
-pub(super) fn release(seen: &Seen<'_>) -> Option<Action> {
-    held(seen).find_map(|(name, build)| {
+pub(super) fn release(input: &BuildInput<'_>) -> Option<Action> {
+    held(input).find_map(|(name, build)| {
         let released = || Some(Action::ReleaseBuild { name: name.clone(), uid: build.uid.clone() });
-        let Some(image) = deletable(seen, name, build) else { return released() };
-        match seen.answers.deletions.get(name) {
+        let Some(image) = deletable(input, name, build) else { return released() };
+        match input.answers.deletions.get(name) {
             None => Some(Action::DeleteImage { build: name.clone(), image: image.to_owned() }),
-            // Asked again in a while.
+            // Requested again in a while.
             Some(Deletion::Failed { unanswered, .. }) if *unanswered < REGISTRY_TIMEOUT => None,
             Some(_) => released(),
         }
     })
 }
 
-/// Returns true if a registry did not answer, and is to be asked again.
-pub(super) fn is_retried(seen: &Seen<'_>) -> bool {
-    held(seen).any(|(name, _)| matches!(seen.answers.deletions.get(name), Some(Deletion::Failed { .. })))
+/// Returns true if a registry did not answer, and gets the request again.
+pub(super) fn is_retried(input: &BuildInput<'_>) -> bool {
+    held(input).any(|(name, _)| matches!(input.answers.deletions.get(name), Some(Deletion::Failed { .. })))
 }
 
-fn held<'a>(seen: &Seen<'a>) -> impl Iterator<Item = (&'a String, &'a Build)> {
-    seen.builds.iter().filter(|(_, build)| build.has_finalizer && build.deleting)
+fn held<'a>(input: &BuildInput<'a>) -> impl Iterator<Item = (&'a String, &'a Build)> {
+    input.builds.iter().filter(|(_, build)| build.has_finalizer && build.deleting)
 }
 
 /// Returns the image, if nobody else has it: OCL-026.
-fn deletable<'a>(seen: &Seen<'_>, name: &str, build: &'a Build) -> Option<&'a str> {
+fn deletable<'a>(input: &BuildInput<'_>, name: &str, build: &'a Build) -> Option<&'a str> {
     let image = build.image.as_ref().filter(|_| build.reason != SEEDED)?;
     let named = |other: &Option<String>| other.as_ref() == Some(image);
-    let is_published = seen.os_config.is_some_and(|config| !config.deleting && named(&config.image));
-    let is_seed = seen.os_config.is_some_and(|config| named(&config.pre_built));
-    let is_shared = seen.builds.iter().any(|(other, build)| other != name && named(&build.image));
-    let is_kept = is_published || is_seed || is_shared || seen.used_images.contains(image);
+    let is_published = input.os_config.is_some_and(|config| !config.deleting && named(&config.image));
+    let is_seed = input.os_config.is_some_and(|config| named(&config.pre_built));
+    let is_shared = input.builds.iter().any(|(other, build)| other != name && named(&build.image));
+    let is_kept = is_published || is_seed || is_shared || input.used_images.contains(image);
     (!is_kept).then_some(image)
 }

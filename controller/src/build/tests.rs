@@ -62,14 +62,17 @@ fn invalid_text_ends_build_of_earlier_text() {
     let build = Build { uid: "b".to_owned(), owner: config.uid.clone(), ..Build::default() };
     let builds = BTreeMap::from([("worker-old".to_owned(), Build { state: State::Building, ..build })]);
     let why = "the Containerfile, line 2: it is no instruction".to_owned();
-    let wanted =
-        Wanted { name: "worker-new".to_owned(), inputs: "i".to_owned(), ready: Ready::Invalid(why.clone()) };
+    let desired = DesiredBuild {
+        name: "worker-new".to_owned(),
+        inputs: "i".to_owned(),
+        ready: Ready::Invalid(why.clone()),
+    };
     let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
     let decided = |builds: &BTreeMap<String, Build>| {
-        decide(&Seen {
+        decide(&BuildInput {
             os_config: Some(&config),
             pool: Some(&pool),
-            wanted: Some(&wanted),
+            desired: Some(&desired),
             builds,
             jobs: &BTreeMap::new(),
             used_images: &BTreeSet::new(),
@@ -77,7 +80,7 @@ fn invalid_text_ends_build_of_earlier_text() {
         })
     };
     let old = ("worker-old".to_owned(), "b".to_owned());
-    let expected = Action::DeleteBuild { name: old.0, uid: old.1, why: Why::Superseded };
+    let expected = Action::DeleteBuild { name: old.0, uid: old.1, reason: DeletionReason::Superseded };
     assert_eq!(decided(&builds), expected);
     let Action::SetCondition(condition) = decided(&BTreeMap::new()) else { panic!("the pool says why") };
     assert!(condition.is_degraded && condition.message.contains(&why), "{condition:?}");
@@ -130,10 +133,10 @@ fn pool_without_os_config_is_left_alone() {
     let answers = Answers::default();
     let mut pool = Pool { name: "worker".to_owned(), ..Pool::default() };
     let next = |pool: &Pool| {
-        decide(&Seen {
+        decide(&BuildInput {
             os_config: None,
             pool: Some(pool),
-            wanted: None,
+            desired: None,
             builds: &builds,
             jobs: &jobs,
             used_images: &used,
@@ -156,7 +159,7 @@ fn pool_without_os_config_is_left_alone() {
 fn image_built_before_is_published_without_a_job() {
     let image = format!("registry.test/os@sha256:{}", "1".repeat(64));
     let mut config = OsConfig { uid: "c".to_owned(), pre_built: Some(image.clone()), ..OsConfig::default() };
-    let wanted = Wanted {
+    let desired = DesiredBuild {
         name: "worker-1".to_owned(),
         inputs: "i".to_owned(),
         ready: Ready::Missing("a Secret".to_owned()),
@@ -167,10 +170,10 @@ fn image_built_before_is_published_without_a_job() {
     let mut done = Vec::new();
     let mut has_target = false;
     loop {
-        let action = decide(&Seen {
+        let action = decide(&BuildInput {
             os_config: Some(&config),
             pool: Some(&pool),
-            wanted: has_target.then_some(&wanted),
+            desired: has_target.then_some(&desired),
             builds: &builds,
             jobs: &jobs,
             used_images: &used,
@@ -224,10 +227,10 @@ fn silent_registry_keeps_deleted_build_for_ten_minutes() {
         let failed = Deletion::Failed { cause: "no answer".to_owned(), unanswered };
         let deletions = BTreeMap::from([("worker-1".to_owned(), failed)]);
         let answers = Answers { deletions, ..Answers::default() };
-        decide(&Seen {
+        decide(&BuildInput {
             os_config: None,
             pool: None,
-            wanted: None,
+            desired: None,
             builds: &builds,
             jobs: &jobs,
             used_images: &used_images,
@@ -247,18 +250,18 @@ fn unreadable_spec_is_reported() {
     let config = OsConfig { uid: "c".to_owned(), unreadable: Some(why.to_owned()), ..OsConfig::default() };
     let builds = BTreeMap::from([("worker-1".to_owned(), Build { uid: "b".to_owned(), ..Build::default() })]);
     let (jobs, images, answers) = (BTreeMap::new(), BTreeSet::new(), Answers::default());
-    let seen = Seen {
+    let input = BuildInput {
         os_config: Some(&config),
         pool: Some(&pool),
-        wanted: None,
+        desired: None,
         builds: &builds,
         jobs: &jobs,
         used_images: &images,
         answers: &answers,
     };
-    let Action::SetCondition(condition) = decide(&seen) else { panic!("{:?}", decide(&seen)) };
+    let Action::SetCondition(condition) = decide(&input) else { panic!("{:?}", decide(&input)) };
     assert!(condition.is_degraded && condition.reason == "BuildPending", "{condition:?}");
     assert!(condition.message.contains(why), "{condition:?}");
-    let told = Pool { condition: Some(condition), ..pool.clone() };
-    assert_eq!(decide(&Seen { pool: Some(&told), ..seen.clone() }), Action::Wait { retry: false });
+    let reported = Pool { condition: Some(condition), ..pool.clone() };
+    assert_eq!(decide(&BuildInput { pool: Some(&reported), ..input.clone() }), Action::Wait { retry: false });
 }

@@ -1,4 +1,4 @@
-//! An exhaustive walk over a small world: targets and Containerfiles change, somebody asks for a rebuild, deletes a Job, a build or
+//! An exhaustive walk over a small world: targets and Containerfiles change, somebody requests a rebuild, deletes a Job, a build or
 //! the `MachineOSConfig`, pods fail, the registry is away, the controller dies, at each point, up to so many misfortunes. Each state
 //! is visited once; invariants hold in each, and from each the world comes to rest by itself.
 
@@ -34,7 +34,10 @@ fn holds(world: &World, action: &Action) {
         let may = world.may_start.get(name).copied().unwrap_or(1);
         assert!(*starts <= may, "{name} is built {starts} times: {world:#?}");
     }
-    assert!(world.replaced <= world.requests, "a build is replaced that nobody asked to replace: {world:#?}");
+    assert!(
+        world.replaced <= world.requests,
+        "a build is replaced that nobody requested to replace: {world:#?}"
+    );
     for (name, build) in &world.builds {
         let job = world.jobs.get(&job_name(name)).filter(|job| job.owner == build.uid);
         assert!(job.is_none() || !build.pre_built, "SEED-006: a Job of a seeded build: {world:#?}");
@@ -53,13 +56,13 @@ fn holds(world: &World, action: &Action) {
     }
     let is_invalid = matches!(world.ready, Ready::Invalid(_));
     let is_created = matches!(action, Action::CreateBuild { pre_built: false, .. });
-    let has_image = world.builds.values().any(|build| build.inputs == world.wanted().inputs);
+    let has_image = world.builds.values().any(|build| build.inputs == world.desired().inputs);
     assert!(!is_invalid || !is_created || has_image, "a build that can't be made is created: {world:#?}");
     assert!(!is_invalid || !matches!(action, Action::CreateJob | Action::StartJob { .. }), "{world:#?}");
     let starts = matches!(action, Action::CreateJob);
     assert!(!starts || world.pool.degraded.is_none(), "a degraded pool gets no build");
     if let Action::Publish { image, .. } = action {
-        assert_eq!(world.builds[&world.wanted().name].image.as_ref(), Some(image));
+        assert_eq!(world.builds[&world.desired().name].image.as_ref(), Some(image));
     }
 }
 
@@ -88,7 +91,7 @@ fn comes_to_rest(world: &World, known: &mut HashSet<u64>) -> Option<World> {
     panic!("it does not come to rest: {actions:#?} {world:#?}");
 }
 
-/// The image is told and all is cleared up, or the pool says what has to be done.
+/// The image is published and all is cleared up, or the pool says what has to be done.
 fn is_rest(world: &World, actions: &[Action]) {
     let says = || format!("{actions:#?} {world:#?}");
     assert!(world.builds.values().all(|build| !build.deleting), "{}", says());
@@ -98,8 +101,8 @@ fn is_rest(world: &World, actions: &[Action]) {
         assert!(!degraded, "{}", says());
         return;
     };
-    let name = world.wanted().name;
-    let condition = world.pool.condition.as_ref().unwrap_or_else(|| panic!("nobody is told: {}", says()));
+    let name = world.desired().name;
+    let condition = world.pool.condition.as_ref().unwrap_or_else(|| panic!("no condition: {}", says()));
     let Some(build) = world.builds.get(&name) else {
         if let Ready::Invalid(why) = &world.ready {
             assert!(condition.is_degraded && condition.reason == "BuildFailed", "{}", says());
@@ -135,7 +138,7 @@ fn is_mended(rest: &World) {
         return;
     }
     let mut end = comes_to_rest(&mended(rest), &mut HashSet::new()).unwrap();
-    let state = end.wanted_build().state;
+    let state = end.desired_build().state;
     assert_eq!(state, State::Succeeded, "{end:#?}");
 }
 
@@ -146,13 +149,13 @@ struct Walk {
 
 #[expect(clippy::print_stdout, reason = "the number of states is for who runs the test")]
 fn walk(pre_built: bool, unlucky: u32, changes: u32) -> Walk {
-    let (mut seen, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
+    let (mut visited, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
     let mut open = vec![World::new(pre_built, unlucky, changes)];
     while let Some(world) = open.pop() {
-        if !seen.insert(key(&world)) {
+        if !visited.insert(key(&world)) {
             continue;
         }
-        assert!(seen.len() < MAX_STATES, "the world is not small: {world:#?}");
+        assert!(visited.len() < MAX_STATES, "the world is not small: {world:#?}");
         if let Some(rest) = comes_to_rest(&world, &mut known) {
             is_mended(&rest);
         }
@@ -168,8 +171,8 @@ fn walk(pre_built: bool, unlucky: u32, changes: u32) -> Walk {
         open.extend(removed);
         open.extend(misfortunes(&world));
     }
-    println!("{} states: {unlucky} misfortunes, {changes} changes, pre-built {pre_built}", seen.len());
-    Walk { states: seen.len(), edges }
+    println!("{} states: {unlucky} misfortunes, {changes} changes, pre-built {pre_built}", visited.len());
+    Walk { states: visited.len(), edges }
 }
 
 #[test]

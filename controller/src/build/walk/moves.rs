@@ -12,12 +12,12 @@ pub(super) fn follow(world: &World, action: &Action) -> Vec<World> {
     let mut all = Vec::new();
     match action {
         Action::Wait { retry: false } => {}
-        // Asked again, sooner or later.
+        // Requested again, sooner or later.
         Action::Wait { retry: true } => {
             all.push(World { answers: Answers::default(), ..world.clone() });
             all.extend(unanswered(world));
         }
-        Action::Ask(question) => return answered(world, bad, question),
+        Action::Query(query) => return answered(world, bad, query),
         Action::DeleteImage { build, image } => {
             let mut deleted = |world: &World, answer: Deletion, is_gone: bool| {
                 let mut world = world.clone();
@@ -68,11 +68,11 @@ fn written(world: &World, bad: Option<World>, action: &Action) -> Vec<World> {
     all
 }
 
-fn answered(world: &World, bad: Option<World>, question: &Question) -> Vec<World> {
+fn answered(world: &World, bad: Option<World>, query: &Query) -> Vec<World> {
     let mut good = world.clone();
     let mut all = Vec::new();
-    match question {
-        Question::Image(image) => {
+    match query {
+        Query::Image(image) => {
             let there = if world.lost.contains(image) { Registry::Missing } else { Registry::There };
             good.answers.registry.insert(image.clone(), there);
             if let Some(mut bad) = bad {
@@ -82,7 +82,7 @@ fn answered(world: &World, bad: Option<World>, question: &Question) -> Vec<World
                 all.extend([away, bad]);
             }
         }
-        Question::Pods(uid) => {
+        Query::Pods(uid) => {
             let outcome = Outcome { image: Some(format!("registry.test/os@{uid}")), failure: None };
             good.answers.outcomes.insert(uid.clone(), outcome);
             if let Some(mut bad) = bad {
@@ -90,7 +90,7 @@ fn answered(world: &World, bad: Option<World>, question: &Question) -> Vec<World
                 all.push(bad);
             }
         }
-        Question::Job { name, uid } => {
+        Query::Job { name, uid } => {
             assert!(world.jobs.get(name).is_none_or(|job| job.uid != *uid));
             good.answers.absent_jobs.insert(uid.clone());
         }
@@ -167,7 +167,7 @@ pub(super) fn misfortunes(world: &World) -> Vec<World> {
                 all.push(next);
             }
         }
-        // Deleted by hand: seen, or only that it is gone.
+        // Deleted by hand: observed, or only that it is gone.
         let mut next = world.clone();
         next.jobs.get_mut(name).unwrap().deleting = true;
         all.push(next);

@@ -1,4 +1,4 @@
-//! The picture of a build's states in `docs/builds.md`, drawn from what the walk has seen.
+//! The picture of a build's states in `docs/builds.md`, drawn from the edges of the walk.
 #![expect(
     clippy::disallowed_methods,
     reason = "it compares a document, and writes it when that is asked for"
@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::world::World;
-use crate::build::{Action, State, Why};
+use crate::build::{Action, DeletionReason, State};
 
 /// An arrow: from, to, and by what.
 pub(super) type Edge = (&'static str, &'static str, &'static str);
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/builds.md");
 
-/// Returns where the wanted build stands.
+/// Returns the state of the desired build.
 pub(super) fn state(world: &World) -> &'static str {
-    let Some(build) = world.builds.get(&world.wanted().name) else { return "None" };
+    let Some(build) = world.builds.get(&world.desired().name) else { return "None" };
     if build.deleting {
         return "Deleting";
     }
@@ -28,8 +28,8 @@ pub(super) fn state(world: &World) -> &'static str {
 pub(super) fn name(action: &Action) -> &'static str {
     match action {
         Action::CreateBuild { .. } => "create",
-        Action::DeleteBuild { why: Why::Rebuild, .. } => "rebuild",
-        Action::DeleteBuild { why: Why::Superseded, .. } => "cancel",
+        Action::DeleteBuild { reason: DeletionReason::Rebuild, .. } => "rebuild",
+        Action::DeleteBuild { reason: DeletionReason::Superseded, .. } => "cancel",
         Action::WriteStatus(status) if status.state == State::Succeeded => match status.reason.as_str() {
             "Ready" => "Job complete, or image reused",
             _ => "seed",

@@ -35,7 +35,7 @@ pub(super) struct World {
     /// Jobs that were let run, and how many may be, by build.
     pub(super) starts: BTreeMap<String, u32>,
     pub(super) may_start: BTreeMap<String, u32>,
-    /// Rebuilds that somebody asked for, and builds that were deleted for one.
+    /// Rebuilds that were requested, and builds that were deleted for one.
     pub(super) requests: u32,
     pub(super) replaced: u32,
 }
@@ -70,9 +70,9 @@ impl World {
         }
     }
 
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn desired(&self) -> DesiredBuild {
         let (config, image) = TARGETS[self.target];
-        Wanted {
+        DesiredBuild {
             name: format!("{POOL}-{}{config}", self.spec),
             inputs: format!("{}{image}", self.spec),
             ready: self.ready.clone(),
@@ -80,11 +80,11 @@ impl World {
     }
 
     pub(super) fn decide(&self) -> Action {
-        let wanted = self.wanted();
-        decide(&Seen {
+        let desired = self.desired();
+        decide(&BuildInput {
             os_config: self.os_config.as_ref(),
             pool: Some(&self.pool),
-            wanted: Some(&wanted),
+            desired: Some(&desired),
             builds: &self.builds,
             jobs: &self.jobs,
             used_images: &self.used,
@@ -97,13 +97,13 @@ impl World {
         format!("{kind}-{}", self.uids)
     }
 
-    pub(super) fn wanted_build(&mut self) -> &mut Build {
-        let name = self.wanted().name;
+    pub(super) fn desired_build(&mut self) -> &mut Build {
+        let name = self.desired().name;
         self.builds.get_mut(&name).unwrap()
     }
 
-    pub(super) fn wanted_job(&mut self) -> &mut Job {
-        let name = job_name(&self.wanted().name);
+    pub(super) fn desired_job(&mut self) -> &mut Job {
+        let name = job_name(&self.desired().name);
         self.jobs.get_mut(&name).unwrap()
     }
 
@@ -114,29 +114,29 @@ impl World {
         build.deleting = true;
     }
 
-    /// Carries an action out. What comes of a question is chosen by the caller.
+    /// Carries an action out. The caller chooses the answer of a query.
     #[expect(clippy::wildcard_enum_match_arm, reason = "what is left is about Jobs")]
     pub(super) fn execute(&mut self, action: Action) {
         match action {
             Action::CreateBuild { pre_built, no_reuse } => {
-                let wanted = self.wanted();
+                let desired = self.desired();
                 let uid = self.uid("build");
                 let owner = self.os_config.as_ref().unwrap().uid.clone();
                 let build = Build {
                     uid,
                     owner,
-                    inputs: wanted.inputs,
+                    inputs: desired.inputs,
                     pre_built,
                     no_reuse,
                     has_finalizer: true,
                     ..Build::default()
                 };
-                let old = self.builds.insert(wanted.name, build);
+                let old = self.builds.insert(desired.name, build);
                 assert!(old.is_none(), "a build is overwritten");
             }
-            Action::DeleteBuild { name, uid, why } => {
+            Action::DeleteBuild { name, uid, reason } => {
                 assert_eq!(self.builds[&name].uid, uid);
-                self.replaced += u32::from(why == Why::Rebuild);
+                self.replaced += u32::from(reason == DeletionReason::Rebuild);
                 self.delete_build(&name);
             }
             Action::ReleaseBuild { name, .. } => {
@@ -150,20 +150,20 @@ impl World {
                 (config.rebuild, config.replaces) = (false, None);
             }
             Action::WriteStatus(status) => {
-                let build = self.wanted_build();
+                let build = self.desired_build();
                 assert!(!build.state.is_final(), "the API server refuses a change of what has ended");
                 (build.state, build.image) = (status.state, status.image);
                 (build.reason, build.message) = (status.reason, status.message);
             }
             Action::Publish { image, seeded } => {
-                let name = self.wanted().name;
+                let name = self.desired().name;
                 let config = self.os_config.as_mut().unwrap();
                 (config.image, config.image_of) = (Some(image), Some(name));
                 config.observed = config.generation;
                 config.seeded |= seeded;
             }
             Action::NameBuild => {
-                let name = self.wanted().name;
+                let name = self.desired().name;
                 self.os_config.as_mut().unwrap().current = Some(name);
             }
             Action::SetCondition(condition) => self.pool.condition = Some(condition),
@@ -177,16 +177,16 @@ impl World {
     fn execute_job(&mut self, action: Action) {
         match action {
             Action::CreateJob => {
-                let (name, uid) = (job_name(&self.wanted().name), self.uid("job"));
-                let owner = self.wanted_build().uid.clone();
+                let (name, uid) = (job_name(&self.desired().name), self.uid("job"));
+                let owner = self.desired_build().uid.clone();
                 let old = self.jobs.insert(name, Job { uid, owner, suspended: true, ..Job::default() });
                 assert!(old.is_none(), "a Job is overwritten");
             }
-            Action::RecordJob { uid } => self.wanted_build().job_uid = Some(uid),
+            Action::RecordJob { uid } => self.desired_build().job_uid = Some(uid),
             Action::StartJob { uid } => {
                 self.inputs.insert(uid, 2);
-                self.wanted_job().suspended = false;
-                *self.starts.entry(self.wanted().name).or_default() += 1;
+                self.desired_job().suspended = false;
+                *self.starts.entry(self.desired().name).or_default() += 1;
             }
             Action::DeleteJob { name, uid } => {
                 let job = self.jobs.get_mut(&name).unwrap();

@@ -13,8 +13,8 @@ use crate::controllers::cache::Snapshot;
 use crate::controllers::client::RequestError;
 use crate::image::Context;
 
-/// An answer that takes time.
-pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, RequestError>> + Send + 'a>>;
+/// Future of requests to the API server.
+pub(super) type ApiFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RequestError>> + Send + 'a>>;
 
 /// A build to carry out.
 #[derive(Debug, Clone)]
@@ -72,24 +72,25 @@ pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     fn mounted_secrets(&self) -> Vec<&str>;
 
     /// Creates the object, so that it does not run yet.
-    fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()>;
+    fn create<'a>(&'a self, order: &'a Order) -> ApiFuture<'a, ()>;
 
     /// Creates its inputs as far as they are missing, and lets it run.
-    fn start<'a>(&'a self, order: &'a Order, uid: &'a str, credentials: &'a Credentials) -> Answer<'a, ()>;
+    fn start<'a>(&'a self, order: &'a Order, uid: &'a str, credentials: &'a Credentials)
+    -> ApiFuture<'a, ()>;
 
     /// Deletes it with its pods and inputs, if it still has that UID.
-    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> Answer<'a, ()>;
+    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> ApiFuture<'a, ()>;
 
     /// Reads it from the API server into the cache; returns its UID.
-    fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<String>>;
+    fn find<'a>(&'a self, name: &'a str) -> ApiFuture<'a, Option<String>>;
 
-    /// Returns what its pods left.
-    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended>;
+    /// Returns the results of its pods.
+    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> ApiFuture<'a, PodOutcome>;
 }
 
 /// Results of the pods of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct PodOutcome {
     pub(super) outcome: Outcome,
     /// No pod is there that ended well: somebody removed it.
     pub(super) is_gone: bool,

@@ -6,13 +6,13 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
+use super::builder::{ApiFuture, Builder, Credentials, Order, PodOutcome, image};
 use super::objects::Objects;
 use crate::build::{InputOwner, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::{RequestError, send};
 
-/// The most of a failed pod's last words that is told.
+/// The most of a failed pod's last words that is reported.
 const MAX_FAILURE: usize = 1000;
 
 /// Kubernetes Jobs in one namespace.
@@ -26,7 +26,12 @@ impl Jobs {
         Self { objects }
     }
 
-    async fn let_run(&self, order: &Order, uid: &str, credentials: &Credentials) -> Result<(), RequestError> {
+    async fn start_build(
+        &self,
+        order: &Order,
+        uid: &str,
+        credentials: &Credentials,
+    ) -> Result<(), RequestError> {
         let owner = InputOwner::Job(uid);
         let settings = &self.objects.settings;
         let made = inputs(&order.request(), settings, owner, &credentials.base, &credentials.push);
@@ -52,7 +57,7 @@ impl Builder for Jobs {
         self.objects.settings.mounted_secrets()
     }
 
-    fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()> {
+    fn create<'a>(&'a self, order: &'a Order) -> ApiFuture<'a, ()> {
         Box::pin(async move {
             let made = job(&order.request(), &self.objects.settings);
             let made = made.map_err(|error| RequestError::Failed(error.to_string()))?;
@@ -60,30 +65,35 @@ impl Builder for Jobs {
         })
     }
 
-    fn start<'a>(&'a self, order: &'a Order, uid: &'a str, credentials: &'a Credentials) -> Answer<'a, ()> {
-        Box::pin(self.let_run(order, uid, credentials))
+    fn start<'a>(
+        &'a self,
+        order: &'a Order,
+        uid: &'a str,
+        credentials: &'a Credentials,
+    ) -> ApiFuture<'a, ()> {
+        Box::pin(self.start_build(order, uid, credentials))
     }
 
-    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> ApiFuture<'a, ()> {
         Box::pin(self.objects.delete::<Job>(name, uid))
     }
 
-    fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<String>> {
+    fn find<'a>(&'a self, name: &'a str) -> ApiFuture<'a, Option<String>> {
         Box::pin(self.objects.find::<Job>(name))
     }
 
-    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended> {
+    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> ApiFuture<'a, PodOutcome> {
         Box::pin(async move {
             let which = ListParams::default().labels(&format!("{MACHINE_OS_BUILD}={}", label(build)));
             let pods = send(self.objects.api::<Pod>().list(&which)).await?;
             let of_job = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
-            Ok(ended(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), push_spec))
+            Ok(pod_outcome(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), push_spec))
         })
     }
 }
 
 /// Returns what pods left.
-fn ended(pods: &[Pod], push_spec: &str) -> Ended {
+fn pod_outcome(pods: &[Pod], push_spec: &str) -> PodOutcome {
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
     let succeeded = pods.iter().find(|pod| phase(pod) == "Succeeded");
     let digest = succeeded.and_then(|pod| {
@@ -94,7 +104,7 @@ fn ended(pods: &[Pod], push_spec: &str) -> Ended {
     let mut failed: Vec<&Pod> = pods.iter().filter(|pod| phase(pod) == "Failed").collect();
     failed.sort_by_key(|pod| pod.creation_timestamp());
     let failure = failed.last().map(|pod| failure(pod));
-    Ended { outcome: Outcome { image, failure }, is_gone: succeeded.is_none() }
+    PodOutcome { outcome: Outcome { image, failure }, is_gone: succeeded.is_none() }
 }
 
 fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
@@ -157,11 +167,11 @@ mod tests {
             bad("a", 1, &json!({ "exitCode": 137, "reason": "OOMKilled" })),
             good,
         ];
-        let found = ended(&pods, "r.test/os:b-1");
+        let found = pod_outcome(&pods, "r.test/os:b-1");
         assert_eq!(found.outcome.image, Some(format!("r.test/os@{digest}")));
         assert_eq!(found.outcome.failure.as_deref(), Some("pod b: no space left"));
         assert!(!found.is_gone);
-        let found = ended(&pods[1..2], "r.test/os:b-1");
+        let found = pod_outcome(&pods[1..2], "r.test/os:b-1");
         assert_eq!((found.outcome.image, found.is_gone), (None, true));
         assert_eq!(found.outcome.failure.as_deref(), Some("pod a: OOMKilled"));
     }

@@ -3,27 +3,27 @@
 //! | file | holds |
 //! |---|---|
 //! | `cached.rs`, `observed.rs`, `reduce.rs` | Jobs, Secrets, builds, as the cache has them |
-//! | `look.rs`, `wanted.rs` | what is decided by: one `MachineOSConfig` with all that belongs to it |
+//! | `group.rs`, `desired.rs` | inputs of a decision: one `MachineOSConfig` with all that belongs to it |
 //! | `write.rs`, `written.rs` | each write of a decision, and what it writes |
-//! | `asked.rs` | questions to registries, and what pods left |
+//! | `queries.rs` | queries to registries, and results of pods |
 //! | `builder.rs`, `job.rs`, `openshift.rs`, `objects.rs` | what carries a build out, and its requests |
-//! | `tell.rs` | lines and Events |
+//! | `report.rs` | log lines and Events |
 //!
 //! It decides by what the cache holds, does the one thing that comes of it, puts the answer into the cache, and decides again until
-//! it waits. A write that is refused, or whose outcome is not known, is followed by reading what it was about. Questions to a
+//! it waits. A write that is refused, or whose outcome is not known, is followed by reading what it was about. Queries to a
 //! registry run beside everything else: one that hangs keeps no other pool.
 
-mod asked;
 mod builder;
 mod cached;
+mod desired;
+mod group;
 mod job;
-mod look;
 mod objects;
 mod observed;
 mod openshift;
+mod queries;
 pub(super) mod reduce;
-mod tell;
-mod wanted;
+mod report;
 mod write;
 mod written;
 
@@ -40,27 +40,27 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::client::RequestError;
 use super::metrics::Metrics;
 use crate::build::{
-    Action, Answers, BuilderType, JobSettings, Wanted, job_name, push_spec, waits_for_registry,
+    Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, waits_for_registry,
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
-use asked::{Asked, Asker};
 use builder::Builder;
+use desired::Plan;
+use group::{Group, groups};
 use job::Jobs;
-use look::{Group, groups};
 use objects::Objects;
 pub(super) use observed::{BuildJob, ObservedSecret};
 pub(super) use openshift::OpenShiftBuild;
 use openshift::OpenShiftBuilds;
-use tell::Teller;
-use wanted::Plan;
+use queries::{QueryRunner, RemoteQuery};
+use report::Reporter;
 use write::{Writer, refresh};
 
 /// When something that failed is tried again, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// When a registry that does not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// When a query to a registry that does not answer is sent again.
+const QUERY_RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Actions for one `MachineOSConfig` before the next one has its turn.
 const MAX_ACTIONS: usize = 32;
@@ -103,7 +103,7 @@ pub(super) async fn run(
         jobs,
         openshift_builds,
         courses: BTreeMap::new(),
-        asking: JoinSet::new(),
+        queries: JoinSet::new(),
     };
     loop {
         changes.mark_unchanged();
@@ -116,7 +116,7 @@ pub(super) async fn run(
         };
         tokio::select! {
             _ = changes.changed() => {}
-            Some(answered) = controller.asking.join_next() => controller.note(answered),
+            Some(result) = controller.queries.join_next() => controller.record(result),
             () = wake => {}
         }
     }
@@ -127,10 +127,10 @@ pub(super) async fn run(
 struct Course {
     plan: Option<Plan>,
     answers: Answers,
-    /// It grows with each write: an answer to an earlier question is not taken.
+    /// It grows with each write: an answer to an earlier query is not taken.
     turn: u64,
-    is_asking: bool,
-    /// When a registry was first asked to delete the image of a build, by the build's UID.
+    is_querying: bool,
+    /// When a registry was first requested to delete the image of a build, by the build's UID.
     deletions: BTreeMap<String, Instant>,
     conflicts: u32,
     /// When it is tried again.
@@ -140,7 +140,7 @@ struct Course {
 }
 
 impl Course {
-    /// Returns when the image of a build was first asked to be deleted; that is now, if it was not.
+    /// Returns when the deletion of a build's image was first requested; now, if it was not.
     fn deletion_since(&mut self, group: &Group, uid: &str) -> Instant {
         self.deletions.retain(|known, _| group.builds.values().any(|build| build.build.uid == *known));
         *self.deletions.entry(uid.to_owned()).or_insert_with(Instant::now)
@@ -153,8 +153,8 @@ fn is_unread(snapshot: &Snapshot) -> bool {
     !snapshot.synced.contains(&kind) && !snapshot.failing.contains_key(&kind)
 }
 
-/// An answer, for the turn in which it was asked for.
-type Answered = (String, u64, Result<Answers, RequestError>);
+/// The answers of a query, with the turn in which it was sent.
+type QueryResult = (String, u64, Result<Answers, RequestError>);
 
 struct Controller {
     client: Client,
@@ -166,7 +166,7 @@ struct Controller {
     jobs: Arc<Jobs>,
     openshift_builds: Arc<OpenShiftBuilds>,
     courses: BTreeMap<String, Course>,
-    asking: JoinSet<Answered>,
+    queries: JoinSet<QueryResult>,
 }
 
 /// Result of a decision.
@@ -178,10 +178,10 @@ enum Step {
 }
 
 impl Controller {
-    /// Brings all `MachineOSConfig`s as far as they go; returns when one is to be looked at again without a change.
+    /// Brings all `MachineOSConfig`s as far as they go; returns when one is to be decided again without a change.
     async fn reconcile(&mut self) -> Option<Instant> {
         let names = groups(&self.cache.lock());
-        self.courses.retain(|name, course| names.contains(name) || course.is_asking);
+        self.courses.retain(|name, course| names.contains(name) || course.is_querying);
         for name in &names {
             let mut course = self.courses.remove(name).unwrap_or_default();
             if course.again.is_some_and(|again| again <= Instant::now()) {
@@ -231,41 +231,44 @@ impl Controller {
             return Ok(Step::Rest);
         }
         let builder = self.builder(&group, name);
-        let wanted =
-            course.plan.as_ref().map(|plan| plan.wanted(&group, &self.cache.lock(), builder.as_deref()));
-        let action = group.decide(wanted.as_ref(), &course.answers);
-        if let Some(asked) = Asked::of(&action) {
-            self.ask(&group, wanted.as_ref(), course, asked);
+        let desired = course
+            .plan
+            .as_ref()
+            .map(|plan| plan.desired_build(&group, &self.cache.lock(), builder.as_deref()));
+        let action = group.decide(desired.as_ref(), &course.answers);
+        if let Some(query) = RemoteQuery::from_action(&action) {
+            self.start_query(&group, desired.as_ref(), course, query);
             return Ok(Step::Rest);
         }
         if let Action::Wait { retry } = &action {
-            course.again = retry.then(|| course.again.unwrap_or_else(|| Instant::now() + ASK_AGAIN));
+            course.again =
+                retry.then(|| course.again.unwrap_or_else(|| Instant::now() + QUERY_RETRY_INTERVAL));
             let unreadable = group.os_config.as_ref().and_then(|config| config.build.unreadable.clone());
             let waits = unreadable.or_else(|| waits_for_registry(&course.answers));
             // Its pool may be what can't be read, and a build that is being deleted may be of no pool.
             if let Some(why) = waits.as_ref().filter(|_| course.error != waits) {
-                tell::failed(&self.client, &group, why).await;
+                report::failed(&self.client, &group, why).await;
             }
             course.error = waits;
             return Ok(Step::Rest);
         }
-        self.write(&group, wanted.as_ref(), builder.as_deref(), course, &action).await
+        self.write(&group, desired.as_ref(), builder.as_deref(), course, &action).await
     }
 
     async fn write(
         &self,
         group: &Group,
-        wanted: Option<&Wanted>,
+        desired: Option<&DesiredBuild>,
         builder: Option<&dyn Builder>,
         course: &mut Course,
         action: &Action,
     ) -> Result<Step, RequestError> {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
         let apply_by = self.apply_by;
-        let writer = Writer { client, cache, namespace, apply_by, builder, group, wanted };
+        let writer = Writer { client, cache, namespace, apply_by, builder, group, desired };
         let written = writer.execute(action).await;
         let known = course.answers.clone();
-        // What a registry or a pod said does not change with what the pool says.
+        // Answers of registries and pods do not change with the pool's condition.
         if !matches!(action, Action::SetCondition(_)) {
             course.answers = Answers::default();
             course.turn = course.turn.wrapping_add(1);
@@ -274,11 +277,11 @@ impl Controller {
             Ok(()) => {
                 course.conflicts = 0;
                 self.metrics.wrote("build", "written");
-                let build = wanted.and_then(|wanted| {
-                    let uid = cache.lock().os_builds.get(&wanted.name)?.build.uid.clone();
-                    Some((wanted.name.clone(), uid))
+                let build = desired.and_then(|desired| {
+                    let uid = cache.lock().os_builds.get(&desired.name)?.build.uid.clone();
+                    Some((desired.name.clone(), uid))
                 });
-                Teller { client, group, build, answers: &known }.tell(action).await;
+                Reporter { client, group, build, answers: &known }.report(action).await;
                 Ok(Step::Done)
             }
             Err(error) => {
@@ -295,7 +298,7 @@ impl Controller {
         }
     }
 
-    /// Tells of an error once, and tries again after a while.
+    /// Reports an error once, and tries again after a while.
     async fn failed(&self, name: &str, course: &mut Course, error: &RequestError) {
         self.metrics.wrote("build", "failed");
         course.conflicts = 0;
@@ -303,30 +306,38 @@ impl Controller {
         let text = error.to_string();
         if course.error.as_ref() != Some(&text) {
             let group = Group::new(name, &self.cache.lock());
-            tell::failed(&self.client, &group, &text).await;
+            report::failed(&self.client, &group, &text).await;
             course.error = Some(text);
         }
     }
 
-    /// Asks, beside everything else: one question of a `MachineOSConfig` at a time.
-    fn ask(&mut self, group: &Group, wanted: Option<&Wanted>, course: &mut Course, asked: Asked) {
-        if std::mem::replace(&mut course.is_asking, true) {
+    /// Runs a query beside everything else: one of a `MachineOSConfig` at a time.
+    fn start_query(
+        &mut self,
+        group: &Group,
+        desired: Option<&DesiredBuild>,
+        course: &mut Course,
+        query: RemoteQuery,
+    ) {
+        if std::mem::replace(&mut course.is_querying, true) {
             return;
         }
         let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
         let of_spec = spec.map(|spec| spec.rendered_image_push_secret.name.clone());
         let mut since = Instant::now();
-        let (build, secret) = match &asked {
-            Asked::Deletion { build, .. } => {
+        let (build, secret) = match &query {
+            RemoteQuery::Deletion { build, .. } => {
                 let own = group.builds.get(build);
                 if let Some(own) = own {
                     since = course.deletion_since(group, &own.build.uid);
                 }
                 (build.clone(), own.and_then(|own| own.push_secret.clone()).or(of_spec))
             }
-            Asked::Question(_) => (wanted.map(|wanted| wanted.name.clone()).unwrap_or_default(), of_spec),
+            RemoteQuery::Query(_) => {
+                (desired.map(|desired| desired.name.clone()).unwrap_or_default(), of_spec)
+            }
         };
-        let asker = Asker {
+        let runner = QueryRunner {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             registry: Arc::clone(&self.registry),
@@ -338,19 +349,19 @@ impl Controller {
             since,
         };
         let (name, turn, mut answers) = (group.name.clone(), course.turn, course.answers.clone());
-        self.asking.spawn(async move {
-            let asked = asker.ask(asked, &mut answers).await;
-            (name, turn, asked.map(|()| answers))
+        self.queries.spawn(async move {
+            let result = runner.run(query, &mut answers).await;
+            (name, turn, result.map(|()| answers))
         });
     }
 
-    /// Notes an answer.
-    fn note(&mut self, answered: Result<Answered, tokio::task::JoinError>) {
+    /// Records the answers of a query.
+    fn record(&mut self, result: Result<QueryResult, tokio::task::JoinError>) {
         // A panic ends the process, and nobody cancels it.
-        let Ok((name, turn, answered)) = answered else { return };
+        let Ok((name, turn, result)) = result else { return };
         let Some(course) = self.courses.get_mut(&name) else { return };
-        course.is_asking = false;
-        match answered {
+        course.is_querying = false;
+        match result {
             Ok(answers) if course.turn == turn => course.answers = answers,
             Ok(_) => {}
             Err(error) => {

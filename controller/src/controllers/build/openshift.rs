@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::builder::{Answer, Builder, Credentials, Ended, Order, image};
+use super::builder::{ApiFuture, Builder, Credentials, Order, PodOutcome, image};
 use super::objects::Objects;
 use super::observed::{BuildJob, put_job};
 use crate::build::{
@@ -81,7 +81,12 @@ impl OpenShiftBuilds {
         Self { objects }
     }
 
-    async fn let_run(&self, order: &Order, uid: &str, credentials: &Credentials) -> Result<(), RequestError> {
+    async fn start_build(
+        &self,
+        order: &Order,
+        uid: &str,
+        credentials: &Credentials,
+    ) -> Result<(), RequestError> {
         let owner = InputOwner::OpenShiftBuild(uid);
         let settings = &self.objects.settings;
         let made = inputs(&order.request(), settings, owner, &credentials.base, &credentials.push);
@@ -112,7 +117,7 @@ impl Builder for OpenShiftBuilds {
         self.objects.settings.mounted_secrets()
     }
 
-    fn create<'a>(&'a self, order: &'a Order) -> Answer<'a, ()> {
+    fn create<'a>(&'a self, order: &'a Order) -> ApiFuture<'a, ()> {
         Box::pin(async move {
             let made = serde_json::from_value(openshift_build(&order.request(), &self.objects.settings));
             let made: OpenShiftBuild = made.map_err(|error| RequestError::Failed(error.to_string()))?;
@@ -120,27 +125,34 @@ impl Builder for OpenShiftBuilds {
         })
     }
 
-    fn start<'a>(&'a self, order: &'a Order, uid: &'a str, credentials: &'a Credentials) -> Answer<'a, ()> {
-        Box::pin(self.let_run(order, uid, credentials))
+    fn start<'a>(
+        &'a self,
+        order: &'a Order,
+        uid: &'a str,
+        credentials: &'a Credentials,
+    ) -> ApiFuture<'a, ()> {
+        Box::pin(self.start_build(order, uid, credentials))
     }
 
-    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> Answer<'a, ()> {
+    fn delete<'a>(&'a self, name: &'a str, uid: &'a str) -> ApiFuture<'a, ()> {
         Box::pin(self.objects.delete::<OpenShiftBuild>(name, uid))
     }
 
-    fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<String>> {
+    fn find<'a>(&'a self, name: &'a str) -> ApiFuture<'a, Option<String>> {
         Box::pin(self.objects.find::<OpenShiftBuild>(name))
     }
 
-    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> Answer<'a, Ended> {
+    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> ApiFuture<'a, PodOutcome> {
         Box::pin(async move {
             match send(self.objects.api::<OpenShiftBuild>().get(&job_name(build))).await {
                 Ok(found) if found.uid().as_deref() == Some(uid) => {
                     let outcome = openshift_outcome(&found.tree(), |digest| image(push_spec, digest));
-                    Ok(Ended { is_gone: false, outcome })
+                    Ok(PodOutcome { is_gone: false, outcome })
                 }
-                Ok(_) => Ok(Ended { is_gone: true, ..Ended::default() }),
-                Err(error) if error.code() == 404 => Ok(Ended { is_gone: true, ..Ended::default() }),
+                Ok(_) => Ok(PodOutcome { is_gone: true, ..PodOutcome::default() }),
+                Err(error) if error.code() == 404 => {
+                    Ok(PodOutcome { is_gone: true, ..PodOutcome::default() })
+                }
                 Err(error) => Err(error),
             }
         })

@@ -1,4 +1,4 @@
-//! `MachineOSConfig`s and `MachineOSBuild`s as [`crate::build`] looks at them.
+//! `MachineOSConfig`s and `MachineOSBuild`s reduced for [`crate::build`].
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;

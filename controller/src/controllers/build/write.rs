@@ -5,16 +5,16 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Pre
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::asked::{NO_CREDENTIALS, read_credentials};
 use super::builder::{Builder, Credentials};
-use super::look::{DEGRADED, Group};
-use super::{wanted, written};
+use super::group::{DEGRADED, Group};
+use super::queries::{NO_CREDENTIALS, read_credentials};
+use super::{desired, written};
 use crate::api::MachineConfigPool;
 use crate::api::pool::Condition;
 use crate::api::{CURRENT_BUILD, MachineOSConfigSpec};
 use crate::build::{
-    Action, BUILD_NAMESPACE, BuilderType, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES, Status,
-    Wanted, job_name,
+    Action, BUILD_NAMESPACE, BuilderType, DesiredBuild, FINALIZER, JOB_UID, PoolCondition, REBUILD, REPLACES,
+    Status, job_name,
 };
 use crate::controllers::cache::Cache;
 use crate::controllers::cached::{Cached as _, store};
@@ -31,7 +31,7 @@ pub(super) struct Writer<'a> {
     pub(super) apply_by: ApplyBy,
     pub(super) builder: Option<&'a dyn Builder>,
     pub(super) group: &'a Group,
-    pub(super) wanted: Option<&'a Wanted>,
+    pub(super) desired: Option<&'a DesiredBuild>,
 }
 
 /// Something that was decided by is gone: it is read and decided again.
@@ -55,7 +55,7 @@ impl Writer<'_> {
             Action::BeginRebuild { replaces } => self.annotate(&json!({ REPLACES: replaces })).await,
             Action::EndRebuild => self.annotate(&json!({ REPLACES: null, REBUILD: null })).await,
             Action::NameBuild => {
-                let name = self.wanted.ok_or_else(gone)?.name.clone();
+                let name = self.desired.ok_or_else(gone)?.name.clone();
                 self.annotate(&json!({ CURRENT_BUILD: name })).await
             }
             Action::CreateJob => {
@@ -72,7 +72,7 @@ impl Writer<'_> {
             Action::Publish { image, seeded } => self.publish(image, *seeded).await,
             Action::SetCondition(condition) => self.set_condition(condition).await,
             // Not writes.
-            Action::Ask(_) | Action::DeleteImage { .. } | Action::Wait { .. } => Ok(()),
+            Action::Query(_) | Action::DeleteImage { .. } | Action::Wait { .. } => Ok(()),
         }
     }
 
@@ -89,8 +89,8 @@ impl Writer<'_> {
     }
 
     async fn order(&self) -> Result<super::builder::Order, RequestError> {
-        let wanted = self.wanted.ok_or_else(gone)?;
-        wanted::order(self.client, self.group, wanted, self.apply_by).await?.ok_or_else(gone)
+        let desired = self.desired.ok_or_else(gone)?;
+        desired::order(self.client, self.group, desired, self.apply_by).await?.ok_or_else(gone)
     }
 
     fn spec(&self) -> Result<&MachineOSConfigSpec, RequestError> {
@@ -109,8 +109,8 @@ impl Writer<'_> {
     }
 
     async fn create_build(&self, pre_built: bool, no_reuse: bool) -> Result<(), RequestError> {
-        let wanted = self.wanted.ok_or_else(gone)?;
-        let build = written::build(self.group, wanted, pre_built, no_reuse).ok_or_else(gone)?;
+        let desired = self.desired.ok_or_else(gone)?;
+        let build = written::build(self.group, desired, pre_built, no_reuse).ok_or_else(gone)?;
         let build: DynamicObject =
             serde_json::from_value(build).map_err(|error| RequestError::Failed(error.to_string()))?;
         let made = send(self.builds().create(&PostParams::default(), &MachineOsBuild(build))).await?;
@@ -151,7 +151,7 @@ impl Writer<'_> {
     }
 
     async fn record(&self, uid: &str) -> Result<(), RequestError> {
-        let name = &self.wanted.ok_or_else(gone)?.name;
+        let name = &self.desired.ok_or_else(gone)?.name;
         let build = self.group.builds.get(name).ok_or_else(gone)?;
         let mut annotations = json!({ JOB_UID: uid });
         if let Some(annotations) = annotations.as_object_mut().filter(|_| build.builder != BuilderType::Job) {
@@ -165,9 +165,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the wanted build's status, if it is still as observed.
+    /// Writes the desired build's status, if it is still as observed.
     async fn write_status(&self, status: &Status) -> Result<(), RequestError> {
-        let name = &self.wanted.ok_or_else(gone)?.name;
+        let name = &self.desired.ok_or_else(gone)?.name;
         let known = self.group.builds.get(name).ok_or_else(gone)?;
         let now = send(self.builds().get(name)).await?;
         if now.0.metadata.resource_version.as_ref() != Some(&known.version) {
@@ -183,7 +183,7 @@ impl Writer<'_> {
     }
 
     async fn publish(&self, image: &str, seeded: bool) -> Result<(), RequestError> {
-        let name = &self.wanted.ok_or_else(gone)?.name;
+        let name = &self.desired.ok_or_else(gone)?.name;
         let config = self.group.os_config.as_ref().ok_or_else(gone)?;
         let mut status = json!({
             "currentImagePullSpec": image,
@@ -264,12 +264,12 @@ pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
         }
         Err(error) => return Err(error),
     }
-    let wanted = writer.wanted.map(|wanted| &wanted.name);
-    for build in group.builds.keys().chain(wanted.filter(|name| !group.builds.contains_key(*name))) {
+    let desired = writer.desired.map(|desired| &desired.name);
+    for build in group.builds.keys().chain(desired.filter(|name| !group.builds.contains_key(*name))) {
         read_build(client, cache, build).await?;
     }
-    if let (Some(builder), Some(wanted)) = (writer.builder, wanted) {
-        builder.find(&job_name(wanted)).await?;
+    if let (Some(builder), Some(desired)) = (writer.builder, desired) {
+        builder.find(&job_name(desired)).await?;
     }
     if let Some(pool) = group.object.as_ref().and_then(|pool| pool.metadata.name.as_ref()) {
         match send(Api::<MachineConfigPool>::all(client.clone()).get(pool)).await {

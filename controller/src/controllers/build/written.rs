@@ -4,10 +4,10 @@ use jiff::{SignedDuration, Timestamp, Unit};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::look::Group;
+use super::group::Group;
 use crate::build::{
-    BuilderType, FINALIZER, IMAGE_BUILDER, IMAGE_INPUTS, MACHINE_OS_BUILD, NO_REUSE, PRE_BUILT, PUSH_SECRET,
-    State, Status, Wanted, job_name, label, push_spec,
+    BuilderType, DesiredBuild, FINALIZER, IMAGE_BUILDER, IMAGE_INPUTS, MACHINE_OS_BUILD, NO_REUSE, PRE_BUILT,
+    PUSH_SECRET, State, Status, job_name, label, push_spec,
 };
 
 /// The conditions of a build, with reason and message where they are not True.
@@ -22,8 +22,8 @@ const CONDITIONS: [(State, &str, &str, &str); 5] = [
 /// The longest message of a condition.
 const MAX_MESSAGE: usize = 32768;
 
-/// The wanted build, without a status.
-pub(super) fn build(group: &Group, wanted: &Wanted, pre_built: bool, no_reuse: bool) -> Option<Value> {
+/// The desired build, without a status.
+pub(super) fn build(group: &Group, desired: &DesiredBuild, pre_built: bool, no_reuse: bool) -> Option<Value> {
     let config = group.os_config.as_ref()?;
     let (spec, (target, _)) = (config.spec.as_ref().ok()?, group.target()?);
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
@@ -31,15 +31,15 @@ pub(super) fn build(group: &Group, wanted: &Wanted, pre_built: bool, no_reuse: b
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineOSBuild",
         "metadata": {
-            "name": wanted.name,
+            "name": desired.name,
             "labels": {
                 key("machine-os-config"): label(&group.name),
                 key("target-machine-config-pool"): label(&config.pool),
                 key("rendered-machine-config"): label(&target),
-                MACHINE_OS_BUILD: label(&wanted.name),
+                MACHINE_OS_BUILD: label(&desired.name),
             },
             "annotations": {
-                IMAGE_INPUTS: wanted.inputs,
+                IMAGE_INPUTS: desired.inputs,
                 PUSH_SECRET: spec.rendered_image_push_secret.name,
             },
             "finalizers": [FINALIZER],
@@ -55,7 +55,7 @@ pub(super) fn build(group: &Group, wanted: &Wanted, pre_built: bool, no_reuse: b
         "spec": {
             "machineConfig": { "name": target },
             "machineOSConfig": { "name": group.name },
-            "renderedImagePushSpec": push_spec(&spec.rendered_image_push_spec, &wanted.name),
+            "renderedImagePushSpec": push_spec(&spec.rendered_image_push_spec, &desired.name),
         },
     });
     let mut add = |kind: &str, name: &str, value: &str| {

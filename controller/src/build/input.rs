@@ -16,7 +16,7 @@ pub struct OsConfig {
     pub pre_built: Option<String>,
     /// The build that its annotation names.
     pub current: Option<String>,
-    /// Somebody asks for the same build once more.
+    /// The same build is requested once more.
     pub rebuild: bool,
     /// The build that the rebuild replaces.
     pub replaces: Option<String>,
@@ -67,9 +67,9 @@ impl PoolCondition {
     }
 }
 
-/// The build that the pool's target and the `MachineOSConfig` ask for.
+/// The build that the pool's target and the `MachineOSConfig` request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct DesiredBuild {
     /// Its name, which says what it is built from.
     pub name: String,
     /// A digest of what decides its image.
@@ -152,7 +152,7 @@ pub struct Build {
     pub image: Option<String>,
     /// Somebody has deleted it.
     pub deleting: bool,
-    /// Its image is looked at before it goes.
+    /// Its image is checked before it goes.
     pub has_finalizer: bool,
 }
 
@@ -217,7 +217,7 @@ pub enum Deletion {
     Failed {
         /// Cause, with the next step.
         cause: String,
-        /// Time since it was asked first.
+        /// Time since the first request.
         unanswered: Duration,
     },
 }
@@ -231,7 +231,7 @@ pub struct Outcome {
     pub failure: Option<String>,
 }
 
-/// Answers to questions, by what was asked for. They hold until the next write.
+/// Answers to queries, by their subject. They hold until the next write.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Answers {
     /// Of images.
@@ -245,7 +245,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Returns why the image of a build was not deleted, if it was asked for.
+    /// Returns why the image of a build was not deleted, if that was requested.
     pub fn undeleted(&self, build: &str) -> Option<&str> {
         match self.deletions.get(build)? {
             Deletion::Done => None,
@@ -254,21 +254,21 @@ impl Answers {
     }
 }
 
-/// All that a decision looks at.
+/// Input of a decision about builds.
 #[derive(Debug, Clone)]
-pub struct Seen<'a> {
+pub struct BuildInput<'a> {
     /// The pool's `MachineOSConfig`; `None` without one.
     pub os_config: Option<&'a OsConfig>,
     /// The pool; `None` where there is none.
     pub pool: Option<&'a Pool>,
-    /// The build that is wanted; `None` while the pool has no target that can be read.
-    pub wanted: Option<&'a Wanted>,
+    /// The desired build; `None` while the pool has no target that can be read.
+    pub desired: Option<&'a DesiredBuild>,
     /// The builds of this `MachineOSConfig`, by name.
     pub builds: &'a BTreeMap<String, Build>,
     /// Their Jobs, by name.
     pub jobs: &'a BTreeMap<String, Job>,
     /// Images that nodes have or are to have.
     pub used_images: &'a BTreeSet<String>,
-    /// The question.
+    /// Answers to earlier queries.
     pub answers: &'a Answers,
 }

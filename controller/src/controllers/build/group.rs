@@ -1,10 +1,10 @@
-//! Inputs of [`crate::build`], out of the cache.
+//! Inputs of [`crate::build`] from the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::MachineConfigPool;
 use crate::api::pool::Configuration;
-use crate::build::{self, Action, Answers, BuilderType, PoolCondition, Wanted, decide, job_name};
+use crate::build::{self, Action, Answers, BuilderType, DesiredBuild, PoolCondition, decide, job_name};
 use crate::controllers::cache::Snapshot;
 use crate::controllers::layering::{OsBuild, OsConfig};
 
@@ -31,8 +31,8 @@ pub(super) struct Group {
 
 /// Returns the names of all `MachineOSConfig`s, and of those that left something behind.
 pub(super) fn groups(snapshot: &Snapshot) -> BTreeSet<String> {
-    let is_told = |pool: &&MachineConfigPool| condition(pool).is_some();
-    let pools = snapshot.readable_pools().filter(is_told).filter_map(|pool| pool.metadata.name.clone());
+    let has_condition = |pool: &&MachineConfigPool| condition(pool).is_some();
+    let pools = snapshot.readable_pools().filter(has_condition).filter_map(|pool| pool.metadata.name.clone());
     let of_builds = snapshot.os_builds.values().map(|build| build.os_config.clone());
     let all = snapshot.os_configs.keys().cloned().chain(of_builds).chain(pools);
     // The pool of a MachineOSConfig of another name is that one's.
@@ -124,11 +124,11 @@ impl Group {
         Some((name, configuration))
     }
 
-    pub(super) fn decide(&self, wanted: Option<&Wanted>, answers: &Answers) -> Action {
-        decide(&build::Seen {
+    pub(super) fn decide(&self, desired: Option<&DesiredBuild>, answers: &Answers) -> Action {
+        decide(&build::BuildInput {
             os_config: self.os_config.as_ref().map(|config| &config.build),
             pool: self.pool.as_ref(),
-            wanted,
+            desired,
             builds: &self.reduced,
             jobs: &self.jobs,
             used_images: &self.used_images,

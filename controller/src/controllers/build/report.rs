@@ -3,36 +3,41 @@
 use kube::Client;
 use tracing::{info, warn};
 
-use super::look::Group;
-use crate::build::{Action, Answers, BuilderType, PoolCondition, State, Status, Why};
+use super::group::Group;
+use crate::build::{Action, Answers, BuilderType, DeletionReason, PoolCondition, State, Status};
 use crate::controllers::events::{About, Severity, emit};
 
 /// The most of a message that a line has: a builder's last words may be long.
 const MAX_LINE: usize = 300;
 
 /// Reports an action that was carried out, about the group as it was before.
-pub(super) struct Teller<'a> {
+pub(super) struct Reporter<'a> {
     pub(super) client: &'a Client,
     pub(super) group: &'a Group,
-    /// The build that is wanted, as the cache has it now: name and UID.
+    /// The desired build, as the cache has it now: name and UID.
     pub(super) build: Option<(String, String)>,
     /// Answers of registries and pods before it.
     pub(super) answers: &'a Answers,
 }
 
-impl Teller<'_> {
-    pub(super) async fn tell(&self, action: &Action) {
+impl Reporter<'_> {
+    pub(super) async fn report(&self, action: &Action) {
         let name = self.build.as_ref().map(|(name, _)| name.as_str()).unwrap_or_default();
         match action {
             Action::CreateBuild { pre_built, .. } => self.created(name, *pre_built).await,
-            Action::DeleteBuild { name, uid, why } => {
-                let why = match why {
-                    Why::Superseded => "another one is wanted",
-                    Why::Rebuild => "it is made again",
+            Action::DeleteBuild { name, uid, reason } => {
+                let why = match reason {
+                    DeletionReason::Superseded => "another one is wanted",
+                    DeletionReason::Rebuild => "it is made again",
                 };
                 let about = About::os_build(name, uid);
-                self.say(&about, Severity::Normal, "BuildDeleted", &format!("Deleted build {name}: {why}"))
-                    .await;
+                self.log_and_emit(
+                    &about,
+                    Severity::Normal,
+                    "BuildDeleted",
+                    &format!("Deleted build {name}: {why}"),
+                )
+                .await;
             }
             Action::ReleaseBuild { name, uid } => self.released(name, uid).await,
             Action::BeginRebuild { .. } => {
@@ -61,7 +66,7 @@ impl Teller<'_> {
             Action::EndRebuild
             | Action::RecordJob { .. }
             | Action::NameBuild
-            | Action::Ask(_)
+            | Action::Query(_)
             | Action::DeleteImage { .. }
             | Action::Wait { .. } => {}
         }
@@ -92,7 +97,7 @@ impl Teller<'_> {
             "Released build {name}, which is being deleted; its image {} stays in the registry: {cause}; delete it there",
             image.unwrap_or_default()
         );
-        self.say(&About::os_build(name, uid), Severity::Warning, "ImageNotDeleted", &text).await;
+        self.log_and_emit(&About::os_build(name, uid), Severity::Warning, "ImageNotDeleted", &text).await;
     }
 
     async fn state(&self, name: &str, status: &Status) {
@@ -115,7 +120,7 @@ impl Teller<'_> {
         };
         let Some((_, uid)) = &self.build else { return };
         let about = About::os_build(name, uid);
-        self.say(&about, severity, reason, &format!("Build {name} {text}")).await;
+        self.log_and_emit(&about, severity, reason, &format!("Build {name} {text}")).await;
         // One without a Job reused an image, or could not be built.
         let has_job = self.group.builds.get(name).is_some_and(|build| build.build.job_uid.is_some());
         if let Some(reason) = job.filter(|_| has_job) {
@@ -136,27 +141,27 @@ impl Teller<'_> {
         let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
         let was_degraded = self.group.is_degraded();
         if condition.is_degraded {
-            self.say(&about, Severity::Warning, "BuildDegraded", &condition.message).await;
+            self.log_and_emit(&about, Severity::Warning, "BuildDegraded", &condition.message).await;
         } else if was_degraded {
-            self.say(&about, Severity::Normal, "BuildRecovered", &condition.message).await;
+            self.log_and_emit(&about, Severity::Normal, "BuildRecovered", &condition.message).await;
         }
         if condition.reason == "NoLayeredObjects" {
-            self.say(&about, Severity::Normal, "ConfigDeleted", &condition.message).await;
+            self.log_and_emit(&about, Severity::Normal, "ConfigDeleted", &condition.message).await;
         }
     }
 
     async fn of_build(&self, reason: &str, text: &str) {
         let Some((name, uid)) = &self.build else { return };
-        self.say(&About::os_build(name, uid), Severity::Normal, reason, text).await;
+        self.log_and_emit(&About::os_build(name, uid), Severity::Normal, reason, text).await;
     }
 
     async fn config(&self, reason: &str, text: &str) {
         let Some(config) = &self.group.os_config else { return };
         let about = About::os_config(&self.group.name, &config.build.uid);
-        self.say(&about, Severity::Normal, reason, text).await;
+        self.log_and_emit(&about, Severity::Normal, reason, text).await;
     }
 
-    async fn say(&self, about: &About, severity: Severity, reason: &str, text: &str) {
+    async fn log_and_emit(&self, about: &About, severity: Severity, reason: &str, text: &str) {
         match severity {
             Severity::Normal => info!("{text}"),
             Severity::Warning => warn!("{text}"),

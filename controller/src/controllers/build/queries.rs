@@ -1,4 +1,4 @@
-//! Questions that take time, beside the writes: to registries, and to the API server about what a Job left.
+//! Queries that take time, beside the writes: to registries, and to the API server about the results of a Job.
 
 use std::sync::Arc;
 
@@ -7,51 +7,51 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::builder::{Builder, credentials, image};
-use crate::build::{Action, Answers, Deletion, Question, Registry as Found};
+use crate::build::{Action, Answers, Deletion, Query, Registry as Found};
 use crate::controllers::client::{RequestError, send};
 use crate::registry::{Registry, RegistryError};
 
 /// A query, or a deletion in a registry.
 #[derive(Debug, Clone)]
-pub(super) enum Asked {
-    Question(Question),
+pub(super) enum RemoteQuery {
+    Query(Query),
     Deletion { build: String, image: String },
 }
 
-impl Asked {
-    /// Returns what an action asks; none where it is a write.
-    pub(super) fn of(action: &Action) -> Option<Self> {
-        if let Action::Ask(question) = action {
-            return Some(Self::Question(question.clone()));
+impl RemoteQuery {
+    /// Returns the query of an action; none where it is a write.
+    pub(super) fn from_action(action: &Action) -> Option<Self> {
+        if let Action::Query(query) = action {
+            return Some(Self::Query(query.clone()));
         }
         let Action::DeleteImage { build, image } = action else { return None };
         Some(Self::Deletion { build: build.clone(), image: image.clone() })
     }
 }
 
-/// All that an answer needs.
+/// Objects and clients that a query needs.
 #[derive(Clone)]
-pub(super) struct Asker {
+pub(super) struct QueryRunner {
     pub(super) client: Client,
     pub(super) namespace: String,
     pub(super) registry: Arc<dyn Registry>,
     pub(super) builder: Option<Arc<dyn Builder>>,
     /// The Secret for the registry.
     pub(super) secret: Option<String>,
-    /// The build that the question is about, and where it is pushed.
+    /// The build that the query is about, and where it is pushed.
     pub(super) build: String,
     pub(super) push_spec: String,
     /// Its Job has ended well.
     pub(super) is_complete: bool,
-    /// When the same was asked first.
+    /// When the same query was sent first.
     pub(super) since: Instant,
 }
 
-impl Asker {
-    /// Asks, and notes the answer.
-    pub(super) async fn ask(self, asked: Asked, answers: &mut Answers) -> Result<(), RequestError> {
-        match asked {
-            Asked::Question(Question::Image(image)) => {
+impl QueryRunner {
+    /// Runs a query, and records its answer.
+    pub(super) async fn run(self, query: RemoteQuery, answers: &mut Answers) -> Result<(), RequestError> {
+        match query {
+            RemoteQuery::Query(Query::Image(image)) => {
                 let found = match self.digest(&image).await? {
                     Ok(Some(_)) => Found::There,
                     Ok(None) => Found::Missing,
@@ -59,8 +59,8 @@ impl Asker {
                 };
                 answers.registry.insert(image, found);
             }
-            Asked::Question(Question::Pods(uid)) => self.pods(&uid, answers).await?,
-            Asked::Question(Question::Job { name, uid }) => {
+            RemoteQuery::Query(Query::Pods(uid)) => self.pods(&uid, answers).await?,
+            RemoteQuery::Query(Query::Job { name, uid }) => {
                 let found = match &self.builder {
                     Some(builder) => builder.find(&name).await?,
                     None => None,
@@ -69,7 +69,7 @@ impl Asker {
                     answers.absent_jobs.insert(uid);
                 }
             }
-            Asked::Deletion { build, image } => {
+            RemoteQuery::Deletion { build, image } => {
                 let credentials = self.credentials().await?;
                 let deletion = match self.registry.delete(&image, &credentials).await {
                     Ok(()) => Deletion::Done,

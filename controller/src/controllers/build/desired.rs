@@ -1,14 +1,14 @@
-//! The build that a pool's target and its `MachineOSConfig` ask for.
+//! The build that a pool's target and its `MachineOSConfig` request.
 
 use kube::{Api, Client};
 
 use super::builder::{Builder, Order};
-use super::look::Group;
+use super::group::Group;
 use crate::api::pool::Configuration;
 use crate::api::{MachineConfig, MachineOSConfigSpec};
 use crate::build::{
-    IMAGE_BUILDER, Inputs, OPENSHIFT_BUILD, Ready, Wanted, build_name, check_size, image_inputs, push_spec,
-    user_lines,
+    DesiredBuild, IMAGE_BUILDER, Inputs, OPENSHIFT_BUILD, Ready, build_name, check_size, image_inputs,
+    push_spec, user_lines,
 };
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::{RequestError, send};
@@ -60,8 +60,13 @@ impl Plan {
         &self.name
     }
 
-    /// Returns the build that is wanted, by what is there now.
-    pub(super) fn wanted(&self, group: &Group, snapshot: &Snapshot, builder: Option<&dyn Builder>) -> Wanted {
+    /// Returns the desired build, with its readiness by the cache.
+    pub(super) fn desired_build(
+        &self,
+        group: &Group,
+        snapshot: &Snapshot,
+        builder: Option<&dyn Builder>,
+    ) -> DesiredBuild {
         let missing = if let Some(builder) = builder {
             builder
                 .missing(snapshot)
@@ -78,11 +83,11 @@ impl Plan {
             (Ready::Yes, Some(what)) => Ready::Missing(what),
             (ready, _) => ready.clone(),
         };
-        Wanted { name: self.name.clone(), inputs: self.inputs.clone(), ready }
+        DesiredBuild { name: self.name.clone(), inputs: self.inputs.clone(), ready }
     }
 }
 
-/// Says which Secret a build waits for.
+/// Returns the Secret that a build waits for, with the next step.
 fn missing_secret(group: &Group, snapshot: &Snapshot) -> Option<String> {
     let spec = group.os_config.as_ref()?.spec.as_ref().ok()?;
     let secrets = [Some(&spec.rendered_image_push_secret), spec.base_image_pull_secret.as_ref()];
@@ -98,7 +103,7 @@ fn missing_secret(group: &Group, snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// Says which Secret of the build settings a build waits for.
+/// Returns the Secret of the build settings that a build waits for, with the next step.
 fn missing_mount(secrets: &[&str], snapshot: &Snapshot) -> Option<String> {
     let name = secrets.iter().find(|name| !snapshot.secrets.contains_key(**name))?;
     Some(format!(
@@ -149,24 +154,24 @@ fn composed(
     Ok(context)
 }
 
-/// Returns what a builder carries out for the wanted build; `None` where something of it is gone.
+/// Returns what a builder carries out for the desired build; `None` where something of it is gone.
 pub(super) async fn order(
     client: &Client,
     group: &Group,
-    wanted: &Wanted,
+    desired: &DesiredBuild,
     apply_by: ApplyBy,
 ) -> Result<Option<Order>, RequestError> {
     let (Some(config), Some((target, _))) = (&group.os_config, group.target()) else { return Ok(None) };
-    let (Ok(spec), Some(build)) = (&config.spec, group.builds.get(&wanted.name)) else { return Ok(None) };
+    let (Ok(spec), Some(build)) = (&config.spec, group.builds.get(&desired.name)) else { return Ok(None) };
     let Some(rendered) = read(client, &target).await? else { return Ok(None) };
     let Ok(context) = context(rendered, &config.pool, spec, apply_by).await else { return Ok(None) };
     Ok(Some(Order {
-        build: wanted.name.clone(),
+        build: desired.name.clone(),
         build_uid: build.build.uid.clone(),
         os_config: group.name.clone(),
         pool: config.pool.clone(),
         rendered: target,
-        push_spec: push_spec(&spec.rendered_image_push_spec, &wanted.name),
+        push_spec: push_spec(&spec.rendered_image_push_spec, &desired.name),
         context,
     }))
 }
