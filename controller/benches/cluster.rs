@@ -221,7 +221,7 @@ async fn first_patch() {
         let mut nodes = Box::pin(changes(&watcher, &ListParams::default()).await.unwrap());
         let since = Instant::now();
         cluster.config("worker", config("50-lab", round)).await;
-        let told = within("a node is told", async {
+        let patched = within("a node is told", async {
             loop {
                 let Some((node, Presence::There)) = nodes.next().await else { continue };
                 let desired = annotation(&node, "desiredConfig").unwrap();
@@ -230,11 +230,11 @@ async fn first_patch() {
                 }
             }
         });
-        let told = told.await;
+        let patched = patched.await;
         times.push(since.elapsed().as_secs_f64() * 1e3);
-        last = annotation(&told, "desiredConfig").unwrap().to_owned();
+        last = annotation(&patched, "desiredConfig").unwrap().to_owned();
         // The node reports its target as current, so that the next round starts equal.
-        let name = told.metadata.name.as_deref().unwrap();
+        let name = patched.metadata.name.as_deref().unwrap();
         let patch =
             json!({ "metadata": { "annotations": { key("currentConfig"): last, key("state"): "Done" } } });
         let patch = kube::api::Patch::Merge(patch);

@@ -3,7 +3,7 @@
 //! The API server's `resourceVersion` is the only judge: a Lease is taken and renewed by a write that names the version that
 //! was read, so that of two writers one is refused. The times within the object are for people and are never compared: a wall
 //! clock that jumps, here or there, changes nothing. How long a version has been the newest is measured on this process's own
-//! monotonic clock, from the moment at which it was seen.
+//! monotonic clock, from the moment at which it was observed.
 //!
 //! At most one process leads: a leader acts for two thirds of the duration after it *sent* its last renewal. Another one
 //! takes the Lease a whole duration after it *saw* that renewal, and only if it is still the newest. It saw it after it was
@@ -98,7 +98,7 @@ impl Election {
 
     /// Takes what the API server has, from a watch or an answer. What is older than what is known may come late: it keeps this
     /// process from nothing but a write, which the server would refuse.
-    pub fn see(&mut self, lease: Option<Lease>, now: Duration) {
+    pub fn observe(&mut self, lease: Option<Lease>, now: Duration) {
         let mine = |lease: &Lease| lease.holder.as_deref() == Some(self.me.as_str());
         let leads = matches!(self.role, Role::Leader { .. });
         match lease {
@@ -215,17 +215,17 @@ mod tests {
     fn waits_whole_duration_for_unchanged_version() {
         let mut b = candidate("b");
         assert_eq!(b.next(at(0)), Next::Wait(None));
-        b.see(Some(lease(1, "a")), at(1));
+        b.observe(Some(lease(1, "a")), at(1));
         assert_eq!(b.next(at(15)), Next::Wait(Some(at(16))));
-        b.see(Some(lease(2, "a")), at(10));
+        b.observe(Some(lease(2, "a")), at(10));
         assert_eq!(b.next(at(20)), Next::Wait(Some(at(25))));
         // The same version again is no news.
-        b.see(Some(lease(2, "a")), at(20));
+        b.observe(Some(lease(2, "a")), at(20));
         assert_eq!(b.next(at(25)), Next::Write("2".to_owned()));
         // The server answers that it is not the newest.
         b.failed(at(25));
         assert_eq!(b.next(at(25)), Next::Wait(Some(at(26))));
-        b.see(Some(lease(3, "a")), at(25));
+        b.observe(Some(lease(3, "a")), at(25));
         assert_eq!(b.next(at(26)), Next::Wait(Some(at(40))));
         assert_eq!(b.leads(at(26)), None);
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn released_lease_is_taken_at_once() {
         let mut b = candidate("b");
-        b.see(Some(lease(1, "")), at(1));
+        b.observe(Some(lease(1, "")), at(1));
         assert_eq!(b.next(at(1)), Next::Write("1".to_owned()));
         b.written(lease(2, "b"), at(1), at(2));
         assert_eq!(b.leads(at(2)), Some(at(11)));
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn leader_without_renewal_ends_before_others_may_take() {
         let mut a = candidate("a");
-        a.see(Some(lease(1, "")), at(0));
+        a.observe(Some(lease(1, "")), at(0));
         a.written(lease(2, "a"), at(0), at(0));
         for second in 4..10 {
             assert_eq!(a.next(at(second)), Next::Write("2".to_owned()));
@@ -257,9 +257,9 @@ mod tests {
     fn leader_ends_when_another_name_or_none_is_in_lease() {
         for other in [Some(lease(3, "b")), Some(lease(3, "")), None] {
             let mut a = candidate("a");
-            a.see(Some(lease(1, "")), at(0));
+            a.observe(Some(lease(1, "")), at(0));
             a.written(lease(2, "a"), at(0), at(0));
-            a.see(other, at(1));
+            a.observe(other, at(1));
             assert_eq!((a.next(at(1)), a.leads(at(1)), a.held()), (Next::End, None, None));
             // It does not come back.
             a.written(lease(4, "a"), at(1), at(1));
@@ -271,9 +271,9 @@ mod tests {
     #[test]
     fn leader_renews_from_version_of_others() {
         let mut a = candidate("a");
-        a.see(Some(lease(1, "")), at(0));
+        a.observe(Some(lease(1, "")), at(0));
         a.written(lease(2, "a"), at(0), at(0));
-        a.see(Some(lease(3, "a")), at(1));
+        a.observe(Some(lease(3, "a")), at(1));
         assert_eq!(a.next(at(4)), Next::Write("3".to_owned()));
     }
 
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn created_lease_is_held_for_duration_before_its_holder_acts() {
         let mut b = candidate("b");
-        b.see(None, at(0));
+        b.observe(None, at(0));
         assert_eq!(b.next(at(0)), Next::Create);
         b.written(lease(1, "b"), at(0), at(0));
         assert_eq!(b.leads(at(1)), None);
@@ -350,7 +350,7 @@ mod tests {
                 pending.retain(|(when, index, lease)| {
                     let due = *when <= now;
                     if due {
-                        all[*index].see(lease.clone(), now);
+                        all[*index].observe(lease.clone(), now);
                     }
                     !due
                 });

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Calls with each schema below one, and its path.
-fn walk(schema: &Value, path: &str, seen: &mut dyn FnMut(&str, &Value)) {
-    seen(path, schema);
+fn walk(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
+    visit(path, schema);
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
-        walk(inner, &format!("{path}.{name}"), seen);
+        walk(inner, &format!("{path}.{name}"), visit);
     }
     if schema["items"].is_object() {
-        walk(&schema["items"], &format!("{path}[]"), seen);
+        walk(&schema["items"], &format!("{path}[]"), visit);
     }
 }
 
-fn of_upstream_group(seen: &mut dyn FnMut(&str, &Value)) {
+fn of_upstream_group(visit: &mut dyn FnMut(&str, &Value)) {
     for definition in definitions().iter().filter(|one| one.spec.group.ends_with(".openshift.io")) {
         let definition = json!(definition);
         let kind = definition["spec"]["names"]["kind"].as_str().unwrap();
-        walk(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], kind, seen);
+        walk(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], kind, visit);
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Checked {
     input: Input,
 }
 
-/// Builds where that is asked for, renders and writes.
+/// Builds where that is requested, renders and writes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = Manifests::read(&arguments.input.manifests)?;
     let release = manifests.release(arguments.input.os_image.as_deref());

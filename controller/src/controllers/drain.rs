@@ -262,7 +262,7 @@ impl NodeTask {
                     }
                     continue;
                 }
-                Step::Look => None,
+                Step::ListPods => None,
                 Step::Evict { pods, again } => {
                     let has_evictions = !pods.is_empty();
                     self.evict(pods, lasts(&view, now)).await;

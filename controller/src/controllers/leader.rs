@@ -73,7 +73,7 @@ impl Leader {
             };
             tokio::select! {
                 news = changes.next() => match news {
-                    Some(Ok(object)) => self.see(object),
+                    Some(Ok(object)) => self.observe(object),
                     Some(Err(error)) => warn!("Lease {} can't be watched: {error}", self.candidacy.name),
                     None => return,
                 },
@@ -96,10 +96,10 @@ impl Leader {
         }
     }
 
-    fn see(&mut self, object: Option<LeaseObject>) {
+    fn observe(&mut self, object: Option<LeaseObject>) {
         let lease = object.as_ref().map(read);
         self.object = object;
-        self.election.see(lease, uptime());
+        self.election.observe(lease, uptime());
     }
 
     async fn write(&mut self, version: Option<String>) {

@@ -10,7 +10,7 @@
 //!   Machine Config Operator uncordons it, also at each start of an agent.
 //! - `lastAppliedDrain` is written onto the version of the Node that was cordoned: a concurrent uncordon has the write
 //!   refused, and the node is cordoned again.
-//! - A pod whose eviction is refused is asked again when its budget or its pods change, not in a fixed rhythm; after a minute at
+//! - A refused eviction is requested again when its budget or its pods change, not in a fixed rhythm; after a minute at
 //!   the latest, after five once the drain lasts ten minutes, as the Machine Config Operator does.
 
 pub mod budgets;
@@ -122,17 +122,17 @@ pub struct Patch {
 /// The next step of a node's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing is asked.
+    /// There is no request.
     Nothing,
-    /// The request can't be read; an agent that asks for something else is waited for.
+    /// The request can't be read; the next request is waited for.
     Refuse(String),
     /// Cordon: the drain begins, or the node was uncordoned in its middle.
     Cordon(Patch),
-    /// The pods have to be seen before anything else.
-    Look,
+    /// List the pods before anything else.
+    ListPods,
     /// Evict these; then wait for a change, at most so long.
     Evict {
-        /// Pods to ask now.
+        /// Pods to evict now.
         pods: Vec<Pod>,
         /// Time of the next request.
         again: Option<Duration>,
@@ -154,9 +154,9 @@ pub fn next(node: &NodeView<'_>, pods: Option<&Pods>, now: Timestamp, uptime: Du
             Step::Cordon(cordon(node, desired, now))
         }
         Request::Drain => match pods {
-            None => Step::Look,
+            None => Step::ListPods,
             Some(pods) if pods.is_empty() => Step::Acknowledge(drained(desired)),
-            Some(pods) => Step::Evict { pods: pods.to_ask(uptime), again: pods.due() },
+            Some(pods) => Step::Evict { pods: pods.to_evict(uptime), again: pods.due() },
         },
     }
 }

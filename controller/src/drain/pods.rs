@@ -16,7 +16,7 @@ fn stays(pod: &ObjectMeta) -> bool {
 /// Eviction state of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvictionState {
-    /// It was not asked to leave yet.
+    /// Its eviction was not requested yet.
     There,
     /// It is on its way.
     Leaving,
@@ -93,7 +93,7 @@ impl Pods {
         news
     }
 
-    /// Forgets a pod that is gone; true if it was one that is to leave.
+    /// Removes a pod that is gone; returns true if it was one that is to leave.
     pub fn remove(&mut self, uid: &str) -> bool {
         self.0.remove(uid).is_some()
     }
@@ -112,8 +112,8 @@ impl Pods {
         }
     }
 
-    /// Returns the pods that are to be asked to leave.
-    pub fn to_ask(&self, now: Duration) -> Vec<Pod> {
+    /// Returns the pods to evict now.
+    pub fn to_evict(&self, now: Duration) -> Vec<Pod> {
         let due = |pod: &&Pod| match &pod.state {
             EvictionState::There => true,
             EvictionState::Leaving => false,
@@ -122,7 +122,7 @@ impl Pods {
         self.0.values().filter(due).cloned().collect()
     }
 
-    /// Returns when the next refused pod is to be asked again.
+    /// Returns when the next refused eviction is to be requested again.
     pub fn due(&self) -> Option<Duration> {
         let again = |pod: &Pod| match &pod.state {
             EvictionState::Refused { again, .. } => Some(*again),
@@ -131,7 +131,7 @@ impl Pods {
         self.0.values().filter_map(again).min()
     }
 
-    /// Has refused pods asked again at once whose budgets let one go now; true if there is one.
+    /// Makes refused pods due at once whose budgets allow a disruption now; returns true if there is one.
     pub fn budgets_changed(&mut self, budgets: &Budgets) -> bool {
         let mut any = false;
         for pod in self.0.values_mut() {

@@ -62,15 +62,15 @@ fn drain_cordons_waits_for_pods_and_answers() {
         patch(&[(SINCE, Some(&since)), (CORDONED_BY, Some("machine-config-controller"))], Some(true));
     assert_eq!(step(&begun, false, None), Step::Cordon(expected));
     let cordoned = [&begun[..], &[(SINCE, &since), (CORDONED_BY, "machine-config-controller")]].concat();
-    assert_eq!(step(&cordoned, true, None), Step::Look);
+    assert_eq!(step(&cordoned, true, None), Step::ListPods);
     let mut pods = Pods::default();
     let done = patch(&[(LAST_APPLIED, Some("drain-b")), (SINCE, None), (BLOCKED, None)], None);
     assert_eq!(step(&cordoned, true, Some(&pods)), Step::Acknowledge(done));
     pods.put(pod("a", &json!({})));
-    let Step::Evict { pods: asked, again: None } = step(&cordoned, true, Some(&pods)) else {
+    let Step::Evict { pods: evicted, again: None } = step(&cordoned, true, Some(&pods)) else {
         panic!("evicts")
     };
-    assert_eq!(asked[0].name, "a");
+    assert_eq!(evicted[0].name, "a");
     // Uncordoned in the middle: cordoned again, whatever the pods are.
     assert_eq!(step(&cordoned, false, Some(&Pods::default())), Step::Cordon(patch(&[], Some(true))));
     // Another config in the middle: its drain starts over, and the cordon is still the controller's.
@@ -83,27 +83,27 @@ type Annotations = [(&'static str, &'static str)];
 
 #[test]
 fn uncordon_leaves_cordon_of_others() {
-    let asked = (DESIRED, "uncordon-b");
+    let request = (DESIRED, "uncordon-b");
     let answer = (LAST_APPLIED, Some("uncordon-b"));
     let table: [(&Annotations, bool, Patch); 6] = [
         // Ours.
         (
-            &[asked, (LAST_APPLIED, "drain-b"), (CORDONED_BY, "machine-config-controller")],
+            &[request, (LAST_APPLIED, "drain-b"), (CORDONED_BY, "machine-config-controller")],
             true,
             patch(&[answer, (CORDONED_BY, None)], Some(false)),
         ),
         // An administrator's, from before the drain.
         (
-            &[asked, (LAST_APPLIED, "drain-b"), (CORDONED_BY, "other")],
+            &[request, (LAST_APPLIED, "drain-b"), (CORDONED_BY, "other")],
             true,
             patch(&[answer, (CORDONED_BY, None)], None),
         ),
-        // An administrator's; an agent that starts asks for nothing but the answer.
-        (&[asked, (LAST_APPLIED, "uncordon-a")], true, patch(&[answer], None)),
-        (&[asked], true, patch(&[answer], None)),
+        // An administrator's; an agent that starts requests nothing but the answer.
+        (&[request, (LAST_APPLIED, "uncordon-a")], true, patch(&[answer], None)),
+        (&[request], true, patch(&[answer], None)),
         // The Machine Config Operator's drain controller was here before.
-        (&[asked, (LAST_APPLIED, "drain-b")], true, patch(&[answer], Some(false))),
-        (&[asked, (LAST_APPLIED, "drain-b")], false, patch(&[answer], None)),
+        (&[request, (LAST_APPLIED, "drain-b")], true, patch(&[answer], Some(false))),
+        (&[request, (LAST_APPLIED, "drain-b")], false, patch(&[answer], None)),
     ];
     for (before, unschedulable, expected) in table {
         assert_eq!(step(before, unschedulable, None), Step::Acknowledge(expected), "{before:?}");
@@ -162,11 +162,11 @@ fn refused_pod_names_its_budgets_and_is_asked_when_they_allow_it() {
         blocked.text,
         "pod shop/b is kept by PodDisruptionBudget shop/keep: it needs 1 healthy pods and has 1 currently"
     );
-    assert!(!pods.budgets_changed(&budgets) && pods.to_ask(Duration::ZERO).is_empty());
+    assert!(!pods.budgets_changed(&budgets) && pods.to_evict(Duration::ZERO).is_empty());
     assert_eq!(pods.due(), Some(later));
     budgets.put(budget("keep", "b", 1));
     assert!(pods.budgets_changed(&budgets));
-    assert_eq!(pods.to_ask(Duration::ZERO)[0].name, "b");
+    assert_eq!(pods.to_evict(Duration::ZERO)[0].name, "b");
     // Two of them: the API server evicts no such pod, whatever they allow.
     budgets.put(budget("also", "b", 1));
     pods.answered("u-b", Some(refused(true, "This pod has more than one PodDisruptionBudget", later)));
@@ -188,7 +188,7 @@ fn refused_pod_names_its_budgets_and_is_asked_when_they_allow_it() {
 fn terminating_pod_is_awaited_and_new_list_forgets() {
     let mut pods = Pods::default();
     assert!(pods.put(pod("a", &json!({ "deletionTimestamp": NOW }))));
-    assert_eq!((pods.to_ask(Duration::MAX).len(), pods.due(), pods.is_empty()), (0, None, false));
+    assert_eq!((pods.to_evict(Duration::MAX).len(), pods.due(), pods.is_empty()), (0, None, false));
     assert_eq!(pods.blocked(&Budgets::default()), None);
     // The same again is no news; a new pod is.
     assert!(!pods.put(pod("a", &json!({ "deletionTimestamp": NOW }))));

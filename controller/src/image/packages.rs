@@ -15,7 +15,7 @@ const EXTENSIONS: &str = "/tmp/mco-extensions/os-extensions-content";
 /// The repository file; it goes with the step.
 const REPOSITORY: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 
-/// Returns the instructions that bring the config's packages; none where it asks for none.
+/// Returns the instructions that bring the config's packages; none where it requests none.
 pub(super) fn steps(spec: &HostSpec, extensions_image: Option<&str>) -> Result<Vec<String>, ModelError> {
     let Layers { kernel, extensions } = spec.layers();
     // Which processor the base is for is not known here: a base without such a kernel fails the step.

@@ -61,22 +61,24 @@ pub fn is_made(metadata: &ObjectMeta) -> bool {
 }
 
 /// Returns the next write for a pool; none where all is as it should be.
-pub fn opt_in(seen: &OptInInput<'_>) -> Result<Option<Action>, OptInError> {
-    let own = seen.os_config.filter(|config| is_made(&config.metadata));
-    if !is_enabled(seen.pool) {
+pub fn opt_in(input: &OptInInput<'_>) -> Result<Option<Action>, OptInError> {
+    let own = input.os_config.filter(|config| is_made(&config.metadata));
+    if !is_enabled(input.pool) {
         return Ok(own.and_then(opt_out));
     }
     // One that is being deleted makes room first.
-    let is_foreign = seen.os_config.is_some() && own.is_none();
+    let is_foreign = input.os_config.is_some() && own.is_none();
     if is_foreign || own.is_some_and(|config| config.metadata.deletion_timestamp.is_some()) {
         return Ok(None);
     }
-    let wanted = settings::os_config(seen)?;
-    let base = base(seen)?;
+    let desired = settings::os_config(input)?;
+    let base = base(input)?;
     match own {
         // Before the base: a pool that is not in image mode yet would change to it.
-        None => Ok(Some(Action::CreateOsConfig(Box::new(wanted)))),
-        Some(own) => Ok(changed(own, &wanted).or_else(|| base.map(|base| Action::WriteBase(Box::new(base))))),
+        None => Ok(Some(Action::CreateOsConfig(Box::new(desired)))),
+        Some(own) => {
+            Ok(changed(own, &desired).or_else(|| base.map(|base| Action::WriteBase(Box::new(base)))))
+        }
     }
 }
 
@@ -88,17 +90,17 @@ fn opt_out(own: &MachineOSConfig) -> Option<Action> {
 }
 
 /// Returns the object as it should be; none where it is. Annotations of others stay.
-fn changed(own: &MachineOSConfig, wanted: &MachineOSConfig) -> Option<Action> {
+fn changed(own: &MachineOSConfig, desired: &MachineOSConfig) -> Option<Action> {
     let builder = |config: &MachineOSConfig| {
         config.metadata.annotations.as_ref().and_then(|all| all.get(IMAGE_BUILDER).cloned())
     };
-    if normal(&own.spec) == normal(&wanted.spec) && builder(own) == builder(wanted) {
+    if normal(&own.spec) == normal(&desired.spec) && builder(own) == builder(desired) {
         return None;
     }
-    let mut new = MachineOSConfig { spec: wanted.spec.clone(), status: None, ..own.clone() };
+    let mut new = MachineOSConfig { spec: desired.spec.clone(), status: None, ..own.clone() };
     let annotations = new.metadata.annotations.get_or_insert_default();
     annotations.remove(IMAGE_BUILDER);
-    annotations.extend(builder(wanted).map(|builder| (IMAGE_BUILDER.to_owned(), builder)));
+    annotations.extend(builder(desired).map(|builder| (IMAGE_BUILDER.to_owned(), builder)));
     Some(Action::UpdateOsConfig(Box::new(new)))
 }
 
@@ -113,20 +115,20 @@ fn normal(spec: &MachineOSConfigSpec) -> MachineOSConfigSpec {
 }
 
 /// Returns the MachineConfig with the base image, where it has to be written.
-fn base(seen: &OptInInput<'_>) -> Result<Option<MachineConfig>, OptInError> {
-    let pool = seen.pool.metadata.name.as_deref().unwrap_or_default();
+fn base(input: &OptInInput<'_>) -> Result<Option<MachineConfig>, OptInError> {
+    let pool = input.pool.metadata.name.as_deref().unwrap_or_default();
     let name = format!("{BASE_PREFIX}{pool}");
-    let Some((image, extensions)) = settings::images(seen)? else {
-        return if is_based(seen) { Ok(None) } else { Err(OptInError::no_base(seen.namespace, pool)) };
+    let Some((image, extensions)) = settings::images(input)? else {
+        return if is_based(input) { Ok(None) } else { Err(OptInError::no_base(input.namespace, pool)) };
     };
     let labels = BTreeMap::from([(ROLE.to_owned(), pool.to_owned())]);
-    let is_released = seen.release.os_image.as_ref() == Some(&image)
-        && (extensions.is_none() || seen.release.extensions_image == extensions);
-    let old = seen.configs.get(&name);
+    let is_released = input.release.os_image.as_ref() == Some(&image)
+        && (extensions.is_none() || input.release.extensions_image == extensions);
+    let old = input.configs.get(&name);
     if is_released && old.is_none() {
         return Ok(None);
     }
-    if !selects(seen.pool, &labels) {
+    if !selects(input.pool, &labels) {
         return Err(OptInError::Unselected { pool: pool.to_owned(), config: name });
     }
     let spec = MachineConfigSpec {
@@ -149,13 +151,13 @@ fn base(seen: &OptInInput<'_>) -> Result<Option<MachineConfig>, OptInError> {
 }
 
 /// Returns true if the pool has a base image by another way.
-fn is_based(seen: &OptInInput<'_>) -> bool {
+fn is_based(input: &OptInInput<'_>) -> bool {
     let nothing = BTreeMap::new();
     let has_image =
         |config: &&MachineConfig| config.spec.os_image_url.as_ref().is_some_and(|image| !image.is_empty());
-    let mut named = seen.configs.values().filter(has_image);
-    seen.release.os_image.is_some()
-        || named.any(|config| selects(seen.pool, config.metadata.labels.as_ref().unwrap_or(&nothing)))
+    let mut named = input.configs.values().filter(has_image);
+    input.release.os_image.is_some()
+        || named.any(|config| selects(input.pool, config.metadata.labels.as_ref().unwrap_or(&nothing)))
 }
 
 fn selects(pool: &MachineConfigPool, labels: &BTreeMap<String, String>) -> bool {

@@ -129,14 +129,14 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Returns the `MachineOSConfig` that the pool asks for.
-pub(super) fn os_config(seen: &OptInInput<'_>) -> Result<MachineOSConfig, OptInError> {
-    let pool = seen.pool.metadata.name.clone().unwrap_or_default();
-    let Some(map) = Map::new(seen.namespace, SETTINGS, seen.settings) else {
+/// Returns the `MachineOSConfig` that the pool requests.
+pub(super) fn os_config(input: &OptInInput<'_>) -> Result<MachineOSConfig, OptInError> {
+    let pool = input.pool.metadata.name.clone().unwrap_or_default();
+    let Some(map) = Map::new(input.namespace, SETTINGS, input.settings) else {
         let next = format!(
             "create it with keys finalImagePushSecretName and finalImagePullspec, or remove the label {ENABLED} from pool {pool}"
         );
-        return Err(OptInError::Missing { namespace: seen.namespace.to_owned(), name: SETTINGS, next });
+        return Err(OptInError::Missing { namespace: input.namespace.to_owned(), name: SETTINGS, next });
     };
     let push_key = "finalImagePushSecretName";
     let base_key = "baseImagePullSecretName";
@@ -146,7 +146,7 @@ pub(super) fn os_config(seen: &OptInInput<'_>) -> Result<MachineOSConfig, OptInE
         base_image_pull_secret: map.get(base_key).map(|name| map.secret(base_key, name)).transpose()?,
         rendered_image_push_secret: map.secret(push_key, map.required(push_key)?)?,
         rendered_image_push_spec: pushed(&map)?,
-        container_file: containerfile(seen, &pool)?,
+        container_file: containerfile(input, &pool)?,
     };
     let mut annotations = BTreeMap::from([(MADE_FROM.to_owned(), SETTINGS.to_owned())]);
     let builder = builder(&map)?;
@@ -160,7 +160,7 @@ pub(super) fn os_config(seen: &OptInInput<'_>) -> Result<MachineOSConfig, OptInE
             api_version: "machineconfiguration.openshift.io/v1".to_owned(),
             kind: "MachineConfigPool".to_owned(),
             name: pool,
-            uid: seen.pool.metadata.uid.clone().unwrap_or_default(),
+            uid: input.pool.metadata.uid.clone().unwrap_or_default(),
             controller: Some(true),
             block_owner_deletion: Some(false),
         }]),
@@ -215,8 +215,8 @@ fn builder(map: &Map<'_>) -> Result<BuilderType, OptInError> {
 }
 
 /// A person's lines for this pool.
-fn containerfile(seen: &OptInInput<'_>, pool: &str) -> Result<Option<Vec<ContainerFile>>, OptInError> {
-    let Some(map) = Map::new(seen.namespace, CONTAINERFILES, seen.containerfiles) else { return Ok(None) };
+fn containerfile(input: &OptInInput<'_>, pool: &str) -> Result<Option<Vec<ContainerFile>>, OptInError> {
+    let Some(map) = Map::new(input.namespace, CONTAINERFILES, input.containerfiles) else { return Ok(None) };
     let Some(content) = map.data.get(pool).filter(|content| !content.trim().is_empty()) else {
         return Ok(None);
     };
@@ -231,8 +231,8 @@ fn containerfile(seen: &OptInInput<'_>, pool: &str) -> Result<Option<Vec<Contain
 }
 
 /// Returns the base image and the extensions' one; none where the `ConfigMap` names none.
-pub(super) fn images(seen: &OptInInput<'_>) -> Result<Option<(String, Option<String>)>, OptInError> {
-    let Some(map) = Map::new(seen.namespace, OS_IMAGE, seen.os_image) else { return Ok(None) };
+pub(super) fn images(input: &OptInInput<'_>) -> Result<Option<(String, Option<String>)>, OptInError> {
+    let Some(map) = Map::new(input.namespace, OS_IMAGE, input.os_image) else { return Ok(None) };
     let (base, extensions) = ("baseOSContainerImage", "baseOSExtensionsContainerImage");
     let extensions = map.get(extensions).map(|image| map.image(extensions, image)).transpose()?;
     Ok(Some((map.image(base, map.required(base)?)?, extensions)))

@@ -1,12 +1,12 @@
 //! The client.
 //!
 //! Three requests of the OCI distribution specification, with the authentication that registries agree on (Basic, and tokens of
-//! another server). A question takes at most [`TIMEOUT`]; nothing is kept between two, and nothing is asked again by itself: an
+//! another server). A request takes at most [`TIMEOUT`]; nothing is cached between two, and nothing is retried by itself: a
 //! failure says whether that makes sense ([`Failure::retry`]).
 //!
 //! # Decisions
 //!
-//! - No crate of the OCI ecosystem: `oci-client` cannot delete, and tells neither 404 from 401 nor when to come back.
+//! - No crate of the OCI ecosystem: `oci-client` cannot delete, and distinguishes neither 404 from 401 nor when to come back.
 //! - A 404 counts only from who is a registry (`/v2/`): behind an ingress whose route is missing, every image would be gone.
 //! - Password and token go to a server without TLS only where the registry itself is one.
 
@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client. It connects when it is asked.
+    /// Makes a client. It connects at the first request.
     pub fn new(options: Options) -> Self {
         Self { options }
     }
@@ -47,17 +47,17 @@ impl Client {
         credentials: &Credentials,
     ) -> Result<Option<String>, Failure> {
         let reference = Reference::parse(image)?;
-        let question = async {
+        let request = async {
             let mut session = Session::new(&reference, credentials, &self.options, false)?;
             find(&mut session, &reference).await
         };
-        in_time(&reference, question).await
+        in_time(&reference, request).await
     }
 
     /// Deletes an image; by its digest, so that all its tags are gone. One that is not there is no error.
     pub(super) async fn remove(&self, image: &str, credentials: &Credentials) -> Result<(), Failure> {
         let reference = Reference::parse(image)?;
-        let question = async {
+        let request = async {
             let mut session = Session::new(&reference, credentials, &self.options, true)?;
             let digest = match reference.digest() {
                 Some(digest) => Some(digest.to_owned()),
@@ -68,7 +68,7 @@ impl Client {
                 None => Ok(()),
             }
         };
-        in_time(&reference, question).await
+        in_time(&reference, request).await
     }
 }
 
@@ -90,10 +90,10 @@ impl Registry for Client {
 
 async fn in_time<T>(
     reference: &Reference,
-    question: impl Future<Output = Result<T, Failure>>,
+    request: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let late = |_| Failure::Timeout { registry: reference.host().to_owned() };
-    tokio::time::timeout(TIMEOUT, question).await.map_err(late)?
+    tokio::time::timeout(TIMEOUT, request).await.map_err(late)?
 }
 
 async fn find(session: &mut Session<'_>, reference: &Reference) -> Result<Option<String>, Failure> {

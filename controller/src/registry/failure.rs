@@ -8,7 +8,7 @@ use super::options::TIMEOUT;
 /// Condition of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// Not before the server is to be asked again.
+    /// Not before the server gets the request again.
     After(Duration),
     /// After a while.
     Later,

@@ -59,7 +59,7 @@ impl Reference {
         &self.host
     }
 
-    /// Returns where it is asked.
+    /// Returns where requests for it are sent.
     pub(super) fn server(&self) -> &str {
         if self.host == "docker.io" { "registry-1.docker.io" } else { &self.host }
     }
@@ -93,7 +93,7 @@ pub(super) fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
-/// A host is told from a repository as everywhere: by a dot, a port, or this one name.
+/// A host is distinguished from a repository as everywhere: by a dot, a port, or this one name.
 fn is_host(host: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
     let begins = host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');

@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
         self.reference.host()
     }
 
-    /// Sends a request below the repository; once more with authentication, where the registry asks for that.
+    /// Sends a request below the repository; once more with authentication, where the registry requests that.
     pub(super) async fn send(
         &mut self,
         method: Method,
@@ -145,7 +145,7 @@ impl<'a> Session<'a> {
         Ok(bytes)
     }
 
-    /// Does what the registry asks for; returns false if it can't be done.
+    /// Does what the registry requests; returns false if it can't be done.
     async fn authenticate(&mut self, answer: &Response) -> Result<bool, Failure> {
         let headers = answer.headers().get_all(WWW_AUTHENTICATE).iter();
         let headers: Vec<String> = headers.filter_map(|text| text.to_str().ok().map(str::to_owned)).collect();
@@ -169,26 +169,26 @@ impl<'a> Session<'a> {
         Ok(true)
     }
 
-    /// Asks a token server.
+    /// Requests a token of a token server.
     async fn token(
         &self,
         mut realm: Url,
         service: Option<String>,
         scope: Option<String>,
     ) -> Result<String, Failure> {
-        let asked = service.map(|service| ("service", service)).into_iter();
-        let asked: Vec<(&str, String)> = asked.chain(scope.map(|scope| ("scope", scope))).collect();
+        let parameters = service.map(|service| ("service", service)).into_iter();
+        let parameters: Vec<(&str, String)> = parameters.chain(scope.map(|scope| ("scope", scope))).collect();
         let request = if let Some(Account::Refresh(refresh)) = self.account {
             let fixed = [("grant_type", "refresh_token"), ("client_id", env!("CARGO_PKG_NAME"))];
             let mut form = Url::parse("form:").map_err(|_| self.unusable("it names no token server"))?;
             form.query_pairs_mut()
                 .extend_pairs(fixed)
                 .append_pair("refresh_token", refresh)
-                .extend_pairs(&asked);
+                .extend_pairs(&parameters);
             let body = form.query().unwrap_or_default().to_owned();
             self.http.post(realm).header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)
         } else {
-            realm.query_pairs_mut().extend_pairs(&asked);
+            realm.query_pairs_mut().extend_pairs(&parameters);
             let request = self.http.get(realm);
             match self.account {
                 Some(Account::Password { user, password }) => {

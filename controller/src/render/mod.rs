@@ -207,8 +207,8 @@ fn last(chosen: &[&MachineConfig], field: impl Fn(&MachineConfigSpec) -> &Option
 }
 
 fn kernel_type(chosen: &[&MachineConfig]) -> String {
-    let asked = chosen.iter().filter_map(|config| config.spec.kernel_type.as_deref());
-    asked.rev().find(|kind| !matches!(*kind, "" | "default")).unwrap_or("default").to_owned()
+    let requested = chosen.iter().filter_map(|config| config.spec.kernel_type.as_deref());
+    requested.rev().find(|kind| !matches!(*kind, "" | "default")).unwrap_or("default").to_owned()
 }
 
 /// Returns the part of a config's name that is made from its content: as many digits as the operator's names have. The spec is

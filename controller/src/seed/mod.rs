@@ -133,10 +133,10 @@ fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Actio
         Some(Err(cause)) => return Err(SourceError::Image { object, cause: cause.clone() }),
         Some(Ok(image)) => image,
     };
-    let mut wanted = component(&source.pool, image);
-    let annotations = wanted.metadata.annotations.get_or_insert_default();
+    let mut desired = component(&source.pool, image);
+    let annotations = desired.metadata.annotations.get_or_insert_default();
     annotations.insert(MADE_BY.to_owned(), object.clone());
-    let Some(there) = there else { return Ok(Some(Action::Create(Box::new(wanted)))) };
+    let Some(there) = there else { return Ok(Some(Action::Create(Box::new(desired)))) };
     if !is_component(there) {
         return Err(SourceError::Taken { config, object });
     }
@@ -145,7 +145,7 @@ fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Actio
     }
     let mut new = there.clone();
     new.spec.os_image_url = Some(image.clone());
-    new.metadata.annotations.get_or_insert_default().extend(wanted.metadata.annotations.unwrap_or_default());
+    new.metadata.annotations.get_or_insert_default().extend(desired.metadata.annotations.unwrap_or_default());
     Ok(Some(Action::Update(Box::new(new))))
 }
 

@@ -21,22 +21,23 @@ impl fmt::Display for Version {
 /// The node reads no version that is served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "Ignition config {asked} is not served, only 3.0.0 to {NEWEST}; boot an image with Ignition 2 (config version 3)"
+    "Ignition config {requested} is not served, only 3.0.0 to {NEWEST}; boot an image with Ignition 2 (config version 3)"
 )]
 pub struct NotServed {
     /// The version that it prefers.
-    asked: String,
+    requested: String,
 }
 
 /// Returns the version to serve. Of several the client's first choice that is served wins; a newer minor gets the newest.
 pub(super) fn version(header: Option<&str>) -> Result<Version, NotServed> {
-    let mut asked: Vec<(f32, &str)> = header.unwrap_or_default().split(',').filter_map(ignition).collect();
+    let mut requested: Vec<(f32, &str)> =
+        header.unwrap_or_default().split(',').filter_map(ignition).collect();
     // Stable: of equal weight the first one.
-    asked.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    match asked.iter().find_map(|(_, version)| served(version)) {
+    requested.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    match requested.iter().find_map(|(_, version)| served(version)) {
         Some(version) => Ok(version),
-        None => match asked.first() {
-            Some((_, version)) => Err(NotServed { asked: version.chars().take(20).collect() }),
+        None => match requested.first() {
+            Some((_, version)) => Err(NotServed { requested: version.chars().take(20).collect() }),
             None => Ok(NEWEST),
         },
     }
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn version_follows_accept_header() {
         let of = |minor| Ok(Version(minor));
-        let refused = |asked: &str| Err(NotServed { asked: asked.to_owned() });
+        let refused = |requested: &str| Err(NotServed { requested: requested.to_owned() });
         let rows = [
             (None, of(5)),
             (Some(""), of(5)),

@@ -26,7 +26,7 @@ const MAX_TOKENS: u64 = 256 * 1024;
 /// The answers that are made at a time: each has a config in memory several times.
 const MAX_AT_A_TIME: usize = 4;
 
-/// The answers that are kept, so that many downloads of one document need its memory once.
+/// Most answers in the cache, so that many downloads of one document need its memory once.
 const MAX_CACHED: usize = 32;
 
 /// Interval of logged refusals: any client that reaches the port can cause one.
@@ -39,7 +39,7 @@ pub struct Answers {
     kubeconfig: Kubeconfig,
     guard: Guard,
     turns: Semaphore,
-    kept: Mutex<BTreeMap<(String, Version), Bytes>>,
+    cached: Mutex<BTreeMap<(String, Version), Bytes>>,
     refusals: Mutex<Refusals>,
 }
 
@@ -89,8 +89,8 @@ impl Answers {
     /// Answers from a source to everybody.
     pub fn new(source: Source, kubeconfig: Kubeconfig) -> Self {
         let turns = Semaphore::new(MAX_AT_A_TIME);
-        let (kept, refusals) = (Mutex::default(), Mutex::default());
-        Self { source, kubeconfig, guard: Guard::default(), turns, kept, refusals }
+        let (cached, refusals) = (Mutex::default(), Mutex::default());
+        Self { source, kubeconfig, guard: Guard::default(), turns, cached, refusals }
     }
 
     /// Answers only clients that show a token of this file, or a certificate where clients' are checked.
@@ -105,11 +105,11 @@ impl Answers {
         self.guard.tokens.is_none() && !self.guard.certificates
     }
 
-    pub(super) async fn answer(&self, asked: RequestView<'_>) -> Response<Full<Bytes>> {
-        match self.found(&asked).await {
+    pub(super) async fn answer(&self, request: RequestView<'_>) -> Response<Full<Bytes>> {
+        match self.found(&request).await {
             Ok((body, kind)) => response(StatusCode::OK, body, (CONTENT_TYPE, kind)),
             Err(refusal) => {
-                self.log(&asked, &refusal);
+                self.log(&request, &refusal);
                 let Refusal { status, text, header } = refusal;
                 let header = header.unwrap_or((CONTENT_TYPE, "text/plain; charset=utf-8"));
                 response(status, Bytes::from(text + "\n"), header)
@@ -117,20 +117,20 @@ impl Answers {
         }
     }
 
-    async fn found(&self, asked: &RequestView<'_>) -> Result<(Bytes, &'static str), Refusal> {
-        if asked.method != Method::GET && asked.method != Method::HEAD {
+    async fn found(&self, request: &RequestView<'_>) -> Result<(Bytes, &'static str), Refusal> {
+        if request.method != Method::GET && request.method != Method::HEAD {
             let header = Some((ALLOW, "GET, HEAD"));
             return Err(Refusal {
                 header,
                 ..Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD")
             });
         }
-        match asked.path {
+        match request.path {
             "/healthz" => Ok((Bytes::from_static(b"ok\n"), "text/plain")),
             "/readyz" if self.source.is_ready() => Ok((Bytes::from_static(b"ok\n"), "text/plain")),
             "/readyz" => Err(Refusal::later("the pools are not known yet")),
             path => match path.strip_prefix("/config/").filter(|pool| super::is_name(pool)) {
-                Some(pool) => Ok((self.config(asked, pool).await?, "application/json")),
+                Some(pool) => Ok((self.config(request, pool).await?, "application/json")),
                 None => {
                     Err(Refusal::new(StatusCode::NOT_FOUND, "there are /config/POOL, /healthz and /readyz"))
                 }
@@ -138,9 +138,9 @@ impl Answers {
         }
     }
 
-    async fn config(&self, asked: &RequestView<'_>, pool: &str) -> Result<Bytes, Refusal> {
-        self.admit(asked, pool)?;
-        let accept = text(asked.headers, &ACCEPT);
+    async fn config(&self, request: &RequestView<'_>, pool: &str) -> Result<Bytes, Refusal> {
+        self.admit(request, pool)?;
+        let accept = text(request.headers, &ACCEPT);
         let version = accept::version(accept)
             .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         let closed = |_| Refusal::later("the server ends");
@@ -156,7 +156,7 @@ impl Answers {
         info!(
             "Serving {} of pool {pool} to {}: Ignition {version}, {} bytes",
             joining.name(),
-            asked.peer,
+            request.peer,
             document.len()
         );
         Ok(self.shared(pool, version, document))
@@ -164,21 +164,21 @@ impl Answers {
 
     /// Returns these bytes, once in memory.
     fn shared(&self, pool: &str, version: Version, document: Vec<u8>) -> Bytes {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (pool.to_owned(), version);
-        if let Some(known) = kept.get(&key).filter(|known| ***known == *document) {
+        if let Some(known) = cached.get(&key).filter(|known| ***known == *document) {
             return known.clone();
         }
-        if kept.len() >= MAX_CACHED {
-            kept.clear();
+        if cached.len() >= MAX_CACHED {
+            cached.clear();
         }
         let document = Bytes::from(document);
-        kept.insert(key, document.clone());
+        cached.insert(key, document.clone());
         document
     }
 
-    fn admit(&self, asked: &RequestView<'_>, pool: &str) -> Result<(), Refusal> {
-        if self.is_open() || asked.is_certified {
+    fn admit(&self, request: &RequestView<'_>, pool: &str) -> Result<(), Refusal> {
+        if self.is_open() || request.is_certified {
             return Ok(());
         }
         if let Some(path) = &self.guard.tokens {
@@ -187,7 +187,7 @@ impl Answers {
                 Tokens::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
             });
             match tokens {
-                Ok(tokens) if tokens.permits(text(asked.headers, &AUTHORIZATION), pool) => return Ok(()),
+                Ok(tokens) if tokens.permits(text(request.headers, &AUTHORIZATION), pool) => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
                     warn!("Nobody gets a config by a token: {error}");
@@ -195,18 +195,18 @@ impl Answers {
                 }
             }
         }
-        let wanted = match (self.guard.tokens.is_some(), self.guard.certificates) {
+        let message = match (self.guard.tokens.is_some(), self.guard.certificates) {
             (true, true) => "a bearer token of this pool or a client certificate is needed",
             (true, false) => "a bearer token of this pool is needed",
             (false, _) => "a client certificate is needed",
         };
         Err(Refusal {
             header: Some((WWW_AUTHENTICATE, "Bearer")),
-            ..Refusal::new(StatusCode::UNAUTHORIZED, wanted)
+            ..Refusal::new(StatusCode::UNAUTHORIZED, message)
         })
     }
 
-    fn log(&self, asked: &RequestView<'_>, refusal: &Refusal) {
+    fn log(&self, request: &RequestView<'_>, refusal: &Refusal) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         if refusals.last.is_some_and(|last| last.elapsed() < REFUSAL_INTERVAL) {
             refusals.silent += 1;
@@ -216,8 +216,8 @@ impl Answers {
         refusals.last = Some(Instant::now());
         let more = if silent == 0 { String::new() } else { format!(" ({silent} more were not logged)") };
         // The path is anybody's text.
-        let path: String = asked.path.chars().take(100).collect();
-        warn!("Refused {path:?} to {}: {} {}{more}", asked.peer, refusal.status.as_u16(), refusal.text);
+        let path: String = request.path.chars().take(100).collect();
+        warn!("Refused {path:?} to {}: {} {}{more}", request.peer, refusal.status.as_u16(), refusal.text);
     }
 }
 

@@ -86,7 +86,7 @@ mod tests {
         let inside = format!("image-registry.openshift-image-registry.svc:5000/a/os{digest}");
         let reference = json!({ "imageBuilder": { "imageBuilderType": "Job" }, "machineConfigPool": { "name": "worker" },
             "renderedImagePushSecret": { "name": "push" }, "renderedImagePushSpec": "registry.test/os:1" });
-        let seen = |pool: &MachineConfigPool, image: &str, current: &str, succeeded: &str| {
+        let image_of = |pool: &MachineConfigPool, image: &str, current: &str, succeeded: &str| {
             let os =
                 object("MachineOSConfig", "worker", &reference, &json!({ "currentImagePullSpec": current }));
             let spec = json!({ "machineConfig": { "name": "new" }, "machineOSConfig": { "name": "worker" },
@@ -97,12 +97,12 @@ mod tests {
             let images = Images { configs: &[&os], builds: &[&build] };
             super::image(pool, config(pool).unwrap(), &images).map(str::to_owned)
         };
-        assert_eq!(seen(&pool("new", "old", 1), &outside, &outside, "True"), Some(outside.clone()));
-        assert_eq!(seen(&pool("new", "old", 0), &outside, &outside, "True"), None, "no node has it");
-        assert_eq!(seen(&pool("other", "old", 1), &outside, &outside, "True"), None, "another config's");
-        assert_eq!(seen(&pool("new", "old", 1), &outside, &outside, "False"), None, "not built");
-        assert_eq!(seen(&pool("new", "old", 1), &outside, "", "True"), None, "not taken over");
-        assert_eq!(seen(&pool("new", "old", 1), &inside, &inside, "True"), None, "not within reach");
+        assert_eq!(image_of(&pool("new", "old", 1), &outside, &outside, "True"), Some(outside.clone()));
+        assert_eq!(image_of(&pool("new", "old", 0), &outside, &outside, "True"), None, "no node has it");
+        assert_eq!(image_of(&pool("other", "old", 1), &outside, &outside, "True"), None, "another config's");
+        assert_eq!(image_of(&pool("new", "old", 1), &outside, &outside, "False"), None, "not built");
+        assert_eq!(image_of(&pool("new", "old", 1), &outside, "", "True"), None, "not taken over");
+        assert_eq!(image_of(&pool("new", "old", 1), &inside, &inside, "True"), None, "not within reach");
         let none = Images { configs: &[], builds: &[] };
         assert_eq!(super::image(&pool("new", "old", 1), "new", &none), None, "not layered");
     }

@@ -1,7 +1,7 @@
 //! Pools and rendered configs of a cluster.
 //!
 //! Pools, builds and the `ControllerConfig` are watched, reduced to what is read. A rendered config is fetched when a node asks
-//! for it; the last ones are kept for when the API server is away.
+//! for it; the last ones are cached for when the API server is away.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -28,7 +28,7 @@ use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBu
 /// Timeout of a config's read from the API server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The rendered configs that are kept.
+/// Most rendered configs in the cache.
 const MAX_CACHED: usize = 8;
 
 /// The cluster.
@@ -38,7 +38,7 @@ pub struct Cluster {
     os_configs: Watched<MachineOSConfig>,
     builds: Watched<MachineOSBuild>,
     controller_configs: Watched<ControllerConfig>,
-    kept: Mutex<VecDeque<MachineConfig>>,
+    cached: Mutex<VecDeque<MachineConfig>>,
     /// The watches end with this.
     _watches: JoinSet<()>,
 }
@@ -74,8 +74,8 @@ impl Cluster {
             config.spec.kube_api_server_serving_ca_data = spec.kube_api_server_serving_ca_data;
             config.spec.cloud_provider_ca_data = spec.cloud_provider_ca_data;
         });
-        let kept = Mutex::default();
-        Self { client, pools, os_configs, builds, controller_configs, kept, _watches: watches }
+        let cached = Mutex::default();
+        Self { client, pools, os_configs, builds, controller_configs, cached, _watches: watches }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -90,7 +90,7 @@ impl Cluster {
             return Err(NoConfig::NotYet("the API server has not listed the pools yet".to_owned()));
         }
         let Some(pool) = self.pools.objects.find(|pool| pool.name_any() == name) else {
-            // It may come: a node that was started too early asks again.
+            // It may come: a node that was started too early retries.
             return Err(NoConfig::NotYet(format!("there is no MachineConfigPool {name} in the cluster")));
         };
         let config = choice::config(&pool);
@@ -115,7 +115,7 @@ impl Cluster {
         let api: Api<MachineConfig> = Api::all(self.client.clone());
         match tokio::time::timeout(FETCH_TIMEOUT, api.get(name)).await {
             Ok(Ok(config)) => {
-                self.keep(&config);
+                self.store(&config);
                 Ok(config)
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
@@ -127,20 +127,20 @@ impl Cluster {
                     Ok(_) => "it can't be reached".to_owned(),
                     Err(_) => format!("no answer in {} s", FETCH_TIMEOUT.as_secs()),
                 };
-                let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let config = kept.iter().find(|config| config.name_any() == name).cloned();
+                let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+                let config = cached.iter().find(|config| config.name_any() == name).cloned();
                 let away = || format!("the API server does not give MachineConfig {name}: {why}");
                 config.ok_or_else(|| NoConfig::NotYet(away()))
             }
         }
     }
 
-    fn keep(&self, config: &MachineConfig) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|other| other.name_any() != config.name_any());
-        kept.push_back(config.clone());
-        if kept.len() > MAX_CACHED {
-            kept.pop_front();
+    fn store(&self, config: &MachineConfig) {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.retain(|other| other.name_any() != config.name_any());
+        cached.push_back(config.clone());
+        if cached.len() > MAX_CACHED {
+            cached.pop_front();
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Connections {
 struct Connection {
     client: IpAddr,
     /// Its request was read.
-    asked: Arc<AtomicBool>,
+    has_request: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
@@ -46,7 +46,7 @@ impl Connections {
         &mut self,
         client: IpAddr,
         talk: impl Future<Output = ()> + Send + 'static,
-        asked: Arc<AtomicBool>,
+        has_request: Arc<AtomicBool>,
     ) {
         while self.tasks.try_join_next().is_some() {}
         self.open.retain(|connection| !connection.task.is_finished());
@@ -61,11 +61,11 @@ impl Connections {
         let task = self.tasks.spawn(async move {
             drop(tokio::time::timeout(lifetime, talk).await);
         });
-        self.open.push_back(Connection { client, asked, task });
+        self.open.push_back(Connection { client, has_request, task });
     }
 
     fn close_one(&mut self, may_close: impl Fn(&Connection) -> bool) {
-        let is_silent = |connection: &Connection| !connection.asked.load(Ordering::Relaxed);
+        let is_silent = |connection: &Connection| !connection.has_request.load(Ordering::Relaxed);
         let silent = self.open.iter().position(|connection| may_close(connection) && is_silent(connection));
         let oldest = silent.or_else(|| self.open.iter().position(may_close));
         if let Some(closed) = oldest.and_then(|oldest| self.open.remove(oldest)) {
@@ -81,7 +81,7 @@ impl Connections {
     /// Waits for those whose request was read; the others end.
     pub(crate) async fn ended(&mut self) {
         for connection in self.open.drain(..) {
-            if !connection.asked.load(Ordering::Relaxed) {
+            if !connection.has_request.load(Ordering::Relaxed) {
                 connection.task.abort();
             }
         }

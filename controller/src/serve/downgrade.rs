@@ -33,28 +33,31 @@ const FIELDS: [(&str, u32); 19] = [
 /// A field that the older version has no word for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "spec.config.{field} needs Ignition config {needed}; this node reads {asked}: boot a newer image, or remove the field"
+    "spec.config.{field} needs Ignition config {needed}; this node reads {requested}: boot a newer image, or remove the field"
 )]
 pub struct Lost {
     field: String,
     needed: Version,
-    asked: Version,
+    requested: Version,
 }
 
 /// Writes the version into the config.
-pub(super) fn downgraded(mut config: Map<String, Value>, asked: Version) -> Result<Map<String, Value>, Lost> {
+pub(super) fn downgraded(
+    mut config: Map<String, Value>,
+    requested: Version,
+) -> Result<Map<String, Value>, Lost> {
     let tree = Value::Object(config.clone());
-    let late = FIELDS.iter().filter(|(_, minor)| *minor > asked.0);
+    let late = FIELDS.iter().filter(|(_, minor)| *minor > requested.0);
     for (path, minor) in late {
         let parts: Vec<&str> = path.split('.').collect();
         if let Some(field) = found(&tree, &parts) {
-            return Err(Lost { field, needed: Version(*minor), asked });
+            return Err(Lost { field, needed: Version(*minor), requested });
         }
     }
-    late_value(&tree, "", asked)?;
+    late_value(&tree, "", requested)?;
     let ignition = config.entry("ignition").or_insert_with(|| Value::Object(Map::new()));
     if let Some(ignition) = ignition.as_object_mut() {
-        ignition.insert("version".to_owned(), Value::from(asked.to_string()));
+        ignition.insert("version".to_owned(), Value::from(requested.to_string()));
     }
     Ok(config)
 }
@@ -87,20 +90,20 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Fails at a value that came later than its field: URL schemes, digests, modes with special bits, `none` as a file system.
-fn late_value(tree: &Value, path: &str, asked: Version) -> Result<(), Lost> {
+fn late_value(tree: &Value, path: &str, requested: Version) -> Result<(), Lost> {
     let within = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match tree {
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
             let needed = needed(name, value, path);
-            if needed > asked {
-                return Err(Lost { field: within(name), needed, asked });
+            if needed > requested {
+                return Err(Lost { field: within(name), needed, requested });
             }
-            late_value(value, &within(name), asked)
+            late_value(value, &within(name), requested)
         }),
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .try_for_each(|(at, item)| late_value(item, &within(&at.to_string()), asked)),
+            .try_for_each(|(at, item)| late_value(item, &within(&at.to_string()), requested)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }
@@ -183,11 +186,11 @@ mod tests {
         ];
         for (config, first, field) in rows {
             for minor in 0..=5 {
-                let seen = at(config.clone(), minor);
+                let result = at(config.clone(), minor);
                 if minor >= first {
-                    assert!(seen.is_ok(), "{field} in 3.{minor}: {seen:?}");
+                    assert!(result.is_ok(), "{field} in 3.{minor}: {result:?}");
                 } else {
-                    assert_eq!(seen, Err(field.to_owned()));
+                    assert_eq!(result, Err(field.to_owned()));
                 }
             }
         }

@@ -90,13 +90,13 @@ pub enum Unservable {
     /// Not to be removed by a node without words for it.
     #[error(
         "MachineConfig {config}: spec.config.kernelArguments.shouldNotExist needs Ignition config {KERNEL_ARGUMENTS}; this \
-         node reads {asked}: boot a newer image, or remove the field"
+         node reads {requested}: boot a newer image, or remove the field"
     )]
     KernelArguments {
         /// The rendered config.
         config: String,
         /// Version that the node reads.
-        asked: Version,
+        requested: Version,
     },
     /// It is none.
     #[error("MachineConfig {config}: spec.config is no Ignition config of version 3; correct it")]
@@ -127,7 +127,7 @@ impl Joining {
         let mut config = self.trimmed();
         if version < KERNEL_ARGUMENTS {
             move_kernel_arguments(&mut ignition, &mut config)
-                .map_err(|()| Unservable::KernelArguments { config: name(), asked: version })?;
+                .map_err(|()| Unservable::KernelArguments { config: name(), requested: version })?;
         }
         // The config on the node is the whole target, not only the part that its initramfs could read.
         config.spec.config = Some(Value::Object(ignition.clone()));
@@ -280,16 +280,17 @@ mod tests {
     #[test]
     fn files_of_node_come_in_order() {
         let joining = joining(spec());
-        let seen = document(&joining, 5);
-        let files = seen["storage"]["files"].as_array().unwrap();
+        let served = document(&joining, 5);
+        let files = served["storage"]["files"].as_array().unwrap();
         let paths: Vec<&str> = files.iter().map(|file| file["path"].as_str().unwrap()).collect();
         assert_eq!(paths, ["/etc/a", KUBELET_CA, ANNOTATIONS, KUBECONFIG, CONTENT, ENCAPSULATED]);
         let modes: Vec<u64> = files[1..].iter().map(|file| file["mode"].as_u64().unwrap()).collect();
         assert_eq!(modes, [0o644, 0o644, 0o600, 0o600, 0o600]);
         assert!(files[1..].iter().all(|file| file["overwrite"] == true));
-        assert_eq!(text(&seen, KUBELET_CA), "new");
-        assert_eq!(text(&seen, KUBECONFIG), "token: g€heim\n");
-        let annotations: BTreeMap<String, String> = serde_json::from_str(&text(&seen, ANNOTATIONS)).unwrap();
+        assert_eq!(text(&served, KUBELET_CA), "new");
+        assert_eq!(text(&served, KUBECONFIG), "token: g€heim\n");
+        let annotations: BTreeMap<String, String> =
+            serde_json::from_str(&text(&served, ANNOTATIONS)).unwrap();
         let image = joining.image.clone().unwrap();
         let expected = [
             ("currentConfig", "rendered-infra-1"),
@@ -301,7 +302,7 @@ mod tests {
         ]
         .map(|(key, value)| (format!("machineconfiguration.openshift.io/{key}"), value.to_owned()));
         assert_eq!(annotations, BTreeMap::from(expected));
-        let content: Value = serde_json::from_str(&text(&seen, CONTENT)).unwrap();
+        let content: Value = serde_json::from_str(&text(&served, CONTENT)).unwrap();
         assert_eq!(content["spec"]["config"]["storage"]["files"][0]["path"], "/etc/a");
         assert_eq!(
             content["metadata"],
@@ -327,9 +328,9 @@ mod tests {
             assert!(text.contains(&format!("{{\"ignition\":{{\"version\":\"3.{minor}.0\"}}}}")), "{text}");
         }
         without_image.image = None;
-        let seen = document(&without_image, 5);
-        assert!(text(&seen, ENCAPSULATED).contains("registry.test/base@"));
-        assert!(!text(&seen, ANNOTATIONS).contains("Image"));
+        let served = document(&without_image, 5);
+        assert!(text(&served, ENCAPSULATED).contains("registry.test/base@"));
+        assert!(!text(&served, ANNOTATIONS).contains("Image"));
     }
 
     #[test]

@@ -34,7 +34,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(180);
 /// Time that downloads may take after the signal to end.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// As much of a request is kept.
+/// Most bytes that are read of a request.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Errors of the listener.
@@ -115,9 +115,9 @@ impl Listener {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             };
-            let asked = Arc::new(AtomicBool::new(false));
-            let talk = Arc::clone(&shared).meet(stream, peer, Arc::clone(&asked));
-            connections.admit(peer.ip(), talk, asked);
+            let has_request = Arc::new(AtomicBool::new(false));
+            let talk = Arc::clone(&shared).meet(stream, peer, Arc::clone(&has_request));
+            connections.admit(peer.ip(), talk, has_request);
             // A request that is there already is read before the next connection may take its place.
             tokio::task::yield_now().await;
         }
@@ -135,14 +135,14 @@ struct Shared {
 }
 
 impl Shared {
-    async fn meet(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, asked: Arc<AtomicBool>) {
+    async fn meet(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, has_request: Arc<AtomicBool>) {
         let Some(tls) = &self.tls else {
-            return self.talk(stream, peer, false, asked).await;
+            return self.talk(stream, peer, false, has_request).await;
         };
         let handshake = TlsAcceptor::from(tls.current()).accept(stream);
         if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
             let is_certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
-            self.talk(stream, peer, is_certified, asked).await;
+            self.talk(stream, peer, is_certified, has_request).await;
         }
     }
 
@@ -151,12 +151,12 @@ impl Shared {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
         is_certified: bool,
-        asked: Arc<AtomicBool>,
+        has_request: Arc<AtomicBool>,
     ) {
         let service = service_fn(move |request: Request<Incoming>| {
-            let (shared, asked) = (Arc::clone(&self), Arc::clone(&asked));
+            let (shared, has_request) = (Arc::clone(&self), Arc::clone(&has_request));
             async move {
-                asked.store(true, Ordering::Relaxed);
+                has_request.store(true, Ordering::Relaxed);
                 let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
                 let answer =
                     shared.answers.answer(RequestView { method, path, headers, peer, is_certified }).await;
@@ -169,7 +169,7 @@ impl Shared {
             .header_read_timeout(HEADER_TIMEOUT)
             .max_buf_size(MAX_HEADER_BYTES)
             .keep_alive(false);
-        // A node that went away asks again.
+        // A node that went away sends its request again.
         drop(server.serve_connection(TokioIo::new(stream), service).await);
     }
 }

@@ -16,11 +16,11 @@
 //!
 //! # Decisions
 //!
-//! - Ignition asks again after a status of 500 and more, and fails the boot at one below. Whatever the administrator can
+//! - Ignition retries after a status of 500 and more, and fails the boot at one below. Whatever the administrator can
 //!   still mend (no pool yet, no config, no kubeconfig, a field that this node can't read) is a 5xx; what needs another image
 //!   or another first config is a 4xx.
 //! - An answer has a text with the cause. Upstream's are empty, and the reason is in a log that an installer can't read.
-//! - One request for each connection: a node asks once.
+//! - One request for each connection: a node sends one.
 
 mod accept;
 mod answer;

@@ -11,7 +11,7 @@ pub enum NoConfig {
         /// The cluster or the directory.
         place: String,
     },
-    /// It may come: the node asks again.
+    /// It may come: the node retries.
     #[error("{0}")]
     NotYet(String),
 }

@@ -87,10 +87,10 @@ async fn with_server<T: Send + 'static>(
     let address = listener.address();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let server = tokio::spawn(listener.serve(async { drop(ended.await) }));
-    let seen = tokio::task::spawn_blocking(move || client(address)).await.unwrap();
+    let result = tokio::task::spawn_blocking(move || client(address)).await.unwrap();
     drop(end);
     server.await.unwrap();
-    seen
+    result
 }
 
 fn request(method: &str, path: &str, headers: &str) -> String {
@@ -113,7 +113,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+fn send(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
     let mut stream = connect(address);
     stream.write_all(request(method, path, headers).as_bytes()).unwrap();
     read(&mut stream)
@@ -128,15 +128,15 @@ fn body(answer: &str) -> Value {
 async fn pools_are_served_and_refusals_name_cause() {
     let directory = directory();
     with_server(None, answers(&directory), |address| {
-        let (status, answer) = ask(address, "GET", "/config/worker", NODE);
+        let (status, answer) = send(address, "GET", "/config/worker", NODE);
         assert_eq!(status, 200, "{answer}");
         assert!(answer.to_ascii_lowercase().contains("content-type: application/json"), "{answer}");
         let config = body(&answer);
         assert_eq!(config["ignition"]["version"], "3.3.0");
         let files = config["storage"]["files"].as_array().unwrap();
         assert_eq!(files.last().unwrap()["path"], ignition::ENCAPSULATED);
-        assert_eq!(body(&ask(address, "GET", "/config/infra.gpu", "").1)["ignition"]["version"], "3.5.0");
-        let (status, head) = ask(address, "HEAD", "/config/worker", NODE);
+        assert_eq!(body(&send(address, "GET", "/config/infra.gpu", "").1)["ignition"]["version"], "3.5.0");
+        let (status, head) = send(address, "HEAD", "/config/worker", NODE);
         assert!(status == 200 && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.to_ascii_lowercase().contains("content-length: "), "{head}");
         for (method, path, headers, expected, message) in [
@@ -157,7 +157,7 @@ async fn pools_are_served_and_refusals_name_cause() {
                 "2.4.0 is not served",
             ),
         ] {
-            let (status, answer) = ask(address, method, path, headers);
+            let (status, answer) = send(address, method, path, headers);
             assert!(status == expected && answer.contains(message), "{method} {path}: {answer}");
         }
     })
@@ -170,17 +170,17 @@ async fn repairable_errors_are_retried() {
     let directory = directory();
     let path = directory.path().to_owned();
     with_server(None, answers(&directory), move |address| {
-        let asked = || ask(address, "GET", "/config/worker", NODE);
+        let get_config = || send(address, "GET", "/config/worker", NODE);
         let broken = |file: &str, text: &str, message: &str| {
             #[expect(clippy::disallowed_methods, reason = "a test: the administrator's hand")]
             let before = std::fs::read_to_string(path.join(file)).unwrap();
             write(&path.join(file), text);
-            let (status, answer) = asked();
+            let (status, answer) = get_config();
             assert!(status == 503 && answer.contains(message), "{answer}");
             assert!(answer.to_ascii_lowercase().contains("retry-after: 10"), "{answer}");
             assert!(!answer.contains(SECRET), "{answer}");
             write(&path.join(file), &before);
-            assert_eq!(asked().0, 200);
+            assert_eq!(get_config().0, 200);
         };
         let config = "machine-configs/rendered-worker-1.yaml";
         let pool = |spec: &str| format!("{{metadata: {{name: worker}}, spec: {spec}}}");
@@ -192,7 +192,7 @@ async fn repairable_errors_are_retried() {
         broken(config, &format!("{{spec: {{kernelArguments: {SECRET}}}}}"), "can't be read as its kind");
         #[expect(clippy::disallowed_methods, reason = "a test: the administrator's hand")]
         std::fs::remove_file(path.join("kubeconfig")).unwrap();
-        let (status, answer) = asked();
+        let (status, answer) = get_config();
         assert!(status == 503 && answer.contains("kubeconfig: "), "{answer}");
     })
     .await;
@@ -206,8 +206,8 @@ async fn token_opens_its_pool_alone() {
     let answers = answers(&directory).guarded(Some(file.clone()), false);
     with_server(None, answers, move |address| {
         let token = format!("{NODE}Authorization: Bearer {SECRET}\r\n");
-        assert_eq!(ask(address, "GET", "/config/worker", &token).0, 200);
-        assert_eq!(ask(address, "GET", "/healthz", "").0, 200);
+        assert_eq!(send(address, "GET", "/config/worker", &token).0, 200);
+        assert_eq!(send(address, "GET", "/healthz", "").0, 200);
         for (path, headers) in [
             ("/config/worker", NODE.to_owned()),
             ("/config/infra.gpu", token.clone()),
@@ -215,18 +215,18 @@ async fn token_opens_its_pool_alone() {
             ("/config/none", token.clone()),
             ("/config/worker", format!("{NODE}Authorization: Bearer wrong-wrong-wrong-wrong\r\n")),
         ] {
-            let (status, answer) = ask(address, "GET", path, &headers);
+            let (status, answer) = send(address, "GET", path, &headers);
             assert!(status == 401 && answer.contains("a bearer token of this pool is needed"), "{answer}");
             assert!(!answer.contains(SECRET), "{answer}");
         }
         // Changed under the running server; one that can't be read opens nothing.
         write(&file, "a b c\n");
-        let (status, answer) = ask(address, "GET", "/config/worker", &token);
+        let (status, answer) = send(address, "GET", "/config/worker", &token);
         assert!(status == 503 && answer.contains("can't read its tokens"), "{answer}");
         write(&file, "fedcba9876543210\n");
-        assert_eq!(ask(address, "GET", "/config/worker", &token).0, 401);
+        assert_eq!(send(address, "GET", "/config/worker", &token).0, 401);
         let new = format!("{NODE}authorization: bearer fedcba9876543210\r\n");
-        assert_eq!(ask(address, "GET", "/config/infra.gpu", &new).0, 200);
+        assert_eq!(send(address, "GET", "/config/infra.gpu", &new).0, 200);
     })
     .await;
 }
@@ -267,8 +267,8 @@ impl Authority {
     }
 }
 
-/// Asks over TLS; nothing where the server's certificate is not of the authority.
-fn ask_tls(
+/// Sends a request over TLS; returns nothing where the server's certificate is not of the authority.
+fn send_tls(
     address: SocketAddr,
     authority: &str,
     identity: Option<&(String, String)>,
@@ -306,14 +306,14 @@ async fn client_certificate_opens_as_well_as_token() {
     write(&directory.path().join("tokens"), &format!("{SECRET}\n"));
     let answers = answers(&directory).guarded(Some(directory.path().join("tokens")), true);
     with_server(Some(tls), answers, move |address| {
-        let ask = |identity: Option<(String, String)>, headers: &str| {
-            ask_tls(address, &authority.pem(), identity.as_ref(), headers)
+        let send = |identity: Option<(String, String)>, headers: &str| {
+            send_tls(address, &authority.pem(), identity.as_ref(), headers)
         };
-        assert_eq!(ask(Some(clients.issue("a")), NODE).unwrap().0, 200);
-        assert_eq!(ask(None, &format!("{NODE}Authorization: Bearer {SECRET}\r\n")).unwrap().0, 200);
-        let (status, answer) = ask(None, NODE).unwrap();
+        assert_eq!(send(Some(clients.issue("a")), NODE).unwrap().0, 200);
+        assert_eq!(send(None, &format!("{NODE}Authorization: Bearer {SECRET}\r\n")).unwrap().0, 200);
+        let (status, answer) = send(None, NODE).unwrap();
         assert!(status == 401 && answer.contains("or a client certificate is needed"), "{answer}");
-        assert_eq!(ask(Some(strangers.issue("a")), NODE), None, "not of the authority");
+        assert_eq!(send(Some(strangers.issue("a")), NODE), None, "not of the authority");
     })
     .await;
 }
@@ -325,12 +325,12 @@ async fn renewed_certificate_is_served_and_broken_one_is_not() {
     let tls = old.serve_from(directory.path(), false);
     let path = directory.path().to_owned();
     with_server(Some(tls.clone()), answers(&directory), move |address| {
-        assert_eq!(ask_tls(address, &old.pem(), None, NODE).unwrap().0, 200);
+        assert_eq!(send_tls(address, &old.pem(), None, NODE).unwrap().0, 200);
         write(&tls.certificate, "rubbish");
-        assert_eq!(ask_tls(address, &old.pem(), None, NODE).unwrap().0, 200, "the last one stays");
+        assert_eq!(send_tls(address, &old.pem(), None, NODE).unwrap().0, 200, "the last one stays");
         drop(new.serve_from(&path, false));
-        assert_eq!(ask_tls(address, &new.pem(), None, NODE).unwrap().0, 200);
-        assert_eq!(ask_tls(address, &old.pem(), None, NODE), None);
+        assert_eq!(send_tls(address, &new.pem(), None, NODE).unwrap().0, 200);
+        assert_eq!(send_tls(address, &old.pem(), None, NODE), None);
     })
     .await;
 }
@@ -360,7 +360,7 @@ async fn silent_connections_and_large_headers_are_bounded() {
         for stream in &mut silent {
             stream.write_all(&half.as_bytes()[..half.len() - 1]).unwrap();
         }
-        assert_eq!(ask(address, "GET", "/healthz", "").0, 200);
+        assert_eq!(send(address, "GET", "/healthz", "").0, 200);
         let mut first = [0; 1];
         assert_eq!(silent[0].read(&mut first).unwrap_or(0), 0, "the oldest one is closed");
         let mut stream = connect(address);

@@ -50,10 +50,11 @@ pub(super) fn estimate(
     }
     let mut measured: Vec<u64> = nodes
         .iter()
-        .filter(|seen| seen.node.desired == target && seen.node.is_done())
-        .filter_map(|seen| {
-            let progress = seen.progress.filter(|progress| Some(&progress.desired) == target.config.as_ref());
-            let took = progress?.updated?.duration_since(seen.node.desired_since?);
+        .filter(|observed| observed.node.desired == target && observed.node.is_done())
+        .filter_map(|observed| {
+            let progress =
+                observed.progress.filter(|progress| Some(&progress.desired) == target.config.as_ref());
+            let took = progress?.updated?.duration_since(observed.node.desired_since?);
             u64::try_from(took.as_secs()).ok().filter(|took| *took > 0)
         })
         .collect();
@@ -61,7 +62,7 @@ pub(super) fn estimate(
     if measured.len() < MIN_MEASURED {
         return None;
     }
-    let is_control_plane = nodes.iter().any(|seen| seen.node.control_plane);
+    let is_control_plane = nodes.iter().any(|observed| observed.node.control_plane);
     let most = max_unavailable(pool, nodes.len(), is_control_plane).ok()?;
     // A node out of service keeps its slot.
     let at_once = most.saturating_sub(counts.out_of_service);

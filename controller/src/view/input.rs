@@ -31,7 +31,7 @@ pub struct ViewInput<'a> {
 /// A node as it was read.
 #[derive(Debug, Clone, Copy)]
 pub struct ObservedNode<'a> {
-    /// As the rollout sees it.
+    /// As the rollout reads it.
     pub node: &'a Node,
     /// Its drain.
     pub drain: NodeView<'a>,

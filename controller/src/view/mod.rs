@@ -29,18 +29,18 @@ use crate::rollout::{Membership, Pool, PrefetchProgress};
 use clean::clean;
 
 /// Makes the screen.
-pub fn view(seen: &ViewInput<'_>) -> View {
+pub fn view(input: &ViewInput<'_>) -> View {
     let mut members: BTreeMap<&str, Vec<&ObservedNode<'_>>> = BTreeMap::new();
     let mut nodes_without_pool = 0;
-    for node in &seen.nodes {
-        match seen.selectors.membership(node.node) {
+    for node in &input.nodes {
+        match input.selectors.membership(node.node) {
             Membership::Pool(pool) => members.entry(pool).or_default().push(node),
             Membership::None | Membership::Conflict(_) => nodes_without_pool += 1,
         }
     }
     let mut rows = Vec::new();
     let mut pools = Vec::new();
-    for (name, pool) in &seen.pools {
+    for (name, pool) in &input.pools {
         let nodes = members.get(name).map(Vec::as_slice).unwrap_or_default();
         pools.push(match pool {
             Ok(pool) => pool_view(pool, nodes),
@@ -52,8 +52,8 @@ pub fn view(seen: &ViewInput<'_>) -> View {
     rows.sort_by_key(|(_, node, at)| {
         (at.step.class(), at.since.unwrap_or(Timestamp::MAX), node.node.name.clone())
     });
-    let more_nodes = rows.len().saturating_sub(seen.limit);
-    let rows = rows.into_iter().take(seen.limit).map(|(pool, node, at)| NodeRow {
+    let more_nodes = rows.len().saturating_sub(input.limit);
+    let rows = rows.into_iter().take(input.limit).map(|(pool, node, at)| NodeRow {
         name: clean(&node.node.name),
         pool: clean(pool),
         step: at.step,
@@ -61,13 +61,13 @@ pub fn view(seen: &ViewInput<'_>) -> View {
         detail: clean(&at.detail),
     });
     let target = |name: &str| {
-        let pool = seen.pools.get(name)?.as_ref().ok()?;
+        let pool = input.pools.get(name)?.as_ref().ok()?;
         pool.configuration.name.as_deref()
     };
-    let builds = build::rows(&seen.builds, target);
+    let builds = build::rows(&input.builds, target);
     View {
-        at: seen.now.round(jiff::Unit::Second).unwrap_or(seen.now).to_string(),
-        stale: seen.stale.iter().map(|text| clean(text)).collect(),
+        at: input.now.round(jiff::Unit::Second).unwrap_or(input.now).to_string(),
+        stale: input.stale.iter().map(|text| clean(text)).collect(),
         pools,
         builds,
         nodes: rows.collect(),
@@ -111,13 +111,13 @@ fn pool_view(pool: &Pool, nodes: &[&ObservedNode<'_>]) -> PoolView {
         state,
         ..PoolView::default()
     };
-    for seen in nodes {
-        let node = seen.node;
+    for observed in nodes {
+        let node = observed.node;
         let is_given = target.as_ref() == Some(&node.desired);
-        let is_drained = drain::request(&seen.drain) == Some(drain::Request::Drain);
+        let is_drained = drain::request(&observed.drain) == Some(drain::Request::Drain);
         view.updated += usize::from(is_given && node.is_done());
         view.prefetching += usize::from(node.prefetch == Some(PrefetchProgress::Running));
-        view.drains_blocked += usize::from(is_drained && seen.drain.blocked.is_some());
+        view.drains_blocked += usize::from(is_drained && observed.drain.blocked.is_some());
         if node.is_degraded() {
             view.degraded += 1;
         } else if node.is_in_flight() || is_drained {
@@ -169,7 +169,11 @@ fn problems(pool: &Pool) -> Vec<String> {
         Some(clean(&format!("{kind}: {}", found.message.as_deref().unwrap_or_default())))
     });
     let mut problems: Vec<String> = bad.collect();
-    if pool.status.observed_generation.is_some_and(|seen| pool.generation.is_some_and(|now| seen < now)) {
+    if pool
+        .status
+        .observed_generation
+        .is_some_and(|observed| pool.generation.is_some_and(|now| observed < now))
+    {
         problems.push("the controller has not acted on the last change of the pool yet".to_owned());
     }
     problems

@@ -16,24 +16,25 @@ pub(super) struct At {
 }
 
 /// Returns the step of a node; `None` if it serves and has nothing to do.
-pub(super) fn step(seen: &ObservedNode<'_>) -> Option<At> {
-    let node = seen.node;
+pub(super) fn step(observed: &ObservedNode<'_>) -> Option<At> {
+    let node = observed.node;
     let at = |step, since, detail: String| Some(At { step, since, detail });
     let ready = if node.ready { "" } else { "the node is not Ready" };
     if node.is_degraded() {
         let is_refused = node.state == AgentState::Unreconcilable;
         let step = if is_refused { Step::Unreconcilable } else { Step::Degraded };
-        let since = seen.progress.and_then(|progress| progress.degraded);
+        let since = observed.progress.and_then(|progress| progress.degraded);
         return at(step, since, node.reason.clone().unwrap_or_else(|| "it gives no reason".to_owned()));
     }
-    let current = seen.progress.filter(|progress| Some(&progress.desired) == node.desired.config.as_ref());
+    let current =
+        observed.progress.filter(|progress| Some(&progress.desired) == node.desired.config.as_ref());
     let under_way = current.and_then(|progress| progress.under_way.clone());
-    match (drain::request(&seen.drain), seen.drain.blocked) {
+    match (drain::request(&observed.drain), observed.drain.blocked) {
         (Some(Request::Drain), Some(why)) => {
-            return at(Step::DrainBlocked, drain::since(&seen.drain), why.to_owned());
+            return at(Step::DrainBlocked, drain::since(&observed.drain), why.to_owned());
         }
         (Some(Request::Drain), None) => {
-            return at(Step::Draining, drain::since(&seen.drain), ready.to_owned());
+            return at(Step::Draining, drain::since(&observed.drain), ready.to_owned());
         }
         (Some(Request::Uncordon), _) => {
             let since = under_way.filter(|(step, ..)| *step == Step::Uncordoning).and_then(|found| found.1);

@@ -37,12 +37,12 @@ async fn registry_that_refuses_delays_and_costs_no_build() {
         registry.refuse(Some(status));
         // Another target, whose image is the same: the registry is asked.
         builds.config(&format!("refused {number}")).await;
-        let told = |pool: &serde_json::Value| {
+        let has_condition = |pool: &serde_json::Value| {
             let condition = condition(pool, "ImageBuildDegraded");
             let message = condition["message"].as_str().unwrap_or_default();
             condition["reason"] == "BuildPending" && message.contains(words)
         };
-        let pool = builds.cluster.until_pool("worker", words, told).await;
+        let pool = builds.cluster.until_pool("worker", words, has_condition).await;
         assert!(condition(&pool, "ImageBuildDegraded")["message"].as_str().unwrap().contains(&registry.host));
     }
     registry.refuse(None);

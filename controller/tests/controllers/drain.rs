@@ -33,7 +33,7 @@ impl Scene {
         node_api(&self.cluster.client).patch(NODE, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    async fn ask(&self, what: &str) {
+    async fn request(&self, what: &str) {
         self.patch(json!({ "metadata": { "annotations": { key("desiredDrain"): what } } })).await;
     }
 
@@ -114,7 +114,7 @@ async fn node_is_drained_and_takes_pods_again() {
     scene.pod("daemon", json!({ "ownerReferences": owner })).await;
     scene.config_node().await;
     let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
-    scene.ask("drain-rendered-b").await;
+    scene.request("drain-rendered-b").await;
     let node = scene.until_done("drain-rendered-b").await;
     assert!(is_cordoned(&node));
     assert_eq!(
@@ -135,7 +135,7 @@ async fn node_is_drained_and_takes_pods_again() {
         .map(|pod| pod.metadata.name.unwrap())
         .collect();
     assert_eq!(left, ["daemon", "mirror"]);
-    scene.ask("uncordon-rendered-b").await;
+    scene.request("uncordon-rendered-b").await;
     let node = scene.until_done("uncordon-rendered-b").await;
     assert!(!is_cordoned(&node) && own(&node, "cordoned-by").is_none());
     assert_eq!(
@@ -144,7 +144,7 @@ async fn node_is_drained_and_takes_pods_again() {
     );
     // A node that an administrator cordoned stays so: an agent that starts asks for nothing else.
     scene.patch(json!({ "spec": { "unschedulable": true } })).await;
-    scene.ask("uncordon-rendered-c").await;
+    scene.request("uncordon-rendered-c").await;
     assert!(is_cordoned(&scene.until_done("uncordon-rendered-c").await));
 }
 
@@ -155,7 +155,7 @@ async fn blocked_drain_names_pod_and_budgets_and_goes_on_by_itself() {
     scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
     scene.budget("one", "shop").await;
     let mut controller = scene.cluster.start("a", &["--controllers", "drain"]);
-    scene.ask("drain-rendered-b").await;
+    scene.request("drain-rendered-b").await;
     let blocked = |words: &'static str| {
         move |node: &Node| own(node, "drain-blocked").is_some_and(|blocked| blocked.contains(words))
     };
@@ -192,12 +192,12 @@ async fn node_uncordoned_during_drain_is_cordoned_again() {
     scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
     scene.budget("one", "shop").await;
     let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
-    scene.ask("drain-rendered-b").await;
+    scene.request("drain-rendered-b").await;
     scene.until("blocked", |node| own(node, "drain-blocked").is_some()).await;
     scene.patch(json!({ "spec": { "unschedulable": null } })).await;
     scene.until("cordoned again", is_cordoned).await;
     // The agent asks for something else: the drain is over.
-    scene.ask("uncordon-rendered-a").await;
+    scene.request("uncordon-rendered-a").await;
     let node = scene.until_done("uncordon-rendered-a").await;
     assert!(!is_cordoned(&node) && own(&node, "drain-blocked").is_none());
     assert!(scene.pods().get_opt("kept").await.unwrap().is_some());

@@ -13,7 +13,7 @@ async fn one_of_two_replicas_leads_and_other_succeeds_it() {
     assert!(first.starts_with("one_"), "{first}");
     let mut two = cluster.start("two", &["--controllers", "render"]);
     two.line("metrics and health on").await;
-    // Asked to stop, it hands over.
+    // Stopped by a signal, it hands over.
     assert!(one.terminate().await.success());
     assert!(one.lines().iter().any(|line| line.contains("Released Lease")), "{:?}", one.lines());
     let second = cluster.until_leader(|name| name.starts_with("two_")).await;

@@ -134,8 +134,9 @@ async fn build_converges_without_answer_to_any_write() {
     })
     .await;
     node_until(&cluster.client, "n1", "no image", |node| annotation(node, "currentImage").is_none()).await;
-    let told = [(target.clone(), None), (target, Some(earlier)), (next.clone(), Some(image)), (next, None)];
-    assert_eq!(pairs.of("n1").await, told);
+    let expected =
+        [(target.clone(), None), (target, Some(earlier)), (next.clone(), Some(image)), (next, None)];
+    assert_eq!(pairs.of("n1").await, expected);
     let lost = bench.clear_faults();
     // No Build of OpenShift was made.
     assert!(
@@ -278,8 +279,8 @@ async fn node_of_unknown_state_holds_its_place() {
     let bench = &cluster.bench;
     cluster.patch_pool("worker", json!({ "spec": { "paused": false } })).await;
     // The other gets its taint in the same decision: a patch alone does not tell which node is given the target.
-    let is_told = |node: &Node| annotation(node, "desiredConfig") == Some(&second);
-    node_until(&cluster.client, "n1", "it is told", is_told).await;
+    let has_target = |node: &Node| annotation(node, "desiredConfig") == Some(&second);
+    node_until(&cluster.client, "n1", "its target", has_target).await;
     cluster.config("worker", config("3")).await;
     let third = cluster.until_target("worker", &second).await;
     let is_refused = |request: &Request| {
@@ -288,7 +289,7 @@ async fn node_of_unknown_state_holds_its_place() {
             && request.name == "n1"
             && request.code == Some(409)
     };
-    bench.audit().since(bench.mark().await, "it is told once more", is_refused).await;
+    bench.audit().since(bench.mark().await, "its target is written once more", is_refused).await;
     assert_eq!(pairs.of("n2").await, [(first.clone(), None)]);
     bench.clear_faults();
     let _agents = Agents::start(bench).await;

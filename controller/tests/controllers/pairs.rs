@@ -1,4 +1,4 @@
-//! What nodes are told: every version of each, as a watch has it. Config and image come together, so no version has one without the other.
+//! Targets of nodes: every version of each, as a watch has it. Config and image come together, so no version has one without the other.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -18,12 +18,12 @@ use crate::cluster::{Bench, annotation, node_api, node_until, within};
 /// A desired config with the desired image.
 pub type Pair = (String, Option<String>);
 
-/// The annotation that ends a look.
+/// The annotation that ends an observation.
 const MARK: &str = "test/mark";
 
 /// The pairs of one node, each once in a row, and its last mark.
 #[derive(Default)]
-struct Seen {
+struct History {
     pairs: Vec<Pair>,
     mark: Option<String>,
 }
@@ -31,16 +31,16 @@ struct Seen {
 /// A watch of all nodes.
 pub struct Pairs {
     client: Client,
-    seen: Arc<watch::Sender<BTreeMap<String, Seen>>>,
+    histories: Arc<watch::Sender<BTreeMap<String, History>>>,
     task: JoinHandle<()>,
 }
 
 impl Pairs {
     pub async fn start(bench: &Bench) -> Self {
         let client = bench.client("pairs").await;
-        let seen = Arc::new(watch::Sender::new(BTreeMap::new()));
-        let task = tokio::spawn(follow(node_api(&client), Arc::clone(&seen)));
-        Self { client, seen, task }
+        let histories = Arc::new(watch::Sender::new(BTreeMap::new()));
+        let task = tokio::spawn(follow(node_api(&client), Arc::clone(&histories)));
+        Self { client, histories, task }
     }
 
     /// The pairs that a node had from the start of the watch, in their order. All that was written to it before is among them.
@@ -49,11 +49,11 @@ impl Pairs {
         let mark = COUNT.fetch_add(1, Ordering::Relaxed).to_string();
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { MARK: mark } } }));
         node_api(&self.client).patch(node, &PatchParams::default(), &patch).await.unwrap();
-        let mut seen = self.seen.subscribe();
-        let is_marked = |seen: &BTreeMap<String, Seen>| {
-            seen.get(node).is_some_and(|seen| seen.mark.as_ref() == Some(&mark))
+        let mut histories = self.histories.subscribe();
+        let is_marked = |histories: &BTreeMap<String, History>| {
+            histories.get(node).is_some_and(|history| history.mark.as_ref() == Some(&mark))
         };
-        within("the watch has all versions", seen.wait_for(is_marked)).await.unwrap()[node].pairs.clone()
+        within("the watch has all versions", histories.wait_for(is_marked)).await.unwrap()[node].pairs.clone()
     }
 }
 
@@ -63,15 +63,15 @@ impl Drop for Pairs {
     }
 }
 
-/// Notes all versions. A watch that ends goes on where it was, as far as the server still has what came then: one that was restarted
+/// Records all versions. A watch that ends goes on where it was, as far as the server still has what came then: one that was restarted
 /// does not, and wrote nothing meanwhile.
-async fn follow(api: Api<Node>, seen: Arc<watch::Sender<BTreeMap<String, Seen>>>) {
+async fn follow(api: Api<Node>, histories: Arc<watch::Sender<BTreeMap<String, History>>>) {
     let mut version: Option<String> = None;
     loop {
         let from = if let Some(version) = &version {
             version.clone()
         } else if let Ok(listed) = api.list(&ListParams::default()).await {
-            listed.items.iter().for_each(|node| note(&seen, node));
+            listed.items.iter().for_each(|node| note(&histories, node));
             listed.metadata.resource_version.unwrap_or_default()
         } else {
             tokio::task::yield_now().await;
@@ -86,7 +86,7 @@ async fn follow(api: Api<Node>, seen: Arc<watch::Sender<BTreeMap<String, Seen>>>
         while let Some(change) = changes.next().await {
             match change {
                 Ok(WatchEvent::Added(node) | WatchEvent::Modified(node)) => {
-                    note(&seen, &node);
+                    note(&histories, &node);
                     version = node.resource_version();
                 }
                 Ok(WatchEvent::Deleted(node)) => version = node.resource_version(),
@@ -98,17 +98,17 @@ async fn follow(api: Api<Node>, seen: Arc<watch::Sender<BTreeMap<String, Seen>>>
     }
 }
 
-fn note(seen: &watch::Sender<BTreeMap<String, Seen>>, node: &Node) {
+fn note(histories: &watch::Sender<BTreeMap<String, History>>, node: &Node) {
     let pair = (
         annotation(node, "desiredConfig").unwrap_or_default().to_owned(),
         annotation(node, "desiredImage").map(str::to_owned),
     );
-    seen.send_modify(|all| {
-        let seen = all.entry(node.name_any()).or_default();
-        if seen.pairs.last() != Some(&pair) {
-            seen.pairs.push(pair);
+    histories.send_modify(|all| {
+        let history = all.entry(node.name_any()).or_default();
+        if history.pairs.last() != Some(&pair) {
+            history.pairs.push(pair);
         }
-        seen.mark = node.annotations().get(MARK).cloned();
+        history.mark = node.annotations().get(MARK).cloned();
     });
 }
 

@@ -77,12 +77,12 @@ impl Cluster {
     /// Waits until the server that came back serves the pools; it has no event for that, and is asked.
     pub async fn served(&self) {
         let pools = object_api(&self.client, "machineconfigpools");
-        let asking = async {
+        let polling = async {
             while pools.list(&ListParams::default()).await.is_err() {
                 tokio::task::yield_now().await;
             }
         };
-        within("the pools are served", asking).await;
+        within("the pools are served", polling).await;
     }
 
     pub async fn pool(&self, name: &str) -> DynamicObject {

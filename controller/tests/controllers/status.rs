@@ -98,8 +98,8 @@ async fn screen_follows_rollout_and_names_blocker() {
         },
     });
     create_object(&cluster.client, "machineconfignodes", "n2", mcn).await.unwrap();
-    let asks = json!({ key("state"): "Working", key("desiredDrain"): format!("drain-{first}") });
-    annotate(&cluster, "n1", asks).await;
+    let request = json!({ key("state"): "Working", key("desiredDrain"): format!("drain-{first}") });
+    annotate(&cluster, "n1", request).await;
     let blocked = |view: &Value| view["nodes"][0]["step"] == "DrainBlocked";
     let view = watch.until("blocked", blocked).await;
     let detail = view["nodes"][0]["detail"].as_str().unwrap();
@@ -122,11 +122,11 @@ async fn screen_follows_rollout_and_names_blocker() {
     let screen = text(&cluster).await;
     assert!(screen.contains("DrainBlocked") && screen.contains("pod default/kept is kept by"), "{screen}");
     assert!(!screen.contains('\u{1b}'), "escape codes on a pipe: {screen:?}");
-    let asked = cluster.bench.requests_since(mark).await;
-    let asked: Vec<_> = asked.iter().filter(|one| one.user == "person").collect();
+    let requests = cluster.bench.requests_since(mark).await;
+    let requests: Vec<_> = requests.iter().filter(|one| one.user == "person").collect();
     let reads = |verb: &str| ["get", "list", "watch"].contains(&verb);
-    assert!(!asked.is_empty());
-    assert!(asked.iter().all(|one| reads(&one.verb) && one.resource != "machineconfigs"), "{asked:?}");
+    assert!(!requests.is_empty());
+    assert!(requests.iter().all(|one| reads(&one.verb) && one.resource != "machineconfigs"), "{requests:?}");
     // Both take their updates back: nothing is left on the screen.
     for name in ["n1", "n2"] {
         let done = json!({ key("state"): "Done", key("desiredDrain"): format!("uncordon-{first}") });

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The most lines of a step that are kept.
+/// The most lines of a step in memory.
 const MAX_LINES: usize = 20;
 
 /// The longest line; the rest of one is dropped.

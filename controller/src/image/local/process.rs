@@ -28,7 +28,7 @@ pub(super) async fn run(
 ) -> Result<(ExitStatus, Output), LocalError> {
     let failed = |error: std::io::Error| LocalError::program(program, &error);
     let (reader, writer) = std::io::pipe().map_err(failed)?;
-    // Both in one pipe: their order tells what belongs to which step.
+    // Both in one pipe: their order shows what belongs to which step.
     let mut child = spawn(program, arguments, &writer)?;
     drop(writer);
     let mut lines = Receiver::from_owned_fd(OwnedFd::from(reader)).map_err(failed)?;

@@ -146,7 +146,7 @@ fn build_that_does_not_end_is_given_up() {
 
 /// buildah is called for what has to be done, and a killed build's rest is removed before the next.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "it looks at what a program was asked for")]
+#[expect(clippy::disallowed_methods, reason = "it reads the arguments of a program")]
 fn clean_up_is_one_call_unless_build_was_killed() {
     let directory = tempfile::tempdir().unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/image/local/recording-buildah");

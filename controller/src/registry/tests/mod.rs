@@ -34,11 +34,11 @@ impl FakeRegistry {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let (kept, own, answer) = (Arc::clone(&heads), address.clone(), Arc::new(answer));
+        let (recorded, own, answer) = (Arc::clone(&heads), address.clone(), Arc::new(answer));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (kept, own, answer) = (Arc::clone(&kept), own.clone(), Arc::clone(&answer));
-                tokio::spawn(one(client, kept, move |head: &str| answer(head, &own)));
+                let (recorded, own, answer) = (Arc::clone(&recorded), own.clone(), Arc::clone(&answer));
+                tokio::spawn(one(client, recorded, move |head: &str| answer(head, &own)));
             }
         });
         Self { address, heads }
@@ -59,7 +59,7 @@ impl FakeRegistry {
     }
 }
 
-async fn one(mut client: TcpStream, kept: Arc<Mutex<Vec<String>>>, answer: impl Fn(&str) -> String) {
+async fn one(mut client: TcpStream, recorded: Arc<Mutex<Vec<String>>>, answer: impl Fn(&str) -> String) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         if client.read(&mut byte).await.unwrap_or(0) == 0 {
@@ -73,7 +73,7 @@ async fn one(mut client: TcpStream, kept: Arc<Mutex<Vec<String>>>, answer: impl 
     }
     let head = String::from_utf8(head).unwrap();
     let text = answer(&head);
-    kept.lock().unwrap().push(head);
+    recorded.lock().unwrap().push(head);
     drop(client.write_all(text.as_bytes()).await);
 }
 

@@ -156,17 +156,17 @@ async fn certificate_is_checked() {
     let Some(registry) = Registry::new("certificate_is_checked", settings) else { return };
     let pushed = registry.push(&http(), "https", "os", "1").await;
     let image = format!("{}/os:1", registry.address);
-    let ask = |trust: &[u8]| {
+    let find = |trust: &[u8]| {
         let (client, image) =
             (Client::new(Options { insecure: Vec::new(), trust: trust.to_vec() }), image.clone());
         async move { client.find(&image, &Credentials::default()).await }
     };
-    assert_eq!(ask(certificate.as_bytes()).await.unwrap(), Some(pushed));
-    let found = ask(b"").await.unwrap_err();
+    assert_eq!(find(certificate.as_bytes()).await.unwrap(), Some(pushed));
+    let found = find(b"").await.unwrap_err();
     assert!(
         matches!(found, Failure::Unreachable { .. }) && found.to_string().contains("certificate"),
         "{found}"
     );
-    let found = ask(b"-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n").await.unwrap_err();
+    let found = find(b"-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n").await.unwrap_err();
     assert!(matches!(found, Failure::Trust { .. }), "{found}");
 }

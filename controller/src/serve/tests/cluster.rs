@@ -18,7 +18,7 @@ use crate::serve::{Cluster, NoConfig};
 
 const GROUP: &str = "/apis/machineconfiguration.openshift.io/v1/";
 
-/// Objects by path: a list by its plural, one object by its name behind that. A watch stays open and tells nothing.
+/// Objects by path: a list by its plural, one object by its name behind that. A watch stays open and sends nothing.
 #[derive(Clone, Default)]
 struct ApiServer(Arc<Mutex<BTreeMap<String, Value>>>);
 
@@ -85,10 +85,10 @@ async fn ready(cluster: &Cluster) {
     }
 }
 
-fn not_yet(seen: Result<Joining, NoConfig>) -> String {
-    match seen {
+fn not_yet(result: Result<Joining, NoConfig>) -> String {
+    match result {
         Err(NoConfig::NotYet(cause)) => cause,
-        Err(NoConfig::NoPool { .. }) | Ok(_) => panic!("{seen:?}"),
+        Err(NoConfig::NoPool { .. }) | Ok(_) => panic!("{result:?}"),
     }
 }
 
