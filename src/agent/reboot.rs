@@ -144,12 +144,12 @@ impl<C: ControlPlane> Agent<C> {
         if kind == RebootKind::Whole {
             self.count_boots(record);
         }
-        let asked = self.host.power.reboot(kind, &why).await;
-        if let Err(error) = &asked {
+        let result = self.host.power.reboot(kind, &why).await;
+        if let Err(error) = &result {
             self.telemetry.metrics.reboot_failed();
             self.note_retry(&chain(error))?;
         }
-        match asked? {
+        match result? {
             Rebooting::Exit => Ok(Some(ExitReason::Reboot)),
             Rebooting::Requested => {
                 self.memory.down = Down::requested(self.host.clock.monotonic());

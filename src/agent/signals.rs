@@ -20,7 +20,7 @@ pub(super) enum SignalKind {
 #[derive(Debug)]
 pub struct ProcessSignals {
     streams: Option<Streams>,
-    asked: bool,
+    stop_requested: bool,
 }
 
 #[derive(Debug)]
@@ -46,18 +46,19 @@ impl ProcessSignals {
             interrupt: signal(unix::SignalKind::interrupt())?,
             hangup: signal(unix::SignalKind::hangup())?,
         };
-        Ok(Self { streams: Some(streams), asked: false })
+        Ok(Self { streams: Some(streams), stop_requested: false })
     }
 
     /// Creates a source without signals, for work that ends by itself.
     pub fn never() -> Self {
-        Self { streams: None, asked: false }
+        Self { streams: None, stop_requested: false }
     }
 
     /// Returns true if a stop was requested.
     pub(super) fn is_stopping(&mut self) -> bool {
-        self.asked |= self.streams.as_ref().is_some_and(|streams| streams.stopped.load(Ordering::Relaxed));
-        self.asked
+        self.stop_requested |=
+            self.streams.as_ref().is_some_and(|streams| streams.stopped.load(Ordering::Relaxed));
+        self.stop_requested
     }
 
     /// Waits for a stop. Cancel-safe: a stop is remembered.
@@ -73,7 +74,7 @@ impl ProcessSignals {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        self.asked = true;
+        self.stop_requested = true;
     }
 
     /// Waits for a signal. Cancel-safe: a signal that was not returned comes again, and several of a kind are one.
@@ -91,7 +92,7 @@ impl ProcessSignals {
             _ = interrupt.recv() => {}
             _ = hangup.recv() => return SignalKind::Reload,
         }
-        self.asked = true;
+        self.stop_requested = true;
         SignalKind::Stop
     }
 }

@@ -25,7 +25,7 @@ pub enum StaterootEnd {
     GoesDown(Rebooting),
     /// It was refused, and what was done is undone.
     Undone(Fault),
-    /// It failed; asked for again it goes on.
+    /// It failed; requested again it goes on.
     Open(Fault),
 }
 
@@ -45,16 +45,16 @@ pub struct StaterootWorker<'a> {
 }
 
 impl StaterootWorker<'_> {
-    /// Carries out what is asked for; other work that was left open is undone or ended first.
+    /// Carries out the requested work; other work that was left open is undone or ended first.
     pub async fn execute(
         &self,
         journal: &mut StaterootJournal,
-        asked: &Job,
+        requested: &Job,
         progress: &dyn Fn(OsProgress),
     ) -> Result<StaterootEnd, AgentError> {
         loop {
-            match next_action(journal.record(), asked, &self.boot_id) {
-                StaterootAction::Begin => self.begin(journal, asked)?,
+            match next_action(journal.record(), requested, &self.boot_id) {
+                StaterootAction::Begin => self.begin(journal, requested)?,
                 StaterootAction::Restart => journal.restart(self.boot_id.clone())?,
                 StaterootAction::RollBack => journal.roll_back(None)?,
                 StaterootAction::Step(StaterootStep::RequestReboot) => {
@@ -81,13 +81,13 @@ impl StaterootWorker<'_> {
     }
 
     /// Opens the record of a job, where none is open: from then on a boot shows whether it was cut short.
-    pub fn begin(&self, journal: &mut StaterootJournal, asked: &Job) -> Result<(), AgentError> {
+    pub fn begin(&self, journal: &mut StaterootJournal, requested: &Job) -> Result<(), AgentError> {
         if journal.record().is_some() {
             return Ok(());
         }
         let now = self.clock.now();
         let id = update_id(now)?;
-        Ok(journal.begin(StaterootRecord::new(id, asked.clone(), self.boot_id.clone(), now))?)
+        Ok(journal.begin(StaterootRecord::new(id, requested.clone(), self.boot_id.clone(), now))?)
     }
 
     /// Carries out one step. A failure that may pass by itself is returned; any other turns the work back.
@@ -108,7 +108,7 @@ impl StaterootWorker<'_> {
 
     /// Requests the reboot; the record stays, and the next boot closes it. Returns nothing when the work turned back.
     async fn reboot(&self, journal: &mut StaterootJournal) -> Result<Option<StaterootEnd>, AgentError> {
-        let asked = journal
+        let result = journal
             .attempt(async |intent| {
                 let stateroot = intent.job().stateroot();
                 let why = format!("Node will reboot into the stateroot {stateroot}");
@@ -120,7 +120,7 @@ impl StaterootWorker<'_> {
                 self.power.reboot(RebootKind::Whole, &why).await
             })
             .await;
-        match asked {
+        match result {
             Ok(how) => Ok(Some(StaterootEnd::GoesDown(how))),
             Err(AdvanceError::Journal(error)) => Err(error.into()),
             Err(AdvanceError::Effect(error)) => {

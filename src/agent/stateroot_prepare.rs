@@ -21,7 +21,7 @@ pub struct SeedRequest {
     pub carried: Vec<String>,
 }
 
-/// Result of the look at a seed.
+/// Result of the check of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Preparation {
     /// An earlier run has made it.
@@ -30,7 +30,7 @@ pub enum Preparation {
     Job(Job),
 }
 
-/// Looks at the seed and at this host; `open` is work that was cut short.
+/// Checks the seed and this host; `open` is work that was cut short.
 pub async fn preparation(
     root: &Root,
     stateroots: &Stateroots,
@@ -41,10 +41,11 @@ pub async fn preparation(
     let stateroot = StaterootName::from_version(&version);
     // Work of this kind that was cut short owns what is there.
     if open.is_none_or(|record| *record.job.stateroot() != stateroot) {
-        let kept = load_prepared(root)?.remove(stateroot.as_str()).filter(|kept| kept.image == image);
-        if let Some(kept) = kept {
+        let prepared =
+            load_prepared(root)?.remove(stateroot.as_str()).filter(|prepared| prepared.image == image);
+        if let Some(prepared) = prepared {
             stateroots.ensure_exists(&stateroot).await?;
-            let found = Findings { containers: kept.containers, deployment: kept.deployment };
+            let found = Findings { containers: prepared.containers, deployment: prepared.deployment };
             return Ok(Preparation::Made(found));
         }
         stateroots.ensure_absent(&stateroot).await?;

@@ -6,7 +6,7 @@
 //! 2. Besides what the health rules say, the boot itself has to be complete. The time limit is the activation's.
 //! 3. Why it is left is written down before anything is done, for this system and for the other one. The way back is a whole reboot:
 //!    a soft one would keep this stateroot's `/var`.
-//! 4. The other stateroot is told on a best-effort basis: its boot does not wait for that.
+//! 4. The return is recorded in the other stateroot on a best-effort basis: its boot does not wait for that.
 //! 5. What fails ends the process; its unit starts another one.
 
 use std::time::Duration;
@@ -174,7 +174,7 @@ impl BootWorker<'_> {
     async fn go_back(&self, trial: &Trial, fault: &Fault) -> Result<BootEnd, AgentError> {
         let previous = &trial.current().previous;
         let left = self.returned(&trial.current().deployment, fault.clone());
-        if let Err(error) = self.stateroots.tell(previous, left).await {
+        if let Err(error) = self.stateroots.record_return(previous, left).await {
             warn!("Failed to tell {previous} why it boots again: {}", chain(&error));
         }
         self.host.fail_points.hit("stateroot-told");
@@ -191,8 +191,8 @@ impl BootWorker<'_> {
         with_counter(&self.host.root, |counter| counter.end());
         let why = format!("Node will reboot into the stateroot {}, its previous one", stateroot_of(previous));
         info!(MESSAGE_ID = message::STATEROOT_REBOOT, "{why}");
-        let asked: Result<_, HostError> = self.host.power.reboot(RebootKind::Whole, &why).await;
-        Ok(BootEnd::GoesDown(asked?))
+        let result: Result<_, HostError> = self.host.power.reboot(RebootKind::Whole, &why).await;
+        Ok(BootEnd::GoesDown(result?))
     }
 }
 

@@ -64,7 +64,7 @@ impl StaterootIntent<'_> {
         self.step
     }
 
-    /// Returns what was asked for.
+    /// Returns the requested job.
     pub fn job(&self) -> &Job {
         &self.record.job
     }
@@ -161,7 +161,7 @@ impl StaterootJournal {
         let path = prepared(record.job.stateroot());
         match (&record.job, record.phase) {
             (Job::Prepare { image, version, .. }, StaterootPhase::Applying { .. }) => {
-                let kept = Prepared {
+                let prepared = Prepared {
                     schema: STATEROOT_SCHEMA,
                     image: image.clone(),
                     version: version.clone(),
@@ -170,7 +170,7 @@ impl StaterootJournal {
                     at: now,
                 };
                 self.root.create_dir(&state(PREPARED), STATE_DIR_MODE)?;
-                self.root.replace(&path, &json(&path, &kept)?, STATE_MODE)?;
+                self.root.replace(&path, &json(&path, &prepared)?, STATE_MODE)?;
             }
             (Job::Prepare { .. } | Job::Remove { .. }, _) => self.root.remove(&path)?,
             (Job::Activate { .. }, _) => {}

@@ -26,7 +26,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct KubeletProbe {
     endpoint: SocketAddr,
-    asked: Mutex<Option<Instant>>,
+    last_probe: Mutex<Option<Instant>>,
     failures: AtomicU32,
 }
 
@@ -39,7 +39,7 @@ impl Default for KubeletProbe {
 impl KubeletProbe {
     /// Takes the kubelet's endpoint. Nothing is requested yet.
     pub fn new(endpoint: SocketAddr) -> Self {
-        Self { endpoint, asked: Mutex::default(), failures: AtomicU32::default() }
+        Self { endpoint, last_probe: Mutex::default(), failures: AtomicU32::default() }
     }
 
     /// Returns the kubelet's failures in a row, by the last probe.
@@ -49,12 +49,12 @@ impl KubeletProbe {
 
     /// Probes it, unless it was probed just now. Any answer counts: its content is for the kubelet's own probes.
     pub async fn probe(&self) {
-        let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|at| at.elapsed() < INTERVAL) {
+        let mut last_probe = self.last_probe.lock().await;
+        if last_probe.is_some_and(|at| at.elapsed() < INTERVAL) {
             return;
         }
         let has_answered = timeout(PROBE_TIMEOUT, is_healthy(self.endpoint)).await.ok().flatten().is_some();
-        *asked = Some(Instant::now());
+        *last_probe = Some(Instant::now());
         let failures = if has_answered { 0 } else { self.failures().saturating_add(1) };
         self.failures.store(failures, Ordering::Relaxed);
     }
@@ -86,7 +86,7 @@ mod tests {
     async fn failures_in_row_are_counted_until_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let probe = KubeletProbe::new(listener.local_addr().unwrap());
-        let later = async |probe: &KubeletProbe| *probe.asked.lock().await = None;
+        let later = async |probe: &KubeletProbe| *probe.last_probe.lock().await = None;
         // Closed without an answer.
         for count in 1..=3 {
             let ((), ()) = tokio::join!(probe.probe(), async { drop(listener.accept().await.unwrap()) });

@@ -27,12 +27,12 @@ pub struct Refusal {
 }
 
 /// Returns every reason why this host can't take the seed; none when it can. What a seed does not say is not compared.
-pub fn refusals(seed: &Seed, asked: Option<&Version>, host: &HostTraits) -> Vec<Refusal> {
+pub fn refusals(seed: &Seed, requested: Option<&Version>, host: &HostTraits) -> Vec<Refusal> {
     let ClusterInfo { version: _, proxy, fips, trust_bundle, container_storage } = &seed.cluster;
     let mut found = Vec::new();
-    if let Some(asked) = asked.filter(|asked| **asked != seed.version) {
+    if let Some(requested) = requested.filter(|requested| **requested != seed.version) {
         let message = format!(
-            "the seed is of version {}, not {asked}; name its version, or another seed",
+            "the seed is of version {}, not {requested}; name its version, or another seed",
             seed.version
         );
         found.push(Refusal { field: "version", message });

@@ -11,7 +11,7 @@
 //! | `checks` | why this host can't take a seed |
 //! | `listing` | what stateroots there are |
 //! | `kargs` | the kernel arguments of the new deployment |
-//! | `job` | what is asked for, and its steps |
+//! | `job` | the requested work, and its steps |
 //! | `work` | the record, and what comes next |
 //! | `open_work` | what people see of a record, and their next step |
 //! | `trial` | whether a system that was activated stays |

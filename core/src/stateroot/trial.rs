@@ -1,6 +1,6 @@
 //! The trial of a system that was activated: it stays when it proves itself, and is left for the one before otherwise.
 //!
-//! The document is written into the `/var` of the new stateroot before its first boot, so that a boot that nobody asked for any
+//! The document is written into the `/var` of the new stateroot before its first boot, so that a boot that nobody requested any
 //! more is one of a trial, too. The system that runs there decides with it alone: it does not see the records of the other one.
 
 use std::time::Duration;

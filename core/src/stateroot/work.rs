@@ -1,8 +1,8 @@
 //! The life of one piece of work on a stateroot: its steps, its record, and what comes next.
 //!
 //! It is a record of its own beside that of an update: a stateroot that is prepared changes nothing of the committed config,
-//! and an update may begin meanwhile. Work that was cut short goes on when it is asked for again; when something else is
-//! asked for, it is undone first. A removal is not undone but ended.
+//! and an update may begin meanwhile. Work that was cut short goes on when it is requested again; when something else is
+//! requested, it is undone first. A removal is not undone but ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,7 @@ pub enum StaterootAction {
     Step(StaterootStep),
     /// The steps are to be undone.
     RollBack,
-    /// The record is closed; with `ours` that was what is asked for.
+    /// The record is closed; with `ours` that was the requested one.
     Close {
         /// The requested work ends with it.
         ours: bool,
@@ -169,12 +169,12 @@ impl StaterootRecord {
 }
 
 /// Decides what comes next.
-pub fn next_action(record: Option<&StaterootRecord>, asked: &Job, boot_id: &BootId) -> StaterootAction {
+pub fn next_action(record: Option<&StaterootRecord>, requested: &Job, boot_id: &BootId) -> StaterootAction {
     let Some(record) = record else { return StaterootAction::Begin };
-    let ours = record.job == *asked;
+    let ours = record.job == *requested;
     let has_begun = record.step().is_some();
     match record.phase {
-        // A boot ends it: whatever is asked for is asked for anew.
+        // A boot ends it: whatever is requested is requested again.
         StaterootPhase::Applying { .. } if record.came_back(boot_id) => {
             StaterootAction::Close { ours: false }
         }
@@ -236,15 +236,15 @@ mod tests {
     }
 
     /// Carries the work out on paper, and returns the actions.
-    fn played(mut open: Option<StaterootRecord>, asked: &Job, now: &str) -> Vec<StaterootAction> {
+    fn played(mut open: Option<StaterootRecord>, requested: &Job, now: &str) -> Vec<StaterootAction> {
         let mut actions = Vec::new();
         loop {
-            let action = next_action(open.as_ref(), asked, &boot(now));
+            let action = next_action(open.as_ref(), requested, &boot(now));
             actions.push(action);
             assert!(actions.len() < 20, "{actions:?}");
             open = match (action, open) {
                 (StaterootAction::Begin, _) => {
-                    Some(StaterootRecord { boot_id: boot(now), ..record(asked.clone()) })
+                    Some(StaterootRecord { boot_id: boot(now), ..record(requested.clone()) })
                 }
                 (StaterootAction::Restart, Some(open)) => Some(open.restarted(boot(now))),
                 // The machine goes down with the reboot.

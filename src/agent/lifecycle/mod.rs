@@ -32,7 +32,9 @@ use crate::journal::lifecycle::{LifecycleJournal, has_stages};
 use crate::model::ids::STATE_DIR;
 use crate::model::message;
 use crate::stateroot::Job;
-use crate::stateroot::lifecycle::{Conditions, Lifecycle, LifecycleAction, SeenStateroots, Source, decide};
+use crate::stateroot::lifecycle::{
+    Conditions, Lifecycle, LifecycleAction, ObservedStateroots, Source, decide,
+};
 use crate::update::Fault;
 
 pub use generation::GenerationWorker;
@@ -135,7 +137,11 @@ impl LifecycleWorker {
         Ok(if is_under_way { PassEnd::Requeue } else { PassEnd::Wait(None) })
     }
 
-    async fn act(&mut self, action: &LifecycleAction, seen: &SeenStateroots) -> Result<PassEnd, AgentError> {
+    async fn act(
+        &mut self,
+        action: &LifecycleAction,
+        seen: &ObservedStateroots,
+    ) -> Result<PassEnd, AgentError> {
         let host = Rc::clone(&self.host);
         let Some(ended) =
             self.unless_superseded(action, seen, Box::pin(perform(&host, action, &seen.running))).await?
@@ -191,7 +197,7 @@ impl LifecycleWorker {
 
     /// Writes down that another stateroot is to boot, there and here. Here it counts from the record of the job on: that shows to a
     /// boot whether the way was cut short.
-    async fn leave(&mut self, job: &Job, seen: &SeenStateroots) -> Result<(), AgentError> {
+    async fn leave(&mut self, job: &Job, seen: &ObservedStateroots) -> Result<(), AgentError> {
         let (Some(state), Job::Activate { deployment, .. }) = (self.state(), job) else {
             return Ok(());
         };
@@ -206,7 +212,7 @@ impl LifecycleWorker {
     async fn unless_superseded<T>(
         &mut self,
         action: &LifecycleAction,
-        seen: &SeenStateroots,
+        seen: &ObservedStateroots,
         work: impl Future<Output = T>,
     ) -> Result<Option<T>, AgentError> {
         let mut work = pin!(work);

@@ -11,7 +11,7 @@ use crate::journal::JournalError;
 use crate::journal::stateroot::{StaterootJournal, load_prepared, load_record, load_return, load_trial};
 use crate::journal::{seed, stored};
 use crate::model::{FaultClass, ImageRef};
-use crate::stateroot::lifecycle::{LifecycleAction, SeedRef, SeenStateroots, Stage};
+use crate::stateroot::lifecycle::{LifecycleAction, ObservedStateroots, SeedRef, Stage};
 use crate::stateroot::{Job, StaterootName, Version};
 use crate::update::Fault;
 
@@ -43,7 +43,7 @@ impl Outcome {
 }
 
 /// Observes the stateroots.
-pub(super) async fn observe(host: &LifecycleHost) -> Result<SeenStateroots, AgentError> {
+pub(super) async fn observe(host: &LifecycleHost) -> Result<ObservedStateroots, AgentError> {
     let boots = host.stateroots.boots().await?;
     let boot_id = host.power.boot_id()?;
     let open = load_record(&host.root)?.map(|record| {
@@ -52,7 +52,7 @@ pub(super) async fn observe(host: &LifecycleHost) -> Result<SeenStateroots, Agen
     });
     let trial = load_trial(&host.root)?.filter(|trial| trial.deployment == boots.booted);
     let running = crate::stateroot::stateroot_of(&boots.booted).to_owned();
-    Ok(SeenStateroots { running, boot_id, open, trial, returned: load_return(&host.root)? })
+    Ok(ObservedStateroots { running, boot_id, open, trial, returned: load_return(&host.root)? })
 }
 
 /// Carries out an action, up to what leads from the running stateroot into another one. Dropped, it is as after a kill: the same

@@ -181,9 +181,9 @@ impl Stateroots {
         self.quietly(StaterootCommand::Restore { deployment, previous }).await
     }
 
-    /// Tells the stateroot of a deployment why the other one was left.
-    pub async fn tell(&self, deployment: &str, left: Return) -> Result<(), HostError> {
-        self.quietly(StaterootCommand::Tell { deployment: deployment.to_owned(), left }).await
+    /// Records in the stateroot of a deployment why the other one was left.
+    pub async fn record_return(&self, deployment: &str, left: Return) -> Result<(), HostError> {
+        self.quietly(StaterootCommand::RecordReturn { deployment: deployment.to_owned(), left }).await
     }
 
     /// Hands the state of the stages to the stateroot of a deployment. It is the agent's own, and the same again changes

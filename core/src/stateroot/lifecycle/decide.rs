@@ -2,7 +2,7 @@
 
 use super::super::{Job, StaterootName, TrialPhase, TrialRules, stateroot_of};
 use super::condition::{ConditionReason, ConditionStatus, ConditionType, Stamp};
-use super::desire::{Desire, SeedRef, SeenStateroots, Source, Stage};
+use super::desire::{Desire, ObservedStateroots, SeedRef, Source, Stage};
 use super::stages::CleanUp;
 use super::{Lifecycle, MANUAL_CLEANUP};
 
@@ -64,7 +64,7 @@ impl LifecycleAction {
 pub fn decide(
     state: &Lifecycle,
     desire: Option<&Desire>,
-    seen: &SeenStateroots,
+    seen: &ObservedStateroots,
     now: &str,
 ) -> (Lifecycle, Option<LifecycleAction>) {
     let mut next = state.clone();
@@ -286,7 +286,7 @@ impl Lifecycle {
         &mut self,
         is_after: bool,
         was_cleaned_up: bool,
-        seen: &SeenStateroots,
+        seen: &ObservedStateroots,
         stamp: &Stamp,
     ) -> Option<LifecycleAction> {
         match self.stage_in_progress()? {
@@ -309,7 +309,7 @@ impl Lifecycle {
         }
     }
 
-    fn before_pivot(&mut self, seen: &SeenStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+    fn before_pivot(&mut self, seen: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
         let target = self.target()?;
         if self.returning.is_none() && self.can_leave(target.as_str(), seen) {
             return Some(LifecycleAction::Activate { stateroot: target, trial: self.desire.trial.clone() });
@@ -324,7 +324,7 @@ impl Lifecycle {
         None
     }
 
-    fn after_pivot(&mut self, seen: &SeenStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+    fn after_pivot(&mut self, seen: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
         if let (Some(why), Some(to)) = (self.returning.clone(), self.origin.clone()) {
             if self.can_leave(&to, seen) {
                 return Some(LifecycleAction::Return { to });
@@ -345,7 +345,7 @@ impl Lifecycle {
         }
     }
 
-    fn way_back(&mut self, seen: &SeenStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+    fn way_back(&mut self, seen: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
         let previous = seen.trial.as_ref().map(|trial| stateroot_of(&trial.previous).to_owned());
         let Some(to) = self.origin.clone().or(previous) else {
             self.fail(Stage::Rollback, "No stateroot is known to go back to", stamp);
@@ -362,7 +362,7 @@ impl Lifecycle {
 
     /// Returns true if no boot has ended the way into a stateroot: it was not begun, or was cut short before that stateroot was
     /// the next to boot.
-    fn can_leave(&self, to: &str, seen: &SeenStateroots) -> bool {
+    fn can_leave(&self, to: &str, seen: &ObservedStateroots) -> bool {
         let is_open =
             matches!(&seen.open, Some((Job::Activate { stateroot, .. }, false)) if stateroot.as_str() == to);
         is_open || self.left_in.as_ref().is_none_or(|boot| *boot == seen.boot_id)
@@ -382,6 +382,6 @@ impl Lifecycle {
 }
 
 /// Returns true if this boot has yet to close the record of the reboot before it.
-fn is_ending(seen: &SeenStateroots) -> bool {
+fn is_ending(seen: &ObservedStateroots) -> bool {
     seen.open.as_ref().is_some_and(|(_, has_ended)| *has_ended)
 }

@@ -82,7 +82,7 @@ pub struct Desire {
 
 /// Observed state of the stateroots.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenStateroots {
+pub struct ObservedStateroots {
     /// The stateroot that runs.
     pub running: String,
     /// The boot.

@@ -28,7 +28,7 @@ use crate::model::BootId;
 
 pub use condition::{Condition, ConditionReason, ConditionStatus, ConditionType, Conditions, Stamp};
 pub use decide::{LifecycleAction, decide};
-pub use desire::{Desire, SeedRef, SeenStateroots, Source, Stage};
+pub use desire::{Desire, ObservedStateroots, SeedRef, Source, Stage};
 
 /// The version of [`Lifecycle`].
 pub const LIFECYCLE_SCHEMA: u32 = 1;

@@ -29,12 +29,12 @@ fn fault() -> Fault {
 /// A host whose actions are played.
 struct Host {
     state: Lifecycle,
-    seen: SeenStateroots,
+    seen: ObservedStateroots,
 }
 
 impl Host {
     fn new() -> Self {
-        let seen = SeenStateroots {
+        let seen = ObservedStateroots {
             running: "rhcos".to_owned(),
             boot_id: boot('0'),
             open: None,

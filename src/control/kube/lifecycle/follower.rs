@@ -14,7 +14,7 @@ use super::super::error::KubeError;
 use super::super::node_watch::NodeSnapshot;
 use super::super::optional_kind::OptionalKind;
 use super::super::reflector::Reflector;
-use super::singleton::{LcaObject, SeenObject, Singleton, SingletonHandler};
+use super::singleton::{LcaObject, ObservedObject, Singleton, SingletonHandler};
 use crate::host::clock::elapsed;
 use crate::model::backoff::Backoff;
 use crate::model::message;
@@ -25,7 +25,7 @@ pub(super) trait Subject: Send {
     const WHAT: Singleton;
 
     /// Hands on what is desired, and writes what became of it.
-    fn bring(&mut self, seen: &SeenObject) -> impl Future<Output = Result<(), KubeError>> + Send;
+    fn bring(&mut self, seen: &ObservedObject) -> impl Future<Output = Result<(), KubeError>> + Send;
 
     /// Waits for another report.
     fn reported(&mut self) -> impl Future<Output = ()> + Send;
@@ -38,7 +38,7 @@ pub(super) async fn follow<S: Subject>(
     snapshot: &Receiver<NodeSnapshot>,
     subject: S,
 ) {
-    let (sender, objects) = channel(SeenObject::default());
+    let (sender, objects) = channel(ObservedObject::default());
     let place = format!("{node}/{}", S::WHAT.name);
     let kind = OptionalKind::new(snapshot.clone(), &place);
     let reflector = Reflector {
@@ -53,7 +53,7 @@ pub(super) async fn follow<S: Subject>(
     }
 }
 
-async fn reconcile<S: Subject>(mut subject: S, mut objects: Receiver<SeenObject>, place: &str) {
+async fn reconcile<S: Subject>(mut subject: S, mut objects: Receiver<ObservedObject>, place: &str) {
     let mut backoff = Backoff::for_requests(&format!("{place}-status"));
     let mut logged = None;
     loop {
@@ -81,7 +81,11 @@ async fn reconcile<S: Subject>(mut subject: S, mut objects: Receiver<SeenObject>
     }
 }
 
-async fn changed<S: Subject>(subject: &mut S, objects: &mut Receiver<SeenObject>, delay: Option<Duration>) {
+async fn changed<S: Subject>(
+    subject: &mut S,
+    objects: &mut Receiver<ObservedObject>,
+    delay: Option<Duration>,
+) {
     tokio::select! {
         // Each only waits. The values are gone with the process only.
         _ = objects.changed() => {}

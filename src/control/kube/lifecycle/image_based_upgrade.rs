@@ -9,7 +9,7 @@ use tracing::info;
 use super::super::client::ApiClient;
 use super::super::error::KubeError;
 use super::follower::{ObjectApi, Subject};
-use super::singleton::{LcaObject, SeenObject, Singleton};
+use super::singleton::{LcaObject, ObservedObject, Singleton};
 use super::upgrade;
 use crate::control::lifecycle::{LifecycleReport, LifecycleSource};
 use crate::model::message;
@@ -67,7 +67,7 @@ impl Subject for ImageBasedUpgrade {
         shown: "ImageBasedUpgrade upgrade",
     };
 
-    async fn bring(&mut self, seen: &SeenObject) -> Result<(), KubeError> {
+    async fn bring(&mut self, seen: &ObservedObject) -> Result<(), KubeError> {
         let reports = self.source.report.borrow_and_update().clone();
         // Whether there is a state decides what an absent object means.
         if !reports.is_read {
@@ -75,10 +75,10 @@ impl Subject for ImageBasedUpgrade {
         }
         let last = reports.last.as_deref();
         match seen {
-            SeenObject::Unknown => Ok(()),
-            SeenObject::Absent => self.create(last).await,
-            SeenObject::There(object) if object.metadata.deletion_timestamp.is_some() => Ok(()),
-            SeenObject::There(object) => {
+            ObservedObject::Unknown => Ok(()),
+            ObservedObject::Absent => self.create(last).await,
+            ObservedObject::There(object) if object.metadata.deletion_timestamp.is_some() => Ok(()),
+            ObservedObject::There(object) => {
                 let uid = Some(&object.metadata.uid);
                 let copy = last.filter(|report| report.state.is_copy && !upgrade::is_same(object, report));
                 if copy.is_some() && self.own.as_ref() != uid {

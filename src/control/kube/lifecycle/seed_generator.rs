@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::client::ApiClient;
 use super::super::error::KubeError;
 use super::follower::{ObjectApi, Subject};
-use super::singleton::{LcaObject, SeenObject, Singleton};
+use super::singleton::{LcaObject, ObservedObject, Singleton};
 use crate::control::seed_generation::GenerationSource;
 use crate::stateroot::{DesiredSeed, SeedDesire, SeedGeneration, USE_BOOTC};
 
@@ -32,16 +32,16 @@ impl Subject for SeedGenerator {
         shown: "SeedGenerator seedimage",
     };
 
-    async fn bring(&mut self, seen: &SeenObject) -> Result<(), KubeError> {
+    async fn bring(&mut self, seen: &ObservedObject) -> Result<(), KubeError> {
         let reports = self.source.report.borrow_and_update().clone();
         // Whether there is a state decides whose seed the object is.
         if !reports.is_read {
             return Ok(());
         }
         let object = match seen {
-            SeenObject::Unknown => return Ok(()),
-            SeenObject::There(object) if object.metadata.deletion_timestamp.is_none() => object,
-            SeenObject::Absent | SeenObject::There(_) => {
+            ObservedObject::Unknown => return Ok(()),
+            ObservedObject::There(object) if object.metadata.deletion_timestamp.is_none() => object,
+            ObservedObject::Absent | ObservedObject::There(_) => {
                 self.source.put(DesiredSeed::None);
                 return Ok(());
             }

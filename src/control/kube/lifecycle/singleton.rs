@@ -74,7 +74,7 @@ impl LcaObject {
 
 /// The object as last seen.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) enum SeenObject {
+pub(super) enum ObservedObject {
     /// It was not listed yet, or the cluster has no such kind.
     #[default]
     Unknown,
@@ -87,17 +87,17 @@ pub(super) enum SeenObject {
 /// Puts the object into a value.
 pub(super) struct SingletonHandler {
     what: Singleton,
-    seen: Sender<SeenObject>,
+    seen: Sender<ObservedObject>,
     kind: OptionalKind,
 }
 
 impl SingletonHandler {
     /// Takes where it is put.
-    pub(super) fn new(what: Singleton, seen: Sender<SeenObject>, kind: OptionalKind) -> Self {
+    pub(super) fn new(what: Singleton, seen: Sender<ObservedObject>, kind: OptionalKind) -> Self {
         Self { what, seen, kind }
     }
 
-    fn put(&self, seen: SeenObject) {
+    fn put(&self, seen: ObservedObject) {
         self.seen.send_if_modified(|known| {
             let is_news = *known != seen;
             *known = seen;
@@ -120,7 +120,7 @@ impl WatchHandler for SingletonHandler {
     fn on_list(&mut self, list: ObjectList<LcaObject>) -> String {
         self.kind.listed();
         let found = list.items.into_iter().next();
-        self.put(found.map_or(SeenObject::Absent, |object| SeenObject::There(Arc::new(object))));
+        self.put(found.map_or(ObservedObject::Absent, |object| ObservedObject::There(Arc::new(object))));
         list.metadata.resource_version.unwrap_or_default()
     }
 
@@ -128,11 +128,11 @@ impl WatchHandler for SingletonHandler {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let version = object.metadata.resource_version.clone();
-                self.put(SeenObject::There(Arc::new(object)));
+                self.put(ObservedObject::There(Arc::new(object)));
                 WatchStep::At(version)
             }
             WatchEvent::Deleted(object) => {
-                self.put(SeenObject::Absent);
+                self.put(ObservedObject::Absent);
                 WatchStep::At(object.metadata.resource_version)
             }
             WatchEvent::Bookmark(bookmark) => WatchStep::At(bookmark.metadata.resource_version),

@@ -19,8 +19,8 @@ const DISABLED: &str = "Disabled";
 /// Longest trial, as that of `stateroot activate`.
 const MAX_TRIAL_SECONDS: u64 = 604_800;
 
-/// Most bytes of an object that are kept in the agent's state.
-const MAX_KEPT_BYTES: usize = 256 * 1024;
+/// Most bytes of an object that are stored in the agent's state.
+const MAX_STORED_BYTES: usize = 256 * 1024;
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
@@ -47,7 +47,7 @@ pub(super) fn desire(object: &LcaObject) -> Result<Desire, String> {
     if seconds > 0 {
         trial.within = seconds;
     }
-    let kept = json!({ "annotations": object.annotations(), "spec": object.spec });
+    let stored = json!({ "annotations": object.annotations(), "spec": object.spec });
     Ok(Desire {
         stage: read.stage.unwrap_or_default(),
         seed: read.seed_image_ref,
@@ -56,16 +56,17 @@ pub(super) fn desire(object: &LcaObject) -> Result<Desire, String> {
         is_cleaned_up: object.annotation(MANUAL_CLEANUP).is_some(),
         generation: object.metadata.generation,
         source: Source::Cluster,
-        object: Some(kept).filter(|kept| kept.to_string().len() <= MAX_KEPT_BYTES),
+        object: Some(stored).filter(|stored| stored.to_string().len() <= MAX_STORED_BYTES),
     })
 }
 
 /// Returns annotations and spec of an object that is made from the agent's state.
 pub(super) fn remembered(last: Option<&LifecycleReport>) -> (BTreeMap<String, String>, Value) {
     let desire = last.map(|report| &report.state.desire);
-    let kept = desire.and_then(|desire| desire.object.as_ref());
-    let annotations = kept.and_then(|kept| serde_json::from_value(kept.get("annotations")?.clone()).ok());
-    let spec = kept.and_then(|kept| kept.get("spec")).filter(|spec| spec.is_object()).cloned();
+    let stored = desire.and_then(|desire| desire.object.as_ref());
+    let annotations =
+        stored.and_then(|stored| serde_json::from_value(stored.get("annotations")?.clone()).ok());
+    let spec = stored.and_then(|stored| stored.get("spec")).filter(|spec| spec.is_object()).cloned();
     let named = || {
         let (stage, seed) =
             desire.map_or((Stage::Idle, SeedRef::default()), |desire| (desire.stage, desire.seed.clone()));
@@ -111,12 +112,12 @@ mod tests {
         .unwrap();
         assert_eq!((read.stage, read.generation, &*read.seed.version), (Stage::Upgrade, 7, "4.17.2"));
         assert_eq!((&read.trial, read.keeps_incomplete), (&TrialRules { within: 60, returns: false }, false));
-        let kept = read.object.clone().unwrap();
-        assert_eq!(kept["annotations"].as_object().unwrap().len(), 1, "those of others are not kept");
+        let stored = read.object.clone().unwrap();
+        assert_eq!(stored["annotations"].as_object().unwrap().len(), 1, "those of others are not kept");
         let state = Lifecycle::new(read, Conditions::default());
         let report = LifecycleReport { state, valid: Vec::new(), fault: None };
         let (annotations, spec) = remembered(Some(&report));
-        assert_eq!((annotations.len(), &spec), (1, &kept["spec"]));
+        assert_eq!((annotations.len(), &spec), (1, &stored["spec"]));
         assert!(status(&report)["validNextStages"].is_null());
     }
 

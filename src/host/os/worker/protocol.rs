@@ -187,7 +187,7 @@ pub(in crate::host::os) enum WorkerReply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "stateroot", rename_all = "kebab-case")]
 pub(in crate::host::os) enum StaterootCommand {
-    /// Look at what stateroots there are.
+    /// List the stateroots.
     List,
     /// Read the labels of an image; no layer is pulled.
     Inspect { image: ImageRef, credentials: Option<Secret> },
@@ -203,8 +203,9 @@ pub(in crate::host::os) enum StaterootCommand {
     SetDefault { deployment: String, drop_staged: bool },
     /// Make the one that ran before the next boot's, and disarm the other.
     Restore { deployment: String, previous: String },
-    /// Tell the stateroot of a deployment why the other one was left.
-    Tell { deployment: String, left: Return },
+    /// Record in the stateroot of a deployment why the other one was left.
+    #[serde(rename = "tell")]
+    RecordReturn { deployment: String, left: Return },
     /// Hand the state of the stages to the stateroot of a deployment.
     HandOver { deployment: String, state: Lifecycle },
     /// Fetch the image on which a seed is built.
@@ -295,7 +296,7 @@ impl StaterootCommand {
             | Self::Arm { .. }
             | Self::SetDefault { .. }
             | Self::Restore { .. }
-            | Self::Tell { .. }
+            | Self::RecordReturn { .. }
             | Self::HandOver { .. }
             | Self::Archive(_)
             | Self::Assemble(_) => None,
@@ -311,7 +312,7 @@ impl StaterootCommand {
             Self::Arm { deployment, .. }
             | Self::SetDefault { deployment, .. }
             | Self::Restore { deployment, .. }
-            | Self::Tell { deployment, .. }
+            | Self::RecordReturn { deployment, .. }
             | Self::HandOver { deployment, .. } => deployment.clone(),
             Self::Archive(ArchiveRequest { directory, .. })
             | Self::Assemble(AssembleRequest { directory, .. }) => directory.display().to_string(),

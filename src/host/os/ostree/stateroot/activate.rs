@@ -44,7 +44,7 @@ pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -
             }
             if find(locked, &deployment).is_ok() { disarm(path, &deployment) } else { Ok(()) }
         }
-        StaterootCommand::Tell { deployment, left } => {
+        StaterootCommand::RecordReturn { deployment, left } => {
             find(locked, &deployment)?;
             let json = serde_json::to_vec(&left).map_err(failed)?;
             write(&var(path, &deployment)?, RETURN_FILE, &json).map_err(unwritten(&deployment))

@@ -40,7 +40,7 @@ pub(super) fn access(command: &StaterootCommand) -> Access {
         | StaterootCommand::Arm { .. }
         | StaterootCommand::SetDefault { .. }
         | StaterootCommand::Restore { .. }
-        | StaterootCommand::Tell { .. }
+        | StaterootCommand::RecordReturn { .. }
         | StaterootCommand::HandOver { .. } => Access::Write,
     }
 }
@@ -83,7 +83,7 @@ pub(super) async fn perform(
         StaterootCommand::Arm { .. }
         | StaterootCommand::SetDefault { .. }
         | StaterootCommand::Restore { .. }
-        | StaterootCommand::Tell { .. }
+        | StaterootCommand::RecordReturn { .. }
         | StaterootCommand::HandOver { .. } => {
             let locked = sysroot::lock(sysroot, path, progress).await?;
             activate::perform(&locked, path, command).map(|()| StaterootReply::Nothing)

@@ -198,7 +198,7 @@ fn make(
     let path = [format!("/proc/self/fd/{}/", here.as_raw_fd()).as_bytes(), name.as_bytes()].concat();
     for (attribute, value) in &entry.attributes {
         lsetxattr(&*path, attribute.as_os_str(), value, XattrFlags::empty())
-            .map_err(|errno| kept(attribute, errno))?;
+            .map_err(|errno| attribute_error(attribute, errno))?;
     }
     if !matches!(entry.kind, Kind::Symlink(_)) {
         rustix::fs::chmodat(here, name, Mode::from_raw_mode(RawMode::from(entry.mode)), AtFlags::empty())?;
@@ -224,12 +224,12 @@ fn dress(fd: &OwnedFd, entry: &Entry) -> io::Result<()> {
     fchmod(fd, Mode::from_raw_mode(RawMode::from(entry.mode)))?;
     for (attribute, value) in &entry.attributes {
         let set = fsetxattr(fd, attribute.as_os_str(), value, XattrFlags::empty());
-        set.map_err(|errno| kept(attribute, errno))?;
+        set.map_err(|errno| attribute_error(attribute, errno))?;
     }
     Ok(())
 }
 
-fn kept(attribute: &OsStr, errno: Errno) -> io::Error {
+fn attribute_error(attribute: &OsStr, errno: Errno) -> io::Error {
     let error = io::Error::from(errno);
     io::Error::new(error.kind(), format!("the attribute {} can't be set: {error}", attribute.display()))
 }
