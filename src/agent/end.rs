@@ -58,7 +58,7 @@ impl<C: ControlPlane> Agent<C> {
             "{}; replanning from the observed state",
             fault.message
         );
-        self.journal.give_up(fault, self.host.clock.now())?;
+        self.journal.archive_faulted(fault, self.host.clock.now())?;
         if let Some(record) = &record {
             self.count_end(record, Outcome::Faulted);
         }

@@ -66,14 +66,14 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::control::ControlPlane;
-use crate::decide::action::{Action, Question, Wait};
+use crate::decide::action::{Action, Query, Wait};
 use crate::decide::decide;
 use crate::decide::failed::{Failed, failed, pause};
 use crate::decide::inputs::{Answers, Inputs};
 pub use crate::decide::mode::{ExitReason, Reboots, RunMode};
 use crate::host::clock::elapsed;
 use crate::model::{FaultClass, message};
-use crate::update::ending::Ask;
+use crate::update::ending::RetryTrigger;
 use crate::update::resume::held;
 
 pub use begin::update_id;
@@ -173,8 +173,8 @@ impl<C: ControlPlane> Agent<C> {
         let mut pass = Pass { seen, is_forced, last, answers: Answers::default() };
         loop {
             let action = self.decided(&pass);
-            let next = if let Action::Ask(question) = action {
-                self.answer(question, &mut pass).await?.into()
+            let next = if let Action::Query(query) = action {
+                self.answer(query, &mut pass).await?.into()
             } else {
                 self.act(action, &mut pass).await?
             };
@@ -216,31 +216,31 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Answers a question, and keeps the answer for the next decision.
-    async fn answer(&mut self, question: Question, pass: &mut Pass) -> Result<Next, AgentError> {
+    async fn answer(&mut self, query: Query, pass: &mut Pass) -> Result<Next, AgentError> {
         let Pass { seen, answers, .. } = pass;
-        match question {
-            Question::CountOver => {
+        match query {
+            Query::CountOver => {
                 self.end_stale_count(seen).await;
                 answers.is_count_over = true;
             }
-            Question::Shutdown => answers.shutdown = Some(self.shutdown_listener.shutdown().await),
-            Question::Blocks => answers.is_blocked = Some(self.is_blocked().await?),
-            Question::Drained => answers.drained = Some(self.request_drain().await?),
-            Question::Uncordoned => answers.uncordoned = Some(self.request_uncordon().await?),
-            Question::Staged => return self.stage(pass).await,
-            Question::Armed => {
+            Query::Shutdown => answers.shutdown = Some(self.shutdown_listener.shutdown().await),
+            Query::Blocks => answers.is_blocked = Some(self.is_blocked().await?),
+            Query::Drained => answers.drained = Some(self.request_drain().await?),
+            Query::Uncordoned => answers.uncordoned = Some(self.request_uncordon().await?),
+            Query::Staged => return self.stage(pass).await,
+            Query::Armed => {
                 self.arm(seen).await?;
                 answers.is_armed = true;
             }
-            Question::Finalization => answers.finalization = Some(self.check_finalization(seen).await?),
-            Question::Differences => answers.differences = Some(self.compare(seen.clone())?),
-            Question::WatchSet => {
+            Query::Finalization => answers.finalization = Some(self.check_finalization(seen).await?),
+            Query::Differences => answers.differences = Some(self.compare(seen.clone())?),
+            Query::WatchSet => {
                 self.watch_target()?;
                 answers.is_watched = true;
             }
-            Question::Trial => return self.run_trial(pass).await,
-            Question::FallenBack => return self.fall_back(pass).await,
-            Question::Rest => {
+            Query::Trial => return self.run_trial(pass).await,
+            Query::FallenBack => return self.fall_back(pass).await,
+            Query::Rest => {
                 let last = pass.last.take();
                 answers.rest = Some(self.compare_idle(seen, last).await?);
             }
@@ -252,7 +252,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn act(&mut self, action: Action, pass: &mut Pass) -> Result<LoopAction, AgentError> {
         match action {
             // It has been answered.
-            Action::Ask(_) | Action::Requeue => {}
+            Action::Query(_) | Action::Requeue => {}
             Action::Begin => self.begin().await?,
             Action::Resume => {
                 let boot_id = pass.seen.boot_id.clone();
@@ -305,7 +305,7 @@ impl<C: ControlPlane> Agent<C> {
             let (mode, is_unwatched) = (self.mode, self.health.unwatched.is_some());
             let error = Failed { mode, is_unwatched, shutdown, fault, now: self.host.clock.monotonic() };
             let action = failed(&error, &mut self.memory);
-            if !matches!(action, Action::Ask(_)) {
+            if !matches!(action, Action::Query(_)) {
                 break action;
             }
             shutdown = Some(self.shutdown_listener.shutdown().await);
@@ -352,11 +352,11 @@ impl<C: ControlPlane> Agent<C> {
             changed = self.control.changed() => {
                 changed?;
                 if self.control.rewritten() {
-                    self.memory.retry.ask(Ask::Rewritten);
+                    self.memory.retry.request(RetryTrigger::Rewritten);
                 }
             }
             changed = drift => {
-                self.memory.retry.ask(Ask::Host);
+                self.memory.retry.request(RetryTrigger::Host);
                 match changed {
                     Ok(paths) => self.monitor.changed = Some(paths),
                     // The next pass begins another watch, or tells why it can't.

@@ -8,7 +8,7 @@ use super::{Agent, AgentError, SettingsLoader};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, message};
 use crate::report::{LinkDown, NodeReport, NodeState, report};
-use crate::update::ending::Ask;
+use crate::update::ending::RetryTrigger;
 
 /// The hint's file: `pam_motd(8)` shows the files of the directory at each login.
 const HINT: &str = "/run/motd.d/90-machine-config-agent.motd";
@@ -32,7 +32,7 @@ impl<C: ControlPlane> Agent<C> {
             info!(MESSAGE_ID = message::RELOADED, "Reloaded the settings: {:?}", self.node_settings);
         }
         self.telemetry.notify.reloaded();
-        self.memory.retry.ask(Ask::Person);
+        self.memory.retry.request(RetryTrigger::Person);
         self.restart_trial()
     }
 

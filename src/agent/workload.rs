@@ -35,7 +35,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Requests the drain; records the begin of the wait, and its object.
     pub(super) async fn request_drain(&mut self) -> Result<DrainStatus, AgentError> {
-        let Some(record) = self.journal.record().cloned() else { return Ok(DrainStatus::NotAsked) };
+        let Some(record) = self.journal.record().cloned() else { return Ok(DrainStatus::NotRequested) };
         let drained = self.control.drain(&record.to).await?;
         let DrainStatus::Waiting { why } = &drained else {
             self.journal.note(|record| (record.waiting, record.draining) = (None, None))?;

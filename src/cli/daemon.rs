@@ -201,7 +201,7 @@ impl Setting<'_> {
         last_report::mark_stopped(&host.root);
         clear_leftovers(&host.root);
         take_up_seed(&host.root, &host.systemd, &self.environment.fail_points).await;
-        let last = last_report::keeper(&host.root, &follows(self.arguments));
+        let last = last_report::writer(&host.root, &follows(self.arguments));
         let mut telemetry = telemetry(self.environment, &host, readings, last)?;
         if let Some(kubelet) = self.kubelet {
             telemetry.metrics = telemetry.metrics.with_kubelet(Arc::clone(kubelet));

@@ -78,7 +78,7 @@ async fn persist_nics(host: &Host) {
     while let Err(error) = nics::persist(&host.root).await {
         let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
         log_fault(&fault, None, RunMode::FirstBoot);
-        console.say(&fault.to_string());
+        console.write_line(&fault.to_string());
         tokio::time::sleep(retry.fail()).await;
     }
 }
@@ -150,7 +150,7 @@ async fn complete(
     let root = host.root.clone();
     last_report::mark_stopped(&root);
     let control = Encapsulated::open(&root, path)?;
-    let last = last_report::keeper(&root, &Follows::FirstBoot(path.to_owned()));
+    let last = last_report::writer(&root, &Follows::FirstBoot(path.to_owned()));
     let telemetry = telemetry(environment, &host, Vec::new(), last)?;
     let stop =
         ProcessSignals::register().map_err(|source| CliError::Setup { what: "register signals", source })?;
@@ -174,7 +174,7 @@ async fn complete(
             retire(&root, path)?;
             last_report::mark_stopped(&root);
             info!(MESSAGE_ID = message::FIRST_BOOT, "The first boot is complete: renamed {path}");
-            Console::new(&root).say("the first boot is complete");
+            Console::new(&root).write_line("the first boot is complete");
             print(&format!("the first boot is complete, and {path} was renamed"))?;
             Ok(0)
         }

@@ -57,8 +57,8 @@ impl SavedReport {
     }
 }
 
-/// Returns the keeper of an agent's reports.
-pub(super) fn keeper(root: &Root, follows: &Follows) -> LastReport {
+/// Returns the writer of an agent's reports.
+pub(super) fn writer(root: &Root, follows: &Follows) -> LastReport {
     let (root, follows) = (quiet(root), follows.clone());
     let mut last = None::<SavedReport>;
     let mut failed = false;

@@ -123,7 +123,7 @@ impl Reviewer for ClusterAuthorizer {
         path: &'a str,
     ) -> Pin<Box<dyn Future<Output = Review> + Send + 'a>> {
         Box::pin(async move {
-            match self.0.ask(token, path).await {
+            match self.0.check(token, path).await {
                 Ok(Access::Allowed) => Review::Allowed,
                 Ok(Access::Forbidden) => Review::Forbidden,
                 Ok(Access::Unauthenticated) => Review::Unauthenticated,

@@ -104,7 +104,7 @@ impl ControlPlane for Encapsulated {
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
         if let Some(line) = line(report) {
-            self.console.say(&line);
+            self.console.write_line(&line);
         }
         Ok(())
     }

@@ -99,7 +99,7 @@ pub trait ControlPlane {
     /// Drains the node and returns the progress. Called again at every change, and again
     /// before a reboot: a node that takes workload again is to be drained again.
     fn drain(&mut self, _target: &Target) -> impl Future<Output = Result<DrainStatus, ControlError>> {
-        async { Ok(DrainStatus::NotAsked) }
+        async { Ok(DrainStatus::NotRequested) }
     }
 
     /// Uncordons the node, once it runs its desired state.

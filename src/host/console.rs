@@ -29,7 +29,7 @@ impl Console {
 
     /// Writes a line; an equal line only after [`AGAIN`]. A console that is absent or does not take the line is not
     /// waited for.
-    pub fn say(&mut self, words: &str) {
+    pub fn write_line(&mut self, words: &str) {
         let recent = |(last, at): &(String, Instant)| last == words && at.elapsed() < AGAIN;
         if self.last.as_ref().is_some_and(recent) {
             return;
@@ -56,12 +56,12 @@ mod tests {
         let root = Root::open(directory.path()).unwrap();
         let text = || std::fs::read_to_string(directory.path().join("dev/console")).unwrap();
         // A host without one.
-        Console::new(&root).say("nobody");
+        Console::new(&root).write_line("nobody");
         std::fs::create_dir(directory.path().join("dev")).unwrap();
         std::fs::write(directory.path().join("dev/console"), "").unwrap();
         let mut console = Console::new(&root);
         for words in ["a\x1b[2Jb\nc", "a\x1b[2Jb\nc", "d"] {
-            console.say(words);
+            console.write_line(words);
         }
         assert_eq!(text(), "machine-config-agent: a [2Jb c\r\nmachine-config-agent: d\r\n");
     }

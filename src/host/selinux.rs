@@ -46,6 +46,6 @@ impl Labels {
     fn lookup(&mut self, path: &str, mode: u32) -> Result<Option<Vec<u8>>, HostError> {
         let Some(labeller) = &mut self.labeller else { return Ok(None) };
         // The kernel stores the terminating NUL with it.
-        Ok(labeller.ask(path, mode)?.map(|label| [label.as_bytes(), b"\0"].concat()))
+        Ok(labeller.label(path, mode)?.map(|label| [label.as_bytes(), b"\0"].concat()))
     }
 }

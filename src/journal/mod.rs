@@ -379,7 +379,7 @@ impl Journal {
 
     /// Archives an update whose effects stay although they are not as planned. The fault goes into the history alone:
     /// in the record, after a crash in between, it would hold the target.
-    pub fn give_up(&mut self, fault: Fault, now: Timestamp) -> Result<(), JournalError> {
+    pub fn archive_faulted(&mut self, fault: Fault, now: Timestamp) -> Result<(), JournalError> {
         self.change(|journal| journal.archive_open(Outcome::Faulted, Some(fault), now))
     }
 

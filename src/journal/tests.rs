@@ -208,7 +208,7 @@ fn giving_up_changes_nothing_when_it_fails() {
     let mut journal = dir.begun();
     let before = journal.record().cloned();
     fsync::failing::at(1);
-    journal.give_up(fault("Test"), now()).unwrap_err();
+    journal.archive_faulted(fault("Test"), now()).unwrap_err();
     assert_eq!(journal.record(), before.as_ref());
 }
 
@@ -227,7 +227,7 @@ fn wrong_boots_are_counted_in_order_of_writing() {
         assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap());
         let from = journal.origin_spec().unwrap();
         begin(&mut journal, id, &from, &c).unwrap();
-        journal.give_up(fault("VerificationFailed"), now()).unwrap();
+        journal.archive_faulted(fault("VerificationFailed"), now()).unwrap();
     }
     assert_eq!(journal.wrong_boots(&c.target).unwrap(), 2);
     assert_eq!(journal.wrong_boots(&b.target).unwrap(), 0);
@@ -256,7 +256,7 @@ fn damaged_past_update_stops_no_update() {
         let from = journal.origin_spec().unwrap();
         assert_eq!(journal.wrong_boots(&c.target).unwrap(), u32::try_from(number).unwrap(), "{what}");
         begin(&mut journal, &format!("update-{what}").replace(' ', "-"), &from, &c).unwrap();
-        journal.give_up(fault("VerificationFailed"), now()).unwrap();
+        journal.archive_faulted(fault("VerificationFailed"), now()).unwrap();
         assert!(last.exists(), "{what}");
     }
     begin(&mut journal, "update-b", &b.spec().unwrap(), &c).unwrap();

@@ -32,17 +32,17 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let place = host.os.auth_file().filter(|_| pulls);
     let credentials = place.map_or(Ok(None), |place| Credentials::pick(root, to, place));
     let credentials = credentials.map_err(ObserveError::wrap("the pull secret"))?;
-    let asked = match (to.effective_image(), seen.os.booted()) {
+    let desired_carries = match (to.effective_image(), seen.os.booted()) {
         (Some(desired), Some(booted)) if !runs(booted, desired) => {
-            let asked = preflight(host, desired, credentials.as_ref()).await;
-            let asked = asked.map_err(|error| Credentials::explain(error, root, to, place));
-            Some(asked.map_err(ObserveError::image(desired))?.carries)
+            let result = preflight(host, desired, credentials.as_ref()).await;
+            let result = result.map_err(|error| Credentials::explain(error, root, to, place));
+            Some(result.map_err(ObserveError::image(desired))?.carries)
         }
         (Some(_) | None, _) => None,
     };
     let carries = match (&to.image, seen.os.booted()) {
         (None, _) | (_, None) => EmbeddedConfig::Unknown,
-        (Some(_), Some(booted)) => asked.unwrap_or_else(|| booted.carries.clone()),
+        (Some(_), Some(booted)) => desired_carries.unwrap_or_else(|| booted.carries.clone()),
     };
     let local = match seen.os {
         ObservedOs::NotImageBased => BTreeSet::new(),
@@ -121,8 +121,8 @@ async fn preflight(
     credentials: Option<&Credentials>,
 ) -> Result<Preflight, HostError> {
     let limit = host.limits.stall;
-    let asked = host.os.preflight(image, credentials.map(|credentials| &credentials.json));
-    timeout(limit, asked).await.unwrap_or_else(|_| {
+    let preflight = host.os.preflight(image, credentials.map(|credentials| &credentials.json));
+    timeout(limit, preflight).await.unwrap_or_else(|_| {
         Err(HostError::Timeout { object: format!("the source of {image}"), seconds: limit.as_secs() })
     })
 }

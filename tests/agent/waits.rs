@@ -17,7 +17,9 @@ use machine_config_agent::agent::{Agent, AgentError, ExitReason, Reboots, RunMod
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
 use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
 use machine_config_agent::report::{LoopState, NodeReport, NodeState, report};
-use machine_config_agent::update::ending::{Ask, ENDINGS, Ending, LATER, SHORTEST_HOLD, SOON, Try, next_try};
+use machine_config_agent::update::ending::{
+    ENDINGS, Ending, LATER, RetryTrigger, SHORTEST_HOLD, SOON, Try, next_try,
+};
 use machine_config_agent::update::{Fault, Record, Transition};
 use rustix::fs::{FileType, Mode};
 
@@ -192,14 +194,14 @@ async fn event_request_and_target_faults_are_not_retried() {
             assert_eq!(end.expect(word).unwrap(), ExitReason::Reboot, "{word}: the agent was started again");
         }
 
-        for ask in ["another target", "the same once more"] {
+        for trigger in ["another target", "the same once more"] {
             let broken = Broken::new();
             let mut agent = broken.agent(class, word);
             let act = async {
                 tokio::time::sleep(LONG).await;
                 assert_eq!(broken.tries.get(), 1, "{word}");
                 broken.mend();
-                if ask == "another target" {
+                if trigger == "another target" {
                     broken.plane.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
                     let config = ConfigName::new("rendered-c").unwrap();
                     *broken.plane.desired.borrow_mut() = Target { config, image: Some(image("b")) };
@@ -210,9 +212,9 @@ async fn event_request_and_target_faults_are_not_retried() {
             };
             let (end, ()) = tokio::join!(Broken::live(&mut agent, 2 * LONG), act);
             assert_eq!(
-                end.unwrap_or_else(|| panic!("{word}: {ask}")).unwrap(),
+                end.unwrap_or_else(|| panic!("{word}: {trigger}")).unwrap(),
                 ExitReason::Reboot,
-                "{word}: {ask}"
+                "{word}: {trigger}"
             );
         }
     }
@@ -290,9 +292,9 @@ async fn busy_control_plane_does_not_delay_retry() {
 #[test]
 fn undone_update_without_fault_is_begun_again() {
     let mut record = undone(&UpdateFixture::with_files(), &[Transition::Apply { first: 0 }]);
-    assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Now);
+    assert_eq!(next_try(&record, RetryTrigger::Time, LONG), Try::Now);
     record.fault = Some(fault(FaultClass::Degraded, "Io"));
-    assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(LATER));
+    assert_eq!(next_try(&record, RetryTrigger::Time, LONG), Try::Within(LATER));
 }
 
 fn undone(made: &UpdateFixture, events: &[Transition]) -> Record {
@@ -316,15 +318,17 @@ fn rebooted_update_is_retried_for_person_only() {
         for class in [FaultClass::Retry, FaultClass::Degraded] {
             let record = Record { fault: Some(fault(class, word)), ..record.clone() };
             if *word == "RebootDidNotHappen" {
-                assert_eq!(next_try(&record, Ask::Nobody, LONG), Try::Within(SOON));
+                assert_eq!(next_try(&record, RetryTrigger::Time, LONG), Try::Within(SOON));
                 let came_back = Record { interrupted_finalizations: 1, ..record };
-                assert_eq!(next_try(&came_back, Ask::Nobody, LONG), Try::Never);
+                assert_eq!(next_try(&came_back, RetryTrigger::Time, LONG), Try::Never);
                 continue;
             }
-            for ask in [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten] {
-                assert_eq!(next_try(&record, ask, LONG), Try::Never, "{word} {ask:?}");
+            for trigger in
+                [RetryTrigger::Time, RetryTrigger::Host, RetryTrigger::Start, RetryTrigger::Rewritten]
+            {
+                assert_eq!(next_try(&record, trigger, LONG), Try::Never, "{word} {trigger:?}");
             }
-            assert_eq!(next_try(&record, Ask::Person, LONG), Try::Now, "{word}");
+            assert_eq!(next_try(&record, RetryTrigger::Person, LONG), Try::Now, "{word}");
         }
     }
 }
@@ -333,7 +337,13 @@ fn rebooted_update_is_retried_for_person_only() {
 #[test]
 fn held_update_retry_depends_on_trigger() {
     let record = undone(&UpdateFixture::with_image(), &[Transition::Stage]);
-    let asks = [Ask::Nobody, Ask::Host, Ask::Start, Ask::Rewritten, Ask::Person];
+    let triggers = [
+        RetryTrigger::Time,
+        RetryTrigger::Host,
+        RetryTrigger::Start,
+        RetryTrigger::Rewritten,
+        RetryTrigger::Person,
+    ];
     let (never, now) = (Try::Never, Try::Now);
     for (word, expected) in [
         ("DiskFull", [Try::Within(SOON), now, now, now, now]),
@@ -344,21 +354,21 @@ fn held_update_retry_depends_on_trigger() {
         ("WordOfAnOldAgent", [never, never, now, now, now]),
     ] {
         let record = Record { fault: Some(fault(FaultClass::Degraded, word)), ..record.clone() };
-        assert_eq!(asks.map(|ask| next_try(&record, ask, LONG)), expected, "{word}");
+        assert_eq!(triggers.map(|trigger| next_try(&record, trigger, LONG)), expected, "{word}");
     }
     // A host that never rests causes no more tries than that; a start and a person do.
     let record_of = |word| Record { fault: Some(fault(FaultClass::Degraded, word)), ..record.clone() };
-    for (ask, expected) in [
-        (Ask::Host, Try::In(Duration::from_secs(9))),
-        (Ask::Rewritten, Try::In(Duration::from_secs(9))),
-        (Ask::Start, now),
-        (Ask::Person, now),
+    for (trigger, expected) in [
+        (RetryTrigger::Host, Try::In(Duration::from_secs(9))),
+        (RetryTrigger::Rewritten, Try::In(Duration::from_secs(9))),
+        (RetryTrigger::Start, now),
+        (RetryTrigger::Person, now),
     ] {
-        assert_eq!(next_try(&record_of("Io"), ask, Duration::from_secs(1)), expected, "{ask:?}");
-        assert_eq!(next_try(&record_of("Io"), ask, SHORTEST_HOLD), now, "{ask:?}");
+        assert_eq!(next_try(&record_of("Io"), trigger, Duration::from_secs(1)), expected, "{trigger:?}");
+        assert_eq!(next_try(&record_of("Io"), trigger, SHORTEST_HOLD), now, "{trigger:?}");
     }
     let shortage = Record { fault: Some(fault(FaultClass::Retry, "Io")), ..record };
-    assert_eq!(next_try(&shortage, Ask::Nobody, LONG), Try::Within(SOON));
+    assert_eq!(next_try(&shortage, RetryTrigger::Time, LONG), Try::Within(SOON));
 }
 
 /// inotify's limits, or another error that ends a wait: reported, and the host is read from time to time; the process lives.

@@ -9,8 +9,8 @@ use crate::update::{Fault, Transition};
 /// The one thing to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Answer the question, then decide again.
-    Ask(Question),
+    /// Answer the query, then decide again.
+    Query(Query),
     /// Look again: an answer has changed the next action.
     Requeue,
     /// Plan the way to the desired target, and write it down.
@@ -43,7 +43,7 @@ pub enum Action {
     LeaveReboot(Option<Transition>),
     /// Record the reboot and request it of the machine.
     Reboot,
-    /// Tell that the reboot that was requested came to nothing.
+    /// Report that the requested reboot came to nothing.
     RebootInVain {
         /// How.
         how: &'static str,
@@ -70,7 +70,7 @@ impl Action {
             Self::Wait(Wait { ends: false, .. })
                 | Self::Requeue
                 | Self::EndPrefetch
-                | Self::Ask(Question::Uncordoned | Question::Rest | Question::CountOver)
+                | Self::Query(Query::Uncordoned | Query::Rest | Query::CountOver)
         )
     }
 }
@@ -99,9 +99,9 @@ pub enum Meanwhile {
     Undoing(Fault),
 }
 
-/// Question that is answered before a decision. A question may have an effect, which is idempotent then.
+/// Query that is answered before a decision. A query may have an effect, which is idempotent then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Question {
+pub enum Query {
     /// Ends the boot loader's count of boots.
     CountOver,
     /// logind's state of a shutdown.

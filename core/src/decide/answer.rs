@@ -11,7 +11,7 @@ pub enum DrainStatus {
     /// The node is empty, and takes nothing new.
     Yes,
     /// A single machine is not drained.
-    NotAsked,
+    NotRequested,
     /// It is requested; the answer comes as a change.
     Waiting {
         /// The awaited object, and the cause of the delay if known.

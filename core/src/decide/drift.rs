@@ -68,7 +68,7 @@ impl Memory {
     }
 
     /// Returns why a path is not repaired again; `None` if it is.
-    fn gives_up(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
+    fn why_unrepaired(&mut self, path: &ManagedPath, now: Duration) -> Option<String> {
         let counts = |at: Duration| now.saturating_sub(at) < REPAIRS_WITHIN;
         self.failed.retain(|_, (at, _)| counts(*at));
         if let Some((_, why)) = self.failed.get(path) {
@@ -98,7 +98,7 @@ impl Memory {
         let mut selected = Vec::new();
         for difference in found {
             let Some(path) = difference.path().filter(|path| settings.repairs(path)) else { continue };
-            difference.unrepaired = self.gives_up(&path, now);
+            difference.unrepaired = self.why_unrepaired(&path, now);
             if difference.unrepaired.is_none() {
                 selected.push((path, difference));
             }
@@ -199,15 +199,15 @@ mod tests {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         let other = ManagedPath::new("/etc/other.conf").unwrap();
         for at in [0, 20, 40] {
-            assert_eq!(memory.gives_up(&path, MINUTE * at), None, "{at}");
+            assert_eq!(memory.why_unrepaired(&path, MINUTE * at), None, "{at}");
             memory.repaired(path.clone(), MINUTE * at);
             memory.repaired(path.clone(), MINUTE * at);
         }
-        let why = memory.gives_up(&path, MINUTE * 59).unwrap();
+        let why = memory.why_unrepaired(&path, MINUTE * 59).unwrap();
         assert!(why.contains("3 times within an hour"), "{why}");
-        assert_eq!(memory.gives_up(&other, MINUTE * 59), None);
+        assert_eq!(memory.why_unrepaired(&other, MINUTE * 59), None);
         // The first of the three is an hour old.
-        assert_eq!(memory.gives_up(&path, MINUTE * 60), None);
+        assert_eq!(memory.why_unrepaired(&path, MINUTE * 60), None);
     }
 
     #[test]
@@ -215,9 +215,9 @@ mod tests {
         let (mut memory, path) = (Memory::default(), ManagedPath::new("/etc/app.conf").unwrap());
         memory.failed(path.clone(), MINUTE, "it is a directory".to_owned());
         assert_eq!(
-            memory.gives_up(&path, MINUTE * 60).as_deref(),
+            memory.why_unrepaired(&path, MINUTE * 60).as_deref(),
             Some("the repair failed: it is a directory")
         );
-        assert_eq!(memory.gives_up(&path, MINUTE * 61), None);
+        assert_eq!(memory.why_unrepaired(&path, MINUTE * 61), None);
     }
 }

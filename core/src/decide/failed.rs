@@ -50,7 +50,7 @@ pub fn pause(memory: &mut Memory) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::action::Question;
+    use crate::decide::action::Query;
     use crate::decide::down::Down;
     use crate::model::FaultClass;
 
@@ -86,7 +86,7 @@ mod tests {
     fn error_while_machine_goes_down_is_waited_out_with_it() {
         let mut memory = Memory::new(RunMode::Daemon, "worker-0");
         memory.down = Down::requested(Duration::from_secs(99));
-        assert_eq!(failed(&at(None), &mut memory), Action::Ask(Question::Shutdown));
+        assert_eq!(failed(&at(None), &mut memory), Action::Query(Query::Shutdown));
         let signaled =
             |preparing| Failed { shutdown: Some(Shutdown { preparing, was_begun: true }), ..at(None) };
         assert_eq!(left(failed(&signaled(true), &mut memory)), Some(Duration::from_secs(600)));

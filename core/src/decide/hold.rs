@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::mode::RunMode;
 use crate::model::backoff::Backoff;
 use crate::update::Record;
-use crate::update::ending::{Ask, Try, next_try};
+use crate::update::ending::{RetryTrigger, Try, next_try};
 
 /// The next try of a held update.
 #[derive(Debug, Clone, Default)]
 pub struct Retry {
     /// Source of the present request.
-    ask: Ask,
+    trigger: RetryTrigger,
     /// The hold, once it began.
     hold: Option<Hold>,
 }
@@ -36,13 +36,13 @@ pub enum Next {
 
 impl Retry {
     /// Takes note of a request; the strongest reason counts.
-    pub fn ask(&mut self, ask: Ask) {
-        self.ask = self.ask.max(ask);
+    pub fn request(&mut self, trigger: RetryTrigger) {
+        self.trigger = self.trigger.max(trigger);
     }
 
     /// Clears the requests: a pass has answered them.
     pub fn answered(&mut self) {
-        self.ask = Ask::Nobody;
+        self.trigger = RetryTrigger::Time;
     }
 
     /// Returns the key of this state: equal for equal states.
@@ -50,7 +50,11 @@ impl Retry {
     pub(super) fn key(&self, now: Duration) -> String {
         let from_now =
             |at: Duration| (at.saturating_sub(now).as_secs(), now.saturating_sub(at).as_secs().min(11));
-        format!("{:?} {:?}", self.ask, self.hold.map(|hold| (from_now(hold.since).1, hold.due.map(from_now))))
+        format!(
+            "{:?} {:?}",
+            self.trigger,
+            self.hold.map(|hold| (from_now(hold.since).1, hold.due.map(from_now)))
+        )
     }
 
     /// Ends the hold: the next one has a time of its own.
@@ -60,14 +64,14 @@ impl Retry {
 
     /// Returns the next step of a hold, which begins with the first call.
     pub fn next(&mut self, record: &Record, mode: RunMode, backoff: &mut Backoff, now: Duration) -> Next {
-        let ask = std::mem::take(&mut self.ask);
+        let trigger = std::mem::take(&mut self.trigger);
         let hold = self.hold.get_or_insert(Hold { since: now, due: None });
         let held = match mode {
             RunMode::Daemon | RunMode::FirstBoot => now.saturating_sub(hold.since),
             // A person waits for the end of `apply`: each run is a try, and no program that never rests.
             RunMode::OneShot => Duration::MAX,
         };
-        let next = next_try(record, ask, held);
+        let next = next_try(record, trigger, held);
         if next == Try::Now || hold.due.is_some_and(|due| due <= now) {
             return Next::Try;
         }
@@ -135,20 +139,20 @@ mod tests {
     fn host_changes_retry_every_ten_seconds() {
         let (record, mut retry, mut backoff) =
             (failed("Io"), Retry::default(), Backoff::for_work("worker-0"));
-        for ask in [Ask::Host, Ask::Rewritten] {
+        for trigger in [RetryTrigger::Host, RetryTrigger::Rewritten] {
             retry.end();
             for now in [0, 4] {
-                retry.ask(ask);
+                retry.request(trigger);
                 let next = retry.next(&record, RunMode::Daemon, &mut backoff, seconds(now));
-                assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{ask:?}");
+                assert_eq!(next, Next::Wait(Some(SHORTEST_HOLD.saturating_sub(seconds(now)))), "{trigger:?}");
             }
             assert_eq!(retry.next(&record, RunMode::Daemon, &mut backoff, SHORTEST_HOLD), Next::Try);
         }
         retry.end();
-        retry.ask(Ask::Rewritten);
+        retry.request(RetryTrigger::Rewritten);
         assert_eq!(retry.next(&record, RunMode::OneShot, &mut backoff, seconds(0)), Next::Try);
         retry.end();
-        retry.ask(Ask::Person);
+        retry.request(RetryTrigger::Person);
         assert_eq!(retry.next(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Try);
     }
 
@@ -156,7 +160,7 @@ mod tests {
     fn retry_request_ends_with_its_answer() {
         let (record, mut retry) = (failed("InvalidConfig"), Retry::default());
         let mut backoff = Backoff::for_work("worker-0");
-        retry.ask(Ask::Person);
+        retry.request(RetryTrigger::Person);
         retry.answered();
         assert_eq!(retry.next(&record, RunMode::Daemon, &mut backoff, seconds(0)), Next::Wait(None));
     }

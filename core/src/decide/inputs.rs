@@ -12,7 +12,7 @@ use crate::model::backoff::Backoff;
 use crate::model::observation::Finalization;
 use crate::model::{ImageRef, NodeSettings, Observation, Target};
 use crate::plan::differences::Difference;
-use crate::update::ending::Ask;
+use crate::update::ending::RetryTrigger;
 use crate::update::{Fault, Record};
 
 /// Result of a look at the idle host.
@@ -82,7 +82,7 @@ impl Memory {
     pub fn new(mode: RunMode, node: &str) -> Self {
         let mut retry = Retry::default();
         // A second `apply` does not wait for the time of the next try. It may be a script at each boot.
-        retry.ask(if mode == RunMode::OneShot { Ask::Rewritten } else { Ask::Start });
+        retry.request(if mode == RunMode::OneShot { RetryTrigger::Rewritten } else { RetryTrigger::Start });
         Self {
             retry,
             down: Down::default(),

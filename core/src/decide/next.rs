@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::action::{Action, Meanwhile, Question, Wait};
+use super::action::{Action, Meanwhile, Query, Wait};
 use super::answer::{DrainStatus, Unanswered, UncordonStatus, WorkloadRequest};
 use super::down::{Down, Shutdown, ShutdownProgress};
 use super::hold::Next;
@@ -58,7 +58,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
         memory.down = Down::Up;
     }
     if counts_for_nobody(&decision, inputs.seen.boots) && !inputs.answers.is_count_over {
-        return Action::Ask(Question::CountOver);
+        return Action::Query(Query::CountOver);
     }
     let Some(record) = inputs.record else {
         return if decision == Decision::Begin { Action::Begin } else { run_idle(inputs, memory) };
@@ -165,7 +165,7 @@ fn run_idle(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let mut waits = Wait::plain(None);
     if inputs.current.is_some() && !inputs.is_refused {
         match &inputs.answers.uncordoned {
-            None => return Action::Ask(Question::Uncordoned),
+            None => return Action::Query(Query::Uncordoned),
             Some(UncordonStatus::Yes | UncordonStatus::Again) => memory.uncordon_since = None,
             Some(UncordonStatus::Waiting { why }) => {
                 let since = *memory.uncordon_since.get_or_insert(inputs.now);
@@ -173,7 +173,7 @@ fn run_idle(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
             }
         }
     }
-    let Some(rest) = inputs.answers.rest else { return Action::Ask(Question::Rest) };
+    let Some(rest) = inputs.answers.rest else { return Action::Query(Query::Rest) };
     if rest.is_repaired {
         return Action::Requeue;
     }
@@ -209,7 +209,7 @@ fn continue_update(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) ->
             if nothing || inputs.answers.is_staged {
                 leave_staging(inputs, record)
             } else {
-                Action::Ask(Question::Staged)
+                Action::Query(Query::Staged)
             }
         }
         Phase::Draining => match drained(inputs, record) {
@@ -241,8 +241,8 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
         return None;
     }
     match &inputs.answers.drained {
-        None => Some(Action::Ask(Question::Drained)),
-        Some(DrainStatus::Yes | DrainStatus::NotAsked) => None,
+        None => Some(Action::Query(Query::Drained)),
+        Some(DrainStatus::Yes | DrainStatus::NotRequested) => None,
         Some(DrainStatus::Waiting { why }) => {
             let begun = record.draining.as_ref().filter(|begun| begun.boot_id == inputs.seen.boot_id);
             let since = begun.map_or(inputs.now, |begun| Duration::from_micros(begun.since));
@@ -255,7 +255,7 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
 pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Duration) -> Option<Action> {
     let shutdown = match answer {
         Some(shutdown) => shutdown,
-        None if memory.down.is_requested() => return Some(Action::Ask(Question::Shutdown)),
+        None if memory.down.is_requested() => return Some(Action::Query(Query::Shutdown)),
         None => Shutdown { preparing: false, was_begun: false },
     };
     match memory.down.progress(shutdown, now) {
@@ -267,7 +267,7 @@ pub(super) fn on_its_way(answer: Option<Shutdown>, memory: &mut Memory, now: Dur
 
 /// The way to the reboot.
 fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
-    let Some(shutdown) = inputs.answers.shutdown else { return Action::Ask(Question::Shutdown) };
+    let Some(shutdown) = inputs.answers.shutdown else { return Action::Query(Query::Shutdown) };
     memory.down.join(shutdown, inputs.now);
     if let Some(action) =
         on_its_way(inputs.answers.shutdown, memory, inputs.now).or_else(|| drained(inputs, record))
@@ -275,7 +275,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         return action;
     }
     if !inputs.answers.is_armed {
-        return Action::Ask(Question::Armed);
+        return Action::Query(Query::Armed);
     }
     let is_left = record.reboot_left.as_ref() == Some(&inputs.seen.boot_id);
     match inputs.reboots {
@@ -284,7 +284,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
             Action::Wait(Wait { left: None, meanwhile: Meanwhile::LeftToPerson, ends: false })
         }
         Reboots::Requested => match inputs.answers.is_blocked {
-            None => Action::Ask(Question::Blocks),
+            None => Action::Query(Query::Blocks),
             Some(true) => wait(None),
             Some(false) => Action::Reboot,
         },
@@ -301,7 +301,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
 
 /// A node that came up in its old deployment.
 fn inquire(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
-    let Some(ended) = &inputs.answers.finalization else { return Action::Ask(Question::Finalization) };
+    let Some(ended) = &inputs.answers.finalization else { return Action::Query(Query::Finalization) };
     if let Decision::Fault(fault) = not_finalized(record, ended) {
         return fail(inputs, memory, record, fault);
     }
@@ -317,14 +317,14 @@ fn verify(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if record.phase != Phase::Verifying {
         return Action::Move(Transition::Verify);
     }
-    let Some(differences) = &inputs.answers.differences else { return Action::Ask(Question::Differences) };
+    let Some(differences) = &inputs.answers.differences else { return Action::Query(Query::Differences) };
     let decision = after_verification(record, differences);
     if let Decision::Fault(fault) = decision {
         return fail(inputs, memory, record, fault);
     }
     // Before a new plan, too: its target has no new deployment any more.
     match (&inputs.answers.trial, decision) {
-        (None, _) if is_on_trial(record) => Action::Ask(Question::Trial),
+        (None, _) if is_on_trial(record) => Action::Query(Query::Trial),
         (Some(Err(fault)), _) => fail(inputs, memory, record, fault.clone()),
         (_, Decision::Replan(fault)) => Action::Replan(fault),
         _ => Action::Commit,
@@ -337,7 +337,7 @@ fn fall_back(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Actio
         return action;
     }
     if !inputs.answers.has_fallen_back {
-        return Action::Ask(Question::FallenBack);
+        return Action::Query(Query::FallenBack);
     }
     reboot(inputs, memory, record)
 }
@@ -355,7 +355,7 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
         return Action::LeaveDrift;
     }
     if is_retried_on_change(record) && !inputs.answers.is_watched {
-        return Action::Ask(Question::WatchSet);
+        return Action::Query(Query::WatchSet);
     }
     let Memory { retry, backoff, .. } = memory;
     match retry.next(record, inputs.mode, backoff, inputs.now) {
@@ -376,10 +376,10 @@ fn hold_as_it_came_up(inputs: &Inputs<'_>, record: &Record) -> Action {
         return wait(None);
     }
     if !inputs.answers.is_watched {
-        return Action::Ask(Question::WatchSet);
+        return Action::Query(Query::WatchSet);
     }
     match &inputs.answers.differences {
-        None => Action::Ask(Question::Differences),
+        None => Action::Query(Query::Differences),
         Some(differences) if differences.is_empty() => Action::Forgive,
         Some(_) => wait(None),
     }

@@ -52,7 +52,7 @@ impl Touched {
 struct InOrder(Vec<(UnitName, BTreeSet<String>)>);
 
 impl InOrder {
-    fn ask(&mut self, unit: &UnitName, mut reasons: BTreeSet<String>) {
+    fn add(&mut self, unit: &UnitName, mut reasons: BTreeSet<String>) {
         match self.0.iter_mut().find(|(known, _)| known == unit) {
             Some((_, known)) => known.append(&mut reasons),
             None => self.0.push((unit.clone(), reasons)),
@@ -201,15 +201,15 @@ impl RequiredActions {
                 self.daemon_reload.insert(word);
             }
             Action::Reload(unit) => {
-                self.reload.ask(unit, BTreeSet::from([word]));
+                self.reload.add(unit, BTreeSet::from([word]));
             }
             Action::Restart(unit) => {
-                self.restart.ask(unit, BTreeSet::from([word]));
+                self.restart.add(unit, BTreeSet::from([word]));
             }
             Action::Special => {
                 self.drain |= registries::change(input.from, input.to) == Change::Unsafe;
                 if let Ok(crio) = UnitName::new(CRIO) {
-                    self.reload.ask(&crio, BTreeSet::from([word]));
+                    self.reload.add(&crio, BTreeSet::from([word]));
                 }
             }
             Action::Reboot => self.reboot.push(word),

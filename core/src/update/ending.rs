@@ -160,12 +160,12 @@ pub const ENDINGS: &[(&str, Ending)] = {
     ]
 };
 
-/// The strongest reason to look at a hold again.
+/// The strongest trigger of a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Ask {
+pub enum RetryTrigger {
     /// None but time.
     #[default]
-    Nobody,
+    Time,
     /// A path or unit of the target has changed on the host.
     Host,
     /// The agent starts.
@@ -249,25 +249,25 @@ pub fn ended_by(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'s
 }
 
 /// Decides when an update that failed and is undone is tried again, after it was held for some time.
-pub fn next_try(record: &Record, ask: Ask, held: Duration) -> Try {
+pub fn next_try(record: &Record, trigger: RetryTrigger, held: Duration) -> Try {
     // Its target was replaced and has come back.
     let Some(fault) = &record.fault else { return Try::Now };
     let ending = Ending::from_fault(fault);
     let (rebooted, services) = (has_rebooted(record), has_touched_services(record));
-    let asked = match ask {
-        Ask::Nobody => false,
-        Ask::Host => is_retried_on_change(record),
-        Ask::Start => !rebooted && ending != Ending::Target,
-        Ask::Rewritten => !rebooted,
-        Ask::Person => true,
+    let is_triggered = match trigger {
+        RetryTrigger::Time => false,
+        RetryTrigger::Host => is_retried_on_change(record),
+        RetryTrigger::Start => !rebooted && ending != Ending::Target,
+        RetryTrigger::Rewritten => !rebooted,
+        RetryTrigger::Person => true,
     };
-    let rest = match ask {
-        Ask::Host | Ask::Rewritten => SHORTEST_HOLD.saturating_sub(held),
-        Ask::Nobody | Ask::Start | Ask::Person => Duration::ZERO,
+    let rest = match trigger {
+        RetryTrigger::Host | RetryTrigger::Rewritten => SHORTEST_HOLD.saturating_sub(held),
+        RetryTrigger::Time | RetryTrigger::Start | RetryTrigger::Person => Duration::ZERO,
     };
     match ending.longest() {
-        _ if asked && rest.is_zero() => Try::Now,
-        _ if asked => Try::In(rest),
+        _ if is_triggered && rest.is_zero() => Try::Now,
+        _ if is_triggered => Try::In(rest),
         Some(_) if rebooted => Try::Never,
         Some(_) if services => Try::Within(LATER),
         Some(longest) => Try::Within(longest),

@@ -51,7 +51,7 @@ enum Lock {
 
 impl AgentStatus {
     /// Reads the lock and systemd's state.
-    pub(super) async fn ask(host: &Host, left: Option<&SavedReport>) -> Result<Self, HostError> {
+    pub(super) async fn read(host: &Host, left: Option<&SavedReport>) -> Result<Self, HostError> {
         let lock = match host.root.lock_holder(&state("lock")) {
             Err(error) if error.is_denied() => Lock::Unknown,
             other => other?.map_or(Lock::Free, Lock::Held),

@@ -158,7 +158,7 @@ fn or_unread<T: Default>(
 
 async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let left = SavedReport::load(&host.root)?;
-    let agent = AgentStatus::ask(host, left.as_ref()).await?;
+    let agent = AgentStatus::read(host, left.as_ref()).await?;
     let mut unread = Vec::new();
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;

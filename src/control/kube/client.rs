@@ -324,8 +324,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn busy_server_is_retried_after_its_delay() {
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&asked);
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&requests);
         let busy = move || {
             count.fetch_add(1, Ordering::Relaxed);
             Response::builder().status(503).header(RETRY_AFTER, "2")
@@ -334,16 +334,16 @@ mod tests {
         let began = Instant::now();
         let error = get(&client).await.unwrap_err();
         assert!(error.is_away() && error.to_string().contains("it answers 503 for Node a"), "{error}");
-        assert_eq!((asked.load(Ordering::Relaxed), began.elapsed().as_secs()), (4, 6));
+        assert_eq!((requests.load(Ordering::Relaxed), began.elapsed().as_secs()), (4, 6));
         // The next request waits, too.
         drop(get(&client).await);
-        assert_eq!((asked.load(Ordering::Relaxed), began.elapsed().as_secs()), (8, 14));
+        assert_eq!((requests.load(Ordering::Relaxed), began.elapsed().as_secs()), (8, 14));
     }
 
     #[tokio::test(start_paused = true)]
     async fn eviction_is_not_repeated() {
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&asked);
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&requests);
         let refused = move || {
             count.fetch_add(1, Ordering::Relaxed);
             Response::builder().status(429)
@@ -353,6 +353,6 @@ mod tests {
         let error = client.request_text(request).await.unwrap_err();
         let error = KubeError::new(&error, "Pod a/b");
         assert!(matches!(error, KubeError::Refused { status: 429, .. }), "{error}");
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
     }
 }

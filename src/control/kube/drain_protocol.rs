@@ -13,9 +13,9 @@ pub(super) enum DrainAction {
     /// The controller answered. For a drain: if the node is still cordoned.
     Answered,
     /// No request was made.
-    NotAsked,
+    NotRequested,
     /// Make this request.
-    Ask(String),
+    Request(String),
     /// Wait for the answer.
     Wait,
 }
@@ -23,13 +23,17 @@ pub(super) enum DrainAction {
 /// Returns the next action of a drain.
 pub(super) fn drain(now: &Annotations, config: &ConfigName) -> DrainAction {
     let want = format!("drain-{config}");
-    let (asked, answered) = both(now);
+    let (requested, answered) = both(now);
     if answered == Some(want.as_str()) {
         // An answer that is there already is taken (MCD-049). But while another request is on its way, an equal request
         // to the last answer would stay without an answer.
-        return if asked.is_none() || asked == answered { DrainAction::Answered } else { DrainAction::Wait };
+        return if requested.is_none() || requested == answered {
+            DrainAction::Answered
+        } else {
+            DrainAction::Wait
+        };
     }
-    if asked == Some(want.as_str()) { DrainAction::Wait } else { DrainAction::Ask(want) }
+    if requested == Some(want.as_str()) { DrainAction::Wait } else { DrainAction::Request(want) }
 }
 
 /// Returns the request that makes another drain answerable, after the node was uncordoned meanwhile (W-8).
@@ -40,19 +44,19 @@ pub(super) fn again(config: &ConfigName) -> String {
 /// Returns the next action of an uncordon. A node that was not drained requests no uncordon: an administrator's
 /// cordon stays.
 pub(super) fn uncordon(now: &Annotations, config: &ConfigName) -> DrainAction {
-    let (asked, answered) = both(now);
-    let Some(asked) = asked else { return DrainAction::NotAsked };
+    let (requested, answered) = both(now);
+    let Some(requested) = requested else { return DrainAction::NotRequested };
     let want = format!("uncordon-{config}");
-    if asked.starts_with("uncordon-") {
+    if requested.starts_with("uncordon-") {
         return match answered {
-            Some(answered) if answered == asked => DrainAction::Answered,
-            // Any uncordon will do: the controller looks at the verb only.
+            Some(answered) if answered == requested => DrainAction::Answered,
+            // Any uncordon will do: the controller reads the verb only.
             Some(_) | None => DrainAction::Wait,
         };
     }
     // A request equal to the last answer would stay without an answer, and the node cordoned.
     let known = answered == Some(want.as_str());
-    DrainAction::Ask(if known { format!("{want}-again") } else { want })
+    DrainAction::Request(if known { format!("{want}-again") } else { want })
 }
 
 fn both(now: &Annotations) -> (Option<&str>, Option<&str>) {
@@ -64,14 +68,14 @@ fn both(now: &Annotations) -> (Option<&str>, Option<&str>) {
 mod tests {
     use super::*;
 
-    fn node(asked: &str, answered: &str) -> Annotations {
-        let pairs = [(DESIRED_DRAIN, asked), (APPLIED_DRAIN, answered)];
+    fn node(requested: &str, answered: &str) -> Annotations {
+        let pairs = [(DESIRED_DRAIN, requested), (APPLIED_DRAIN, answered)];
         let given = pairs.into_iter().filter(|(_, value)| *value != "-");
         given.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    fn ask(value: &str) -> DrainAction {
-        DrainAction::Ask(value.to_owned())
+    fn request(value: &str) -> DrainAction {
+        DrainAction::Request(value.to_owned())
     }
 
     /// MCD-048, MCD-049, MCD-050, MCD-058, W-8: every pair of request and answer.
@@ -79,26 +83,26 @@ mod tests {
     fn table_of_drain() {
         let config = ConfigName::new("b").unwrap();
         let table = [
-            ("-", "-", ask("drain-b")),
-            ("", "", ask("drain-b")),
-            ("uncordon-a", "uncordon-a", ask("drain-b")),
+            ("-", "-", request("drain-b")),
+            ("", "", request("drain-b")),
+            ("uncordon-a", "uncordon-a", request("drain-b")),
             ("drain-b", "uncordon-a", DrainAction::Wait),
             ("drain-b", "-", DrainAction::Wait),
             ("drain-b", "drain-b", DrainAction::Answered),
             ("-", "drain-b", DrainAction::Answered),
             // The old target's request: its answer is not ours.
-            ("drain-a", "drain-a", ask("drain-b")),
-            ("drain-a", "uncordon-a", ask("drain-b")),
+            ("drain-a", "drain-a", request("drain-b")),
+            ("drain-a", "uncordon-a", request("drain-b")),
             ("drain-b", "drain-a", DrainAction::Wait),
             // Requested again after a manual uncordon.
             ("uncordon-b", "drain-b", DrainAction::Wait),
-            ("uncordon-b", "uncordon-b", ask("drain-b")),
+            ("uncordon-b", "uncordon-b", request("drain-b")),
             ("drain-b", "uncordon-b", DrainAction::Wait),
             // The old target's request after the new one's answer: first its answer.
             ("drain-a", "drain-b", DrainAction::Wait),
         ];
-        for (asked, answered, desired) in table {
-            assert_eq!(drain(&node(asked, answered), &config), desired, "{asked} {answered}");
+        for (requested, answered, desired) in table {
+            assert_eq!(drain(&node(requested, answered), &config), desired, "{requested} {answered}");
         }
         assert_eq!(again(&config), "uncordon-b");
     }
@@ -108,22 +112,22 @@ mod tests {
     fn table_of_release() {
         let config = ConfigName::new("b").unwrap();
         let table = [
-            ("-", "-", DrainAction::NotAsked),
-            ("", "drain-b", DrainAction::NotAsked),
-            ("drain-b", "drain-b", ask("uncordon-b")),
-            ("drain-b", "uncordon-a", ask("uncordon-b")),
+            ("-", "-", DrainAction::NotRequested),
+            ("", "drain-b", DrainAction::NotRequested),
+            ("drain-b", "drain-b", request("uncordon-b")),
+            ("drain-b", "uncordon-a", request("uncordon-b")),
             ("uncordon-b", "drain-b", DrainAction::Wait),
             ("uncordon-b", "-", DrainAction::Wait),
             ("uncordon-a", "uncordon-a", DrainAction::Answered),
             ("uncordon-b", "uncordon-b", DrainAction::Answered),
             // A drain that was withdrawn before its answer: the last uncordon is not answered twice.
-            ("drain-c", "uncordon-b", ask("uncordon-b-again")),
+            ("drain-c", "uncordon-b", request("uncordon-b-again")),
             ("uncordon-b-again", "uncordon-b", DrainAction::Wait),
             ("uncordon-b-again", "uncordon-b-again", DrainAction::Answered),
-            ("drain-c", "uncordon-b-again", ask("uncordon-b")),
+            ("drain-c", "uncordon-b-again", request("uncordon-b")),
         ];
-        for (asked, answered, desired) in table {
-            assert_eq!(uncordon(&node(asked, answered), &config), desired, "{asked} {answered}");
+        for (requested, answered, desired) in table {
+            assert_eq!(uncordon(&node(requested, answered), &config), desired, "{requested} {answered}");
         }
     }
 }

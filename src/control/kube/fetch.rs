@@ -105,7 +105,7 @@ impl Cluster {
             Err(error) => return Err(error.into()),
         };
         if bytes.is_empty() {
-            self.cache.keep_policy(&bytes)?;
+            self.cache.store_policy(&bytes)?;
             return Ok(DisruptionPolicy::defaults());
         }
         let Some(policy) = parse_policy(&bytes)? else {
@@ -117,7 +117,7 @@ impl Cluster {
             return Err(ControlError::WaitingForObject { object, why });
         };
         self.awaited = None;
-        self.cache.keep_policy(&bytes)?;
+        self.cache.store_policy(&bytes)?;
         Ok(policy)
     }
 
@@ -155,7 +155,7 @@ impl Cluster {
     ) -> Result<MachineConfig, ControlError> {
         let bytes = self.config_text(name, answer)?;
         let config = parse_config(name, &bytes)?;
-        if let Err(error) = self.cache.keep_config(name, &bytes) {
+        if let Err(error) = self.cache.store_config(name, &bytes) {
             // It is there to be used: a fetched object is not refused for want of a place to keep it.
             warn!(
                 MESSAGE_ID = message::NOT_CACHED,

@@ -184,7 +184,7 @@ impl Mcn {
         });
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let answer = self.api.patch_status(&self.node, &params, &Patch::Merge(&patch)).await;
-        let now = self.keep(&answer.map_err(KubeError::about(&self.object))?)?;
+        let now = self.store(&answer.map_err(KubeError::about(&self.object))?)?;
         self.dropped = (now.changes != changes).then_some(changes);
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Mcn {
             return Ok(None);
         };
         self.absent = None;
-        self.keep(&answer).map(Some)
+        self.store(&answer).map(Some)
     }
 
     async fn create(&self, node: &NodeView, report: &NodeReport) -> Result<Option<DynamicObject>, KubeError> {
@@ -229,7 +229,7 @@ impl Mcn {
             Part::Spec => self.api.patch(&self.node, &params, &patch).await,
             Part::Status => self.api.patch_status(&self.node, &params, &patch).await,
         };
-        self.keep(&answer.map_err(KubeError::about(&self.object))?)
+        self.store(&answer.map_err(KubeError::about(&self.object))?)
     }
 
     fn document(&self, mut part: Value, version: Option<&str>) -> Value {
@@ -250,21 +250,21 @@ impl Mcn {
         super::node::unreadable(&self.object, error)
     }
 
-    fn keep(&mut self, answer: &DynamicObject) -> Result<Stored, KubeError> {
+    fn store(&mut self, answer: &DynamicObject) -> Result<Stored, KubeError> {
         let object = serde_json::to_value(answer).map_err(|error| self.unreadable(&error))?;
         let stored = Stored::read(&object);
         self.stored = Some(stored.clone());
         Ok(stored)
     }
 
-    /// Says which form the CRD has; asks when that is not known, or was asked long before this update began.
+    /// Returns the form of the CRD; probes it when it is not known, or was probed long before this update began.
     async fn form(&mut self, stored: &Stored, begins: bool) -> Result<ConditionLayout, KubeError> {
         if stored.has_images() {
             self.form = Some((ConditionLayout::Split, Instant::now()));
             return Ok(ConditionLayout::Split);
         }
-        if let Some((form, asked)) = self.form
-            && !(begins && asked.elapsed() >= KNOWN_LIFETIME)
+        if let Some((form, probed_at)) = self.form
+            && !(begins && probed_at.elapsed() >= KNOWN_LIFETIME)
         {
             return Ok(form);
         }

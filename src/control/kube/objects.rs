@@ -36,8 +36,8 @@ impl Cache {
         }
     }
 
-    /// Keeps a MachineConfig. The oldest ones go.
-    pub(super) fn keep_config(&self, name: &ConfigName, object: &[u8]) -> Result<(), HostError> {
+    /// Stores a MachineConfig. The oldest ones go.
+    pub(super) fn store_config(&self, name: &ConfigName, object: &[u8]) -> Result<(), HostError> {
         let entries = self.entries()?;
         if let Some(newest) = entries.last()
             && newest.config == name.as_str()
@@ -60,8 +60,8 @@ impl Cache {
         self.root.read(POLICY)
     }
 
-    /// Keeps the policy.
-    pub(super) fn keep_policy(&self, object: &[u8]) -> Result<(), HostError> {
+    /// Stores the policy.
+    pub(super) fn store_policy(&self, object: &[u8]) -> Result<(), HostError> {
         if self.root.read(POLICY)?.as_deref() == Some(object) {
             return Ok(());
         }
@@ -106,12 +106,12 @@ mod tests {
         let name = |text: &str| ConfigName::new(text).unwrap();
         assert_eq!(cache.config(&name("a")).unwrap(), None);
         for config in ["a", "b", "c", "a", "d"] {
-            cache.keep_config(&name(config), config.as_bytes()).unwrap();
+            cache.store_config(&name(config), config.as_bytes()).unwrap();
         }
         assert_eq!(cache.entries().unwrap().len(), MAX_OBJECTS);
         assert_eq!(cache.config(&name("b")).unwrap(), None);
         assert_eq!(cache.config(&name("a")).unwrap().unwrap(), b"a");
-        cache.keep_config(&name("a"), b"other").unwrap();
+        cache.store_config(&name("a"), b"other").unwrap();
         assert_eq!(cache.config(&name("a")).unwrap().unwrap(), b"other");
         assert_eq!(cache.entries().unwrap().len(), MAX_OBJECTS);
     }
@@ -121,7 +121,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::new(Root::open(directory.path()).unwrap());
         assert_eq!(cache.policy().unwrap(), None);
-        cache.keep_policy(b"").unwrap();
+        cache.store_policy(b"").unwrap();
         assert_eq!(cache.policy().unwrap().unwrap(), b"");
     }
 }

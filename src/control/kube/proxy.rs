@@ -112,7 +112,7 @@ impl Proxy {
             }
             Protocol::Socks5(login) => {
                 let login = login.as_ref().map(|(user, password)| (user.as_str(), password.expose_secret()));
-                socks::ask(&mut tcp, server, login).await.map_err(failed)?;
+                socks::connect(&mut tcp, server, login).await.map_err(failed)?;
                 Ok(Box::new(tcp))
             }
         }

@@ -53,7 +53,7 @@ impl Reviews {
     }
 
     /// Decides if the token's owner may get the path; an error when the API server is away.
-    pub async fn ask(&self, token: &str, path: &str) -> Result<Access, KubeError> {
+    pub async fn check(&self, token: &str, path: &str) -> Result<Access, KubeError> {
         let key = Sha256::digest(format!("{path} {token}").as_bytes());
         if let Some(access) = self.remembered(&key) {
             return Ok(access);

@@ -19,7 +19,7 @@ const IPV6: u8 = 4;
 pub(super) type Login<'a> = Option<(&'a str, &'a str)>;
 
 /// Requests a connection to a server of the proxy at the other end.
-pub(super) async fn ask(
+pub(super) async fn connect(
     tcp: &mut TcpStream,
     (host, port): &(String, u16),
     login: Login<'_>,

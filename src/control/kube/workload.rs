@@ -24,7 +24,7 @@ impl Cluster {
         }
         match self.drain_by {
             DrainBy::Agent => Ok(self.evictor.drain().await?),
-            DrainBy::Controller => self.ask_drain(&target.config).await,
+            DrainBy::Controller => self.request_drain(&target.config).await,
         }
     }
 
@@ -48,11 +48,11 @@ impl Cluster {
         self.present().is_none().then(|| format!("Node {} to be in the cluster", self.node))
     }
 
-    async fn ask_drain(&mut self, config: &ConfigName) -> Result<DrainStatus, ControlError> {
-        let Some(node) = self.present() else { return Ok(DrainStatus::NotAsked) };
+    async fn request_drain(&mut self, config: &ConfigName) -> Result<DrainStatus, ControlError> {
+        let Some(node) = self.present() else { return Ok(DrainStatus::NotRequested) };
         let request = match drain_protocol::drain(&node.annotations, config) {
-            DrainAction::Ask(request) => request,
-            DrainAction::Answered | DrainAction::NotAsked => {
+            DrainAction::Request(request) => request,
+            DrainAction::Answered | DrainAction::NotRequested => {
                 if self.is_cordoned().await? {
                     self.drain_retries.forget();
                     return Ok(DrainStatus::Yes);
@@ -64,7 +64,7 @@ impl Cluster {
             }
             DrainAction::Wait => return Ok(DrainStatus::Waiting { why: answer_to(&node) }),
         };
-        let node = self.ask(&node, request).await?;
+        let node = self.write_request(&node, request).await?;
         Ok(DrainStatus::Waiting { why: answer_to(&node) })
     }
 
@@ -104,23 +104,23 @@ impl Cluster {
             DrainAction::Answered if std::mem::take(&mut self.uncordon_requested) => {
                 Ok(UncordonStatus::Again)
             }
-            DrainAction::Answered | DrainAction::NotAsked => Ok(UncordonStatus::Yes),
+            DrainAction::Answered | DrainAction::NotRequested => Ok(UncordonStatus::Yes),
             DrainAction::Wait => {
                 self.uncordon_requested = true;
                 Ok(UncordonStatus::Waiting { why: answer_to(node) })
             }
-            DrainAction::Ask(request) => {
+            DrainAction::Request(request) => {
                 if let Some(why) = self.nobody() {
                     return Ok(UncordonStatus::Waiting { why });
                 }
-                let node = self.ask(node, request).await?;
+                let node = self.write_request(node, request).await?;
                 self.uncordon_requested = true;
                 Ok(UncordonStatus::Waiting { why: answer_to(&node) })
             }
         }
     }
 
-    async fn ask(&mut self, node: &NodeView, request: String) -> Result<NodeView, ControlError> {
+    async fn write_request(&mut self, node: &NodeView, request: String) -> Result<NodeView, ControlError> {
         let changes = [(annotations::DESIRED_DRAIN.to_owned(), Some(request))].into();
         self.patch(node, &changes).await
     }

@@ -44,16 +44,16 @@ impl SysrootCache {
             return Ok(observed);
         }
         let observed = observation.await?;
-        self.keep(sysroot, stamp, observed.clone());
+        self.store(sysroot, stamp, observed.clone());
         Ok(observed)
     }
 
-    /// Keeps an observation. The stamp is older than the observation: a change in between is looked at again.
-    pub(super) fn keep(&self, sysroot: &Path, stamp: Option<Stamp>, observed: ObservedOs) {
+    /// Stores an observation. The stamp is older than the observation: a change in between is observed again.
+    pub(super) fn store(&self, sysroot: &Path, stamp: Option<Stamp>, observed: ObservedOs) {
         let observation = stamp.map(|stamp| CachedSysroot { version: VERSION.to_owned(), stamp, observed });
         if let Some(observation) = &observation {
-            // Only root can keep it; other users look again next time.
-            drop(observation.keep(&sysroot.join(CACHE_PATH)));
+            // Only root can store it; other users observe again next time.
+            drop(observation.store(&sysroot.join(CACHE_PATH)));
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = observation;
     }
@@ -73,8 +73,8 @@ impl CachedSysroot {
         (observation.version == VERSION).then_some(observation)
     }
 
-    /// Keeps it for this boot: a reader sees the old one or the new one.
-    fn keep(&self, path: &Path) -> io::Result<()> {
+    /// Stores it for this boot: a reader sees the old one or the new one.
+    fn store(&self, path: &Path) -> io::Result<()> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }

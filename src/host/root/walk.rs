@@ -61,7 +61,7 @@ impl AsFd for Dir {
 /// The way that was walked: open directories from the root to here.
 struct Way<'a> {
     root: &'a Root,
-    asked: &'a str,
+    requested: &'a str,
     /// The user, besides root and the agent's own, who may own directories.
     trusted: u32,
     stack: Vec<(OwnedFd, String)>,
@@ -138,8 +138,8 @@ impl Root {
 }
 
 impl<'a> Way<'a> {
-    fn new(root: &'a Root, asked: &'a str, trusted: u32, missing: Missing) -> Self {
-        Self { root, asked, trusted, stack: Vec::new(), links: 0, missing }
+    fn new(root: &'a Root, requested: &'a str, trusted: u32, missing: Missing) -> Self {
+        Self { root, requested, trusted, stack: Vec::new(), links: 0, missing }
     }
 }
 
@@ -151,7 +151,7 @@ impl Way<'_> {
         }
         match unsafe_because(&stat, self.trusted, false) {
             Some(rule) => {
-                let path = real_path(fd.as_fd(), self.root).unwrap_or_else(|| self.asked.to_owned());
+                let path = real_path(fd.as_fd(), self.root).unwrap_or_else(|| self.requested.to_owned());
                 Err(HostError::UnsafeFile { path, rule })
             }
             None => Ok((fd, stat)),
@@ -159,7 +159,7 @@ impl Way<'_> {
     }
 
     fn not_a_file(&self, found: &'static str) -> HostError {
-        HostError::Kind { path: self.asked.to_owned(), expected: "a regular file", found }
+        HostError::Kind { path: self.requested.to_owned(), expected: "a regular file", found }
     }
 
     fn check_strictly(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
@@ -175,7 +175,7 @@ impl Way<'_> {
     }
 
     fn error<T>(&self, action: &'static str, result: Result<T, Errno>) -> Result<T, HostError> {
-        result.map_err(|errno| HostError::io(action, self.asked, errno))
+        result.map_err(|errno| HostError::io(action, self.requested, errno))
     }
 
     /// Takes one component; `None` when it is missing.
@@ -266,12 +266,12 @@ impl Way<'_> {
         let Some(rule) = unsafe_because(&stat, self.trusted, sticky) else { return Ok(()) };
         // The directory itself is not on the stack yet: the one requested is named as far as the walk got.
         let directory = real_path(fd, self.root).unwrap_or_else(|| self.path());
-        Err(HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule })
+        Err(HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule })
     }
 
     fn unsafe_link(&self, name: &str, rule: Unsafe) -> HostError {
         let directory = format!("{}/{name}", self.path());
-        HostError::UnsafeDirectory { path: self.asked.to_owned(), directory, rule }
+        HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule }
     }
 }
 

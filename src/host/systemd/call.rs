@@ -32,8 +32,8 @@ where
     T::Error: Into<zbus::zvariant::Error>,
 {
     let properties = Some("org.freedesktop.DBus.Properties");
-    let asked = bus.call_method(Some(SERVICE), path, properties, "Get", &(interface, name)).await;
-    let value = asked.and_then(|reply| reply.body().deserialize::<OwnedValue>());
+    let reply = bus.call_method(Some(SERVICE), path, properties, "Get", &(interface, name)).await;
+    let value = reply.and_then(|reply| reply.body().deserialize::<OwnedValue>());
     value
         .and_then(|value| T::try_from(value).map_err(|error| error.into().into()))
         .map_err(|source| HostError::Bus { call: format!("{interface}.{name}"), source: Box::new(source) })

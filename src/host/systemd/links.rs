@@ -190,14 +190,16 @@ impl<'a> UnitLinks<'a> {
         if name.contains("@.") {
             return Ok(Vec::new());
         }
-        let asked = self.install(&name, &path)?.links(&name).unwrap_or_default();
+        let install_links = self.install(&name, &path)?.links(&name).unwrap_or_default();
         let leads = |at: &str, target: &str| match at.rsplit_once('/') {
             Some((_, own)) => own == name || base(target) == name,
             None => at != name && at != unit.as_str() && base(target) == name,
         };
         let stray = |(at, node): (&String, &Node)| match node {
             Node::Link(target)
-                if target != DEV_NULL && leads(at, target) && asked.iter().all(|link| link.at != *at) =>
+                if target != DEV_NULL
+                    && leads(at, target)
+                    && install_links.iter().all(|link| link.at != *at) =>
             {
                 ManagedPath::new(format!("{UNIT_DIR}/{at}")).ok()
             }

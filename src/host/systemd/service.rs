@@ -55,9 +55,9 @@ impl Systemd {
             };
             let since: u64 = property(&bus, &path, UNIT, "StateChangeTimestamp").await.unwrap_or_default();
             state.since = (since > 0).then(|| Timestamp::from_micros(since));
-            let asked: u64 =
+            let checked_at: u64 =
                 property(&bus, &path, UNIT, "ConditionTimestampMonotonic").await.unwrap_or_default();
-            state.condition |= asked == 0;
+            state.condition |= checked_at == 0;
             let code: i32 = property(&bus, &path, SERVICE_UNIT, "ExecMainCode").await.unwrap_or_default();
             let status: i32 = property(&bus, &path, SERVICE_UNIT, "ExecMainStatus").await.unwrap_or_default();
             match code {

@@ -32,7 +32,7 @@ impl Systemd {
         for (verb, units) in &calls.0 {
             // Not below /run; links that lead elsewhere are replaced.
             let (runtime, force) = (false, true);
-            let asked = async {
+            let request = async {
                 match verb {
                     LinkVerb::Unmask => call(&bus, "UnmaskUnitFiles", &(units, runtime)).await,
                     LinkVerb::Preset => call(&bus, "PresetUnitFiles", &(units, runtime, force)).await,
@@ -41,7 +41,7 @@ impl Systemd {
                     LinkVerb::Mask => call(&bus, "MaskUnitFiles", &(units, runtime, force)).await,
                 }
             };
-            let done = within(format!("{} of units", verb.as_str()), LINKS_TIMEOUT, asked).await;
+            let done = within(format!("{} of units", verb.as_str()), LINKS_TIMEOUT, request).await;
             if let Err(error) = done {
                 let cause = refusal(error)?;
                 let unit = units.join(" ");

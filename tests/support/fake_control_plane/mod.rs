@@ -192,7 +192,7 @@ impl ControlPlane for FakeControlPlane {
         Ok(if answers.len() > 1 {
             answers.remove(0)
         } else {
-            answers.first().cloned().unwrap_or(DrainStatus::NotAsked)
+            answers.first().cloned().unwrap_or(DrainStatus::NotRequested)
         })
     }
 

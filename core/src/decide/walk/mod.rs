@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::action::{Action, Question};
+use super::action::{Action, Query};
 use super::answer::DrainStatus;
 use super::mode::{Reboots, RunMode};
 use super::prefetch::Prefetch;
@@ -67,7 +67,7 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
         assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
         assert!(is_undo || is_desired, "a superseded target wins");
     }
-    if let Action::Ask(Question::Staged) = action {
+    if let Action::Query(Query::Staged) = action {
         assert!(is_desired, "a superseded target wins");
     }
     if let Action::Commit = action {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::firstboot::File;
 use super::idle;
 use super::world::{Content, Curse, Rules, TARGETS, World, fault, name, spec};
-use crate::decide::action::{Action, Meanwhile, Question, Wait};
+use crate::decide::action::{Action, Meanwhile, Query, Wait};
 use crate::decide::answer::{DrainStatus, UncordonStatus};
 use crate::decide::down::{Down, Shutdown};
 use crate::decide::inputs::Answers;
@@ -13,7 +13,7 @@ use crate::model::observation::{BootCount, Finalization};
 use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::plan;
-use crate::update::ending::Ask;
+use crate::update::ending::RetryTrigger;
 use crate::update::resume::{BOOT_FAILED, unproven};
 use crate::update::{Begun, Fault, Phase, Record, StagedOs, Transition, Trial};
 
@@ -40,7 +40,7 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     if world.there.files == 'x' && world.record.is_some() {
         let mut mended = World { answers: Answers::default(), ..world.clone() };
         mended.there.files = world.target().files;
-        mended.memory.retry.ask(Ask::Host);
+        mended.memory.retry.request(RetryTrigger::Host);
         all.push(mended);
     }
     let Some(left) = world.misfortunes.checked_sub(1) else { return all };
@@ -80,9 +80,9 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
     let mut good = world.clone();
     let bad = world.misfortunes.checked_sub(1).map(|misfortunes| World { misfortunes, ..world.clone() });
     match action {
-        Action::Ask(question) => {
-            let ill = bad.map(|bad| ill_answered(bad, question)).unwrap_or_default();
-            return std::iter::once((None, answered(good, question, rules))).chain(ill).collect();
+        Action::Query(query) => {
+            let ill = bad.map(|bad| ill_answered(bad, query)).unwrap_or_default();
+            return std::iter::once((None, answered(good, query, rules))).chain(ill).collect();
         }
         Action::Begin => {
             return either((None, begin(good, rules)), bad.map(|bad| (None, bad.handle_error())));
@@ -231,7 +231,7 @@ fn execute(mut good: World, bad: Option<World>) -> Vec<Outcome> {
 
 /// The machine goes down and comes up; or its staged deployment is not finalized; or the shutdown is canceled.
 fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
-    let asked = |world: &mut World| {
+    let requested = |world: &mut World| {
         let boot_id = world.boot_id();
         let record = world.record.as_ref().unwrap();
         let is_new =
@@ -244,11 +244,11 @@ fn reboot(mut good: World, bad: Option<World>, rules: &Rules) -> Vec<Outcome> {
         world.memory.down = Down::requested(world.now);
         world.answers = Answers::default();
     };
-    asked(&mut good);
+    requested(&mut good);
     good.reboots += 1;
     let mut all = vec![(None, good.boot(None))];
     if let Some(mut bad) = bad {
-        asked(&mut bad);
+        requested(&mut bad);
         let failed = Finalization::Failed { said: "s".to_owned() };
         all.push((Some(Curse::TakenBack), bad.clone()));
         bad.reboots += 1;
@@ -297,11 +297,11 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
         // The awaited event happens.
         all.push((None, good));
     }
-    for ask in [Ask::Host, Ask::Rewritten, Ask::Person] {
+    for trigger in [RetryTrigger::Host, RetryTrigger::Rewritten, RetryTrigger::Person] {
         all.extend(bad.clone().map(|mut world| {
             world.answers = Answers::default();
             world.memory.retry.answered();
-            world.memory.retry.ask(ask);
+            world.memory.retry.request(trigger);
             (None, world)
         }));
     }
@@ -309,45 +309,45 @@ fn wait(mut good: World, mut bad: Option<World>, how: Wait) -> Vec<Outcome> {
 }
 
 /// The answer as it is when all goes well, with the effect of the question.
-fn answered(mut world: World, question: Question, rules: &Rules) -> World {
-    match question {
-        Question::Shutdown => world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: true }),
-        Question::Blocks => world.answers.is_blocked = Some(false),
-        Question::Drained => {
+fn answered(mut world: World, query: Query, rules: &Rules) -> World {
+    match query {
+        Query::Shutdown => world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: true }),
+        Query::Blocks => world.answers.is_blocked = Some(false),
+        Query::Drained => {
             world.answers.drained = Some(DrainStatus::Yes);
             world.record.as_mut().unwrap().draining = None;
         }
-        Question::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Yes),
-        Question::WatchSet => world.answers.is_watched = true,
-        Question::CountOver => {
+        Query::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Yes),
+        Query::WatchSet => world.answers.is_watched = true,
+        Query::CountOver => {
             world.stay();
             world.answers.is_count_over = true;
         }
-        Question::Staged => {
+        Query::Staged => {
             world.staged = Some(world.target().image);
             world.answers.is_staged = true;
         }
-        Question::Armed => world.answers.is_armed = true,
-        Question::Finalization => {
+        Query::Armed => world.answers.is_armed = true,
+        Query::Finalization => {
             let ended = world.finalization.clone().unwrap_or(Finalization::CutShort);
             let boot_id = world.boot_id();
             world.record.as_mut().unwrap().came_back(&ended, &boot_id);
             world.answers.finalization = Some(ended);
         }
-        Question::Differences => {
+        Query::Differences => {
             world.answers.differences = Some(differences(&spec(world.target()), &world.observe()));
         }
-        Question::Trial => {
+        Query::Trial => {
             world.begin_trial();
             world.answers.trial = Some(Ok(()));
         }
-        Question::FallenBack => {
+        Query::FallenBack => {
             let before = world.before.expect("the deployment before was given up too early");
             assert_eq!(world.record.as_ref().unwrap().origin, Some(name(before.number)));
             (world.first, world.boots) = (Some(before), BootCount::Off);
             world.answers.has_fallen_back = true;
         }
-        Question::Rest => {
+        Query::Rest => {
             world.run_idle(rules);
         }
     }
@@ -355,41 +355,41 @@ fn answered(mut world: World, question: Question, rules: &Rules) -> World {
 }
 
 /// The answers when something goes wrong.
-fn ill_answered(mut world: World, question: Question) -> Vec<Outcome> {
+fn ill_answered(mut world: World, query: Query) -> Vec<Outcome> {
     let why = || "w".to_owned();
-    match question {
-        Question::Shutdown => {
+    match query {
+        Query::Shutdown => {
             world.answers.shutdown = Some(Shutdown { preparing: false, was_begun: false });
         }
-        Question::Blocks => world.answers.is_blocked = Some(true),
-        Question::Drained => {
+        Query::Blocks => world.answers.is_blocked = Some(true),
+        Query::Drained => {
             let begun = Begun { boot_id: world.boot_id(), since: micros(world.now) };
             world.answers.drained = Some(DrainStatus::Waiting { why: why() });
             world.record.as_mut().unwrap().draining.get_or_insert(begun);
         }
-        Question::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Waiting { why: why() }),
-        Question::Staged => {
+        Query::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Waiting { why: why() }),
+        Query::Staged => {
             let faults = [(FaultClass::Retry, "ImagePullFailed"), (FaultClass::Degraded, "ImageNotBootable")];
             let failed = |(class, reason)| world.clone().failed(fault(class, reason));
             return faults.map(|fault| (Some(Curse::Pull), failed(fault))).into();
         }
-        Question::Finalization => return Vec::new(),
-        Question::CountOver => {
+        Query::Finalization => return Vec::new(),
+        Query::CountOver => {
             // The action that ends the count comes after the one that makes it needless.
             world.answers.is_count_over = true;
             return vec![(Some(Curse::NoWayBack), world)];
         }
-        Question::Armed | Question::Differences | Question::WatchSet | Question::Rest => {
+        Query::Armed | Query::Differences | Query::WatchSet | Query::Rest => {
             world = world.handle_error();
         }
-        Question::Trial => {
+        Query::Trial => {
             world.begin_trial();
             let record = world.record.as_ref().unwrap();
             let fault = unproven(record, &world.observe(), &["u".to_owned()], Duration::from_secs(600));
             world.answers.trial = Some(Err(fault));
             return vec![(Some(Curse::Ill), world)];
         }
-        Question::FallenBack => {
+        Query::FallenBack => {
             world.record.as_mut().unwrap().fallbacks += 1;
             world.memory.later(world.now);
             world.answers = Answers::default();

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::world::World;
-use crate::decide::action::{Action, Question};
+use crate::decide::action::{Action, Query};
 use crate::update::resume::held;
 
 /// An arrow: from, to, and its action.
@@ -30,8 +30,8 @@ pub(super) fn state(world: &World) -> &'static str {
 /// Returns the agent's action, if it may lead to another state.
 pub(super) fn name(action: &Action) -> &'static str {
     match action {
-        Action::Ask(Question::Rest) => "repair",
-        Action::Ask(_) | Action::Requeue | Action::Wait(_) | Action::Resume => "look",
+        Action::Query(Query::Rest) => "repair",
+        Action::Query(_) | Action::Requeue | Action::Wait(_) | Action::Resume => "look",
         Action::Begin => "begin",
         Action::Move(event) => event.as_str(),
         Action::Supersede => "supersede",

@@ -71,7 +71,7 @@ impl PinWatcher {
 struct PinFields {
     labels: BTreeMap<String, String>,
     is_control_plane: bool,
-    asked: Option<String>,
+    requested: Option<String>,
 }
 
 impl PinFields {
@@ -79,7 +79,7 @@ impl PinFields {
         Self {
             labels: node.labels.clone(),
             is_control_plane: node.is_control_plane(),
-            asked: node.annotations.get(PINNED_IMAGE_SETS).cloned(),
+            requested: node.annotations.get(PINNED_IMAGE_SETS).cloned(),
         }
     }
 
@@ -138,8 +138,8 @@ impl Follower {
                 let seen = self.snapshot.wait_for(|snapshot| PinFields::of(snapshot).is_some()).await;
                 seen.ok().and_then(|snapshot| PinFields::of(&snapshot))
             };
-            let is_asked = fields.as_ref().is_some_and(|fields| fields.asked.is_some());
-            if is_asked || self.trust.now().is_some() {
+            let is_requested = fields.as_ref().is_some_and(|fields| fields.requested.is_some());
+            if is_requested || self.trust.now().is_some() {
                 return fields;
             }
             tokio::select! {

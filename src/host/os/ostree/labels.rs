@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use ostree_ext::gio::{Cancellable, File};
 use ostree_ext::ostree::SePolicy;
 
-use super::super::worker::labels::Question;
+use super::super::worker::labels::LabelQuery;
 
 /// Runs the worker's verb `labels`; the argument is the root whose policy is read.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -25,7 +25,7 @@ fn serve(root: &Path) -> std::io::Result<()> {
     let policy = SePolicy::new(&File::for_path(root), Cancellable::NONE).ok();
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
-        let Question { path, mode } = serde_json::from_str(&line?)?;
+        let LabelQuery { path, mode } = serde_json::from_str(&line?)?;
         let label = policy.as_ref().and_then(|policy| policy.label(&path, mode, Cancellable::NONE).ok()?);
         writeln!(out, "{}", serde_json::to_string(&label.as_deref())?)?;
         out.flush()?;

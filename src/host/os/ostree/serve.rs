@@ -24,11 +24,11 @@ pub fn main() -> ExitCode {
         Ok(answer) => Line::Done(answer),
         Err(failure) => Line::Failed(failure),
     };
-    if say(&line) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if write_line(&line) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Writes one line; returns false if the reader is gone.
-fn say(line: &Line) -> bool {
+fn write_line(line: &Line) -> bool {
     let Ok(mut bytes) = serde_json::to_vec(line) else { return false };
     bytes.push(b'\n');
     let mut out = std::io::stdout().lock();
@@ -93,7 +93,7 @@ fn writable_namespace() -> rustix::io::Result<()> {
 async fn perform(path: &Path, access: Access, work: WorkerCommand) -> Result<WorkerReply, OsError> {
     let progress = |text: String, percent: Option<u8>| {
         // A reader that is gone does not stop the work: the answer shows it.
-        say(&Line::Progress { text, percent });
+        write_line(&Line::Progress { text, percent });
     };
     let sysroot = sysroot::load(path, access)?;
     match work {

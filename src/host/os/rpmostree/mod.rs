@@ -81,7 +81,7 @@ impl RpmOstreeBackend {
         if let Some((stamp, state)) = look
             && let Some(observed) = state.observe(self.embedded()?)
         {
-            self.last.keep(self.worker.sysroot(), Some(stamp), observed);
+            self.last.store(self.worker.sysroot(), Some(stamp), observed);
         }
         Ok(staged)
     }

@@ -178,7 +178,7 @@ pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
 /// deployment does not come first already; and with one staged the daemon refuses it.
 pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
-    let mut asked = false;
+    let mut is_requested = false;
     for _ in 0..ROUNDS {
         let state = daemon.state().await?;
         let all = &state.deployments;
@@ -189,7 +189,7 @@ pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Res
             return Err(OsError::gone(deployment).into_error());
         }
         let staged = state.pending().is_some_and(|first| first.is_staged);
-        if asked && !staged {
+        if is_requested && !staged {
             let cause = "rpm-ostree reported success, but another deployment boots next";
             return Err(OsError::new(OsErrorKind::WrongStaged, deployment, cause).into_error());
         }
@@ -200,7 +200,7 @@ pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Res
             run_transaction(&daemon, "Rollback", &(none,), deployment, &|_| {}).await
         };
         match done {
-            Ok(()) => asked |= !staged,
+            Ok(()) => is_requested |= !staged,
             Err(CallError::Busy) => wait_for_others(&daemon, &|_| {}).await?,
             Err(refused) => return Err(refused.into_error()),
         }

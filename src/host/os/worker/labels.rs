@@ -1,6 +1,6 @@
 //! SELinux labels, requested of a worker: libostree reads the policy, and the agent is not linked to it.
 //!
-//! One question a line, one answer a line, both JSON; the worker ends with its standard input. Invariant: a policy
+//! One query a line, one answer a line, both JSON; the worker ends with its standard input. Invariant: a policy
 //! that can't be read gives no labels, a worker that does not answer is an error.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -20,9 +20,9 @@ const OBJECT: &str = "the SELinux labels of new files";
 /// The longest answer: a label, as JSON.
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
-/// A question of the agent.
+/// A query of the agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(in crate::host::os) struct Question {
+pub(in crate::host::os) struct LabelQuery {
     /// The path of the new file.
     pub(in crate::host::os) path: String,
     /// Its type and permission bits.
@@ -34,7 +34,7 @@ pub(in crate::host::os) struct Question {
 pub(in crate::host) struct Labeller {
     child: Child,
     // `None` is the sign for the worker to end.
-    questions: Option<ChildStdin>,
+    queries: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
@@ -50,22 +50,22 @@ impl Labeller {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| failed(&format!("the worker process can't be started: {e}")))?;
-        let (questions, answers) = (child.stdin.take(), child.stdout.take());
+        let (queries, answers) = (child.stdin.take(), child.stdout.take());
         let answers = answers.ok_or_else(|| failed("the worker process has no pipes"))?;
-        Ok(Self { child, questions, answers: BufReader::new(answers) })
+        Ok(Self { child, queries, answers: BufReader::new(answers) })
     }
 
     /// Requests the label of a new file or directory; `None` if the policy names none.
-    pub(in crate::host) fn ask(&mut self, path: &str, mode: u32) -> Result<Option<String>, HostError> {
-        let question = Question { path: path.to_owned(), mode };
-        self.converse(&question).map_err(|e| failed(&format!("the worker process gave none for {path}: {e}")))
+    pub(in crate::host) fn label(&mut self, path: &str, mode: u32) -> Result<Option<String>, HostError> {
+        let query = LabelQuery { path: path.to_owned(), mode };
+        self.converse(&query).map_err(|e| failed(&format!("the worker process gave none for {path}: {e}")))
     }
 
-    fn converse(&mut self, question: &Question) -> std::io::Result<Option<String>> {
-        let mut line = serde_json::to_string(question)?;
+    fn converse(&mut self, query: &LabelQuery) -> std::io::Result<Option<String>> {
+        let mut line = serde_json::to_string(query)?;
         line.push('\n');
-        let questions = self.questions.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        questions.write_all(line.as_bytes())?;
+        let queries = self.queries.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        queries.write_all(line.as_bytes())?;
         let mut answer = String::new();
         if self.answers.by_ref().take(MAX_ANSWER_BYTES).read_line(&mut answer)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -76,8 +76,8 @@ impl Labeller {
 
 impl Drop for Labeller {
     fn drop(&mut self) {
-        drop(self.questions.take());
-        // It ends by itself now; its questions have been answered or returned as errors.
+        drop(self.queries.take());
+        // It ends by itself now; its queries have been answered or returned as errors.
         drop(self.child.wait());
     }
 }

@@ -154,7 +154,7 @@ impl Worker {
         let work = WorkerCommand::Prefetch { image, credentials, bandwidth };
         Box::pin(async move {
             let report = |step| drop(progress.send_replace(Some(step)));
-            match worker.ask(work.clone(), &report).await? {
+            match worker.request(work.clone(), &report).await? {
                 WorkerReply::Prefetched(free) => Ok(Prefetched { free: Some(free) }),
                 WorkerReply::Observed(_)
                 | WorkerReply::Preflight(_)
@@ -176,7 +176,7 @@ impl Worker {
         work: WorkerCommand,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Staged, HostError> {
-        match self.ask(work.clone(), progress).await? {
+        match self.request(work.clone(), progress).await? {
             WorkerReply::Staged(staged) => Ok(staged),
             WorkerReply::Observed(_)
             | WorkerReply::Preflight(_)
@@ -240,7 +240,7 @@ impl Worker {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<StaterootReply, HostError> {
         let work = WorkerCommand::Stateroot(command);
-        match self.ask(work.clone(), progress).await? {
+        match self.request(work.clone(), progress).await? {
             WorkerReply::Stateroot(reply) => Ok(reply),
             WorkerReply::Observed(_)
             | WorkerReply::Preflight(_)
@@ -269,7 +269,7 @@ impl Worker {
         failure.into_error()
     }
 
-    async fn ask(
+    async fn request(
         &self,
         work: WorkerCommand,
         progress: &(dyn Fn(OsProgress) + '_),
@@ -300,7 +300,7 @@ impl Worker {
     }
 
     async fn quietly(&self, work: WorkerCommand) -> Result<WorkerReply, HostError> {
-        self.ask(work, &|_| {}).await
+        self.request(work, &|_| {}).await
     }
 }
 

@@ -73,7 +73,7 @@ impl Found {
         let taken = match member {
             Member::Archive(VAR) => self.unpack(contents, VAR_TREE, Some("var")),
             Member::Archive(_) => self.unpack(contents, REPOSITORY_TREE, None),
-            Member::File(name, limit) => keep(contents, &self.directory.join(file(name)), limit),
+            Member::File(name, limit) => copy_bounded(contents, &self.directory.join(file(name)), limit),
         };
         taken.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", member.name())))?;
         self.names.insert(member.name());
@@ -152,9 +152,9 @@ fn file(name: &'static str) -> &'static str {
     if name == crate::stateroot::ORIGIN { ORIGIN_FILE } else { name }
 }
 
-fn keep(contents: &mut dyn Read, path: &Path, limit: u64) -> io::Result<()> {
-    let mut kept = File::create(path)?;
-    let copied = io::copy(&mut contents.take(limit + 1), &mut kept)?;
+fn copy_bounded(contents: &mut dyn Read, path: &Path, limit: u64) -> io::Result<()> {
+    let mut file_copy = File::create(path)?;
+    let copied = io::copy(&mut contents.take(limit + 1), &mut file_copy)?;
     if copied > limit {
         return Err(damaged(format!("it has more than {limit} bytes")));
     }
