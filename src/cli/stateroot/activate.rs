@@ -117,7 +117,7 @@ fn previous(root: &Root, boots: &Boots, trial: Option<&StaterootTrial>) -> Resul
         boots.all.iter().filter(is_other).partition(|one| has_run(root, one));
     let names = |all: &[&Stateroot]| all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
     let refusal = match (others.as_slice(), new.as_slice()) {
-        ([only], _) => return Ok(StaterootName::new(&*only.name)?),
+        ([only], _) => return Ok(StaterootName::new(only.name.as_str())?),
         ([], []) => format!("there is no stateroot with a deployment besides {running}"),
         ([], [one]) => format!(
             "{name} has never run, so no way leads back to it; boot it with `machine-config-agent stateroot activate {name}`",
