@@ -37,7 +37,9 @@ class Containerd:
     def start(self, registry):
         """Enables and starts it; it reaches this registry without TLS."""
         self.machine.write("/etc/containerd/config.toml", CONFIG)
-        self.machine.write(f"{REGISTRIES}/{registry.host}/hosts.toml", f'server = "http://{registry.host}"\n')
+        at = f"http://{registry.host}"
+        text = f'server = "{at}"\n[host."{at}"]\ncapabilities = ["pull", "resolve"]\n'
+        self.machine.write(f"{REGISTRIES}/{registry.host}/hosts.toml", text)
         self.machine.run("systemctl", "enable", "--now", "containerd.service")
 
     def images(self):
