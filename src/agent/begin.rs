@@ -97,7 +97,7 @@ impl<C: ControlPlane> Agent<C> {
         let from = if trusted {
             Rc::clone(&origin)
         } else {
-            Rc::new(observed_origin(&origin, to.spec(), &facts.seen))
+            Rc::new(observed_origin(&origin, to.spec(), &facts.observed))
         };
         let plan = plan(&from, to.spec(), &facts, &policy)?;
         if !from.is_unmanaged() {
@@ -116,8 +116,8 @@ impl<C: ControlPlane> Agent<C> {
             return self.adopt(to.into_stored());
         }
         let now = self.host.clock.now();
-        let booted = facts.seen.os.booted().map(|os| os.deployment.clone());
-        let mut record = Record::new(update_id(now)?, plan, facts.seen.boot_id.clone(), booted, now);
+        let booted = facts.observed.os.booted().map(|os| os.deployment.clone());
+        let mut record = Record::new(update_id(now)?, plan, facts.observed.boot_id.clone(), booted, now);
         record.forced = forced || self.journal.current() == Some(&target);
         record.provisioning = self.mode == RunMode::FirstBoot;
         record.attempts = self.journal.wrong_boots(&target)?;
@@ -166,12 +166,12 @@ impl<C: ControlPlane> Agent<C> {
 
 /// Refuses to build on a host that drifted in something that the update leaves as it is and the target wants otherwise.
 fn ensure_no_drift(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
-    refuse_drift(from, &unresolved(from, to, &facts.seen, plan))
+    refuse_drift(from, &unresolved(from, to, &facts.observed, plan))
 }
 
 /// Refuses to record a state that the host is not in, although no step would change it.
 fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
-    refuse_drift(to, &differences(to, &facts.seen))
+    refuse_drift(to, &differences(to, &facts.observed))
 }
 
 fn refuse_drift(spec: &HostSpec, left: &[Difference]) -> Result<(), AgentError> {

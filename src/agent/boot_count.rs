@@ -40,14 +40,14 @@ impl<C: ControlPlane> Agent<C> {
     /// menu, only the count brings a machine up on which that one does not: it is ended after that is changed.
     ///
     /// While another stateroot is activated it boots next, and the count is its own.
-    pub(super) async fn end_stale_count(&self, seen: &Observation) {
+    pub(super) async fn end_stale_count(&self, observed: &Observation) {
         let activates = |record: StaterootRecord| {
-            matches!(record.job, Job::Activate { .. }) && !record.came_back(&seen.boot_id)
+            matches!(record.job, Job::Activate { .. }) && !record.came_back(&observed.boot_id)
         };
         if load_record(&self.host.root).is_ok_and(|record| record.is_some_and(activates)) {
             return;
         }
-        if let ObservedOs::Deployments { booted, next: Some(next), .. } = &seen.os
+        if let ObservedOs::Deployments { booted, next: Some(next), .. } = &observed.os
             && let Err(error) = self.host.os.set_default_deployment(&booted.deployment).await
         {
             let (booted, next) = (&booted.deployment, &next.deployment);
@@ -61,8 +61,10 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Makes the deployment that the boot loader went back to the first of its menu.
-    pub(super) async fn stay(&self, seen: &Observation) -> Result<(), AgentError> {
-        let (BootCount::FellBack, Some(booted)) = (seen.boots, seen.os.booted()) else { return Ok(()) };
+    pub(super) async fn stay(&self, observed: &Observation) -> Result<(), AgentError> {
+        let (BootCount::FellBack, Some(booted)) = (observed.boots, observed.os.booted()) else {
+            return Ok(());
+        };
         self.with_counter(|counter| counter.arm());
         self.host.os.set_default_deployment(&booted.deployment).await?;
         self.end_count();

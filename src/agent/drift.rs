@@ -54,7 +54,7 @@ impl<C: ControlPlane> Agent<C> {
             self.telemetry.metrics.unsupported_packages(spec.layers().beyond(&booted.local).count());
         }
         let observation = self.observe_idle(&spec, machine, last).await?;
-        let (is_repaired, later) = self.report_drift(&spec, &observation.seen).await?;
+        let (is_repaired, later) = self.report_drift(&spec, &observation.observed).await?;
         let settle = observation.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
         self.monitor.last = Some(observation);
         Ok(self.idle(is_repaired, later.into_iter().chain(settle).min()))
@@ -76,13 +76,13 @@ impl<C: ControlPlane> Agent<C> {
             && let Some((paths, settle)) = narrowed(spec, &changed, observation.settle, now)
         {
             self.begin_observation()?;
-            let seen = observe_again(&self.host.root, observation.seen, machine.clone(), &paths)?;
-            return Ok(IdleObservation { seen, settle: Some(settle) });
+            let observed = observe_again(&self.host.root, observation.observed, machine.clone(), &paths)?;
+            return Ok(IdleObservation { observed, settle: Some(settle) });
         }
         // A change before the watch began is not reported.
         let machine = if self.watch_over(spec)? { self.observe_machine().await? } else { machine.clone() };
         self.begin_observation()?;
-        Ok(IdleObservation { seen: self.observe_for(spec, machine)?, settle: None })
+        Ok(IdleObservation { observed: self.observe_for(spec, machine)?, settle: None })
     }
 
     /// Notes in the watch that the host is observed. A watch that fails is restarted by the next pass.
@@ -97,13 +97,14 @@ impl<C: ControlPlane> Agent<C> {
     async fn report_drift(
         &mut self,
         spec: &HostSpec,
-        seen: &Observation,
+        observed: &Observation,
     ) -> Result<(bool, Option<Duration>), AgentError> {
         // An `apply` answers for its config; other changes of the host are a daemon's news.
-        let mut found = if self.mode.is_service() { drift(spec, seen) } else { differences(spec, seen) };
-        let is_repaired = self.repair(spec, seen, &mut found).await?;
+        let mut found =
+            if self.mode.is_service() { drift(spec, observed) } else { differences(spec, observed) };
+        let is_repaired = self.repair(spec, observed, &mut found).await?;
         let now = self.host.clock.monotonic();
-        add_diffs(&self.host.root, spec, seen, &mut found);
+        add_diffs(&self.host.root, spec, observed, &mut found);
         if found == self.health.drift {
             return Ok((is_repaired, None));
         }
@@ -174,7 +175,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn repair(
         &mut self,
         spec: &HostSpec,
-        seen: &Observation,
+        observed: &Observation,
         found: &mut [Difference],
     ) -> Result<bool, AgentError> {
         let now = self.host.clock.monotonic();
@@ -195,10 +196,10 @@ impl<C: ControlPlane> Agent<C> {
                 return Ok(false);
             }
         };
-        let Some(plan) = plan_repair(spec, seen, &mut selected, &policy) else { return Ok(false) };
-        let booted = seen.os.booted().map(|os| os.deployment.clone());
+        let Some(plan) = plan_repair(spec, observed, &mut selected, &policy) else { return Ok(false) };
+        let booted = observed.os.booted().map(|os| os.deployment.clone());
         let begun = self.host.clock.now();
-        let record = Record::new(update_id(begun)?, plan, seen.boot_id.clone(), booted, begun);
+        let record = Record::new(update_id(begun)?, plan, observed.boot_id.clone(), booted, begun);
         for (path, difference) in selected.iter().filter(|(_, difference)| difference.unrepaired.is_none()) {
             update_line!(
                 info,
@@ -250,7 +251,7 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
 
 /// Adds the shown part of the contents that differ. Only observed bytes are shown: a file put there
 /// meanwhile, a link to a secret say, is not.
-pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found: &mut [Difference]) {
+pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, observed: &Observation, found: &mut [Difference]) {
     if found.is_empty() {
         return;
     }
@@ -260,7 +261,7 @@ pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, seen: &Observation, found:
     };
     for difference in found.iter_mut().filter(contents).take(LINES) {
         let Some(path) = difference.path() else { continue };
-        let (Some(desired), Some(there)) = (written.get(&path), seen.files.get(&path)) else { continue };
+        let (Some(desired), Some(there)) = (written.get(&path), observed.files.get(&path)) else { continue };
         let ObservedFile::Regular { sha256, len, .. } = there else { continue };
         if *len > LARGEST {
             continue;

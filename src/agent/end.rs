@@ -90,10 +90,10 @@ impl<C: ControlPlane> Agent<C> {
         &mut self,
         mut fault: Fault,
         way: Option<&Transition>,
-        seen: &Observation,
+        observed: &Observation,
     ) -> Result<(), AgentError> {
         if fault.reason == BOOT_FAILED
-            && let Err(error) = self.stay(seen).await
+            && let Err(error) = self.stay(observed).await
         {
             fault.message =
                 format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));

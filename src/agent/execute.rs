@@ -26,7 +26,7 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn move_along(
         &mut self,
         event: &Transition,
-        seen: &Observation,
+        observed: &Observation,
     ) -> Result<(), AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(()) };
         match event {
@@ -36,7 +36,7 @@ impl<C: ControlPlane> Agent<C> {
                 self.log_transition("rebooting", "the machine was rebooted, not by the agent");
                 return Ok(self.journal.step(event, self.host.clock.now())?);
             }
-            Transition::Stage => return self.enter_staging(seen),
+            Transition::Stage => return self.enter_staging(observed),
             Transition::BatchDone
             | Transition::FallBack { .. }
             | Transition::RollBack
@@ -71,7 +71,7 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Carries out the batch that stages.
     pub(super) async fn stage(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
-        self.begin_staging(&pass.seen)?;
+        self.begin_staging(&pass.observed)?;
         self.execute(pass).await
     }
 
@@ -84,7 +84,7 @@ impl<C: ControlPlane> Agent<C> {
                 Ok(Next::Decide)
             }
             Ok(Carried::Out | Carried::Not | Carried::Superseded) => {
-                self.log_undone(&pass.seen);
+                self.log_undone(&pass.observed);
                 Ok(Next::Requeue)
             }
             Err(AgentError::Apply(error)) => {
@@ -95,9 +95,9 @@ impl<C: ControlPlane> Agent<C> {
         }
     }
 
-    fn log_undone(&self, seen: &Observation) {
+    fn log_undone(&self, observed: &Observation) {
         if let Some(record) = self.journal.record().filter(|record| record.is_undone()) {
-            let (id, config, boot) = (&record.id, &record.to.config, &seen.boot_id);
+            let (id, config, boot) = (&record.id, &record.to.config, &observed.boot_id);
             update_line!(
                 warn,
                 Some(record),
@@ -108,8 +108,8 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Moves the record into the staging and records its begin, in one write.
-    fn enter_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
-        let begun = Begun { boot_id: seen.boot_id.clone(), since: self.host.clock.monotonic_micros() };
+    fn enter_staging(&mut self, observed: &Observation) -> Result<(), AgentError> {
+        let begun = Begun { boot_id: observed.boot_id.clone(), since: self.host.clock.monotonic_micros() };
         self.journal.step_with(&Transition::Stage, self.host.clock.now(), |record| {
             if record.staging.as_ref().is_none_or(|staging| staging.boot_id != begun.boot_id) {
                 record.staging = Some(begun);
@@ -121,15 +121,15 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Counts the time that earlier processes have spent on the staging: its limit is one of the work, not of a process. A
     /// staging that goes on in another boot, or after an older agent, begins here.
-    fn begin_staging(&mut self, seen: &Observation) -> Result<(), AgentError> {
+    fn begin_staging(&mut self, observed: &Observation) -> Result<(), AgentError> {
         self.host.per_object_fsync = self.control.is_control_plane();
         let now = self.host.clock.monotonic_micros();
         let begun = self.journal.record().and_then(|record| record.staging.clone());
-        let begun = begun.filter(|begun| begun.boot_id == seen.boot_id);
+        let begun = begun.filter(|begun| begun.boot_id == observed.boot_id);
         self.host.spent =
             Duration::from_micros(now.saturating_sub(begun.as_ref().map_or(now, |begun| begun.since)));
         if begun.is_none() {
-            let begun = Begun { boot_id: seen.boot_id.clone(), since: now };
+            let begun = Begun { boot_id: observed.boot_id.clone(), since: now };
             self.journal.note(|record| record.staging = Some(begun))?;
         }
         Ok(())
@@ -220,18 +220,18 @@ impl<C: ControlPlane> Agent<C> {
             );
             self.control.emit(&Event::FailedFinalization { cause }).await;
         }
-        let boot_id = pass.seen.boot_id.clone();
+        let boot_id = pass.observed.boot_id.clone();
         self.journal.note(|record| record.boot_id = boot_id)?;
-        self.enter_staging(&pass.seen)
+        self.enter_staging(&pass.observed)
     }
 
     /// Finds out why the node came up in its old deployment, and counts it.
     pub(super) async fn check_finalization(
         &mut self,
-        seen: &Observation,
+        observed: &Observation,
     ) -> Result<Finalization, AgentError> {
         let ended = finalization::outcome(&self.host.root).await;
-        self.journal.note(|record| record.came_back(&ended, &seen.boot_id))?;
+        self.journal.note(|record| record.came_back(&ended, &observed.boot_id))?;
         Ok(ended)
     }
 

@@ -165,12 +165,12 @@ impl<C: ControlPlane> Agent<C> {
         self.read_desired().await;
         self.read_prefetch();
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
-        let seen = self.observe_machine().await?;
+        let observed = self.observe_machine().await?;
         self.health.current = self.journal.current().cloned();
         self.installed.compare(&self.host.root, &self.journal, &mut self.health)?;
         let is_forced = self.is_due()?;
         let last = self.monitor.take_last();
-        let mut pass = Pass { seen, is_forced, last, answers: Answers::default() };
+        let mut pass = Pass { observed, is_forced, last, answers: Answers::default() };
         loop {
             let action = self.decided(&pass);
             let next = if let Action::Query(query) = action {
@@ -202,7 +202,7 @@ impl<C: ControlPlane> Agent<C> {
             record: self.journal.record(),
             current: self.provisioned.as_ref().or_else(|| self.journal.current()),
             desired: self.health.desired.as_ref(),
-            seen: &pass.seen,
+            observed: &pass.observed,
             is_forced: pass.is_forced,
             is_refused: self.health.fault.is_some(),
             is_unwatched: self.health.unwatched.is_some(),
@@ -217,10 +217,10 @@ impl<C: ControlPlane> Agent<C> {
 
     /// Answers a question, and keeps the answer for the next decision.
     async fn answer(&mut self, query: Query, pass: &mut Pass) -> Result<Next, AgentError> {
-        let Pass { seen, answers, .. } = pass;
+        let Pass { observed, answers, .. } = pass;
         match query {
             Query::CountOver => {
-                self.end_stale_count(seen).await;
+                self.end_stale_count(observed).await;
                 answers.is_count_over = true;
             }
             Query::Shutdown => answers.shutdown = Some(self.shutdown_listener.shutdown().await),
@@ -229,11 +229,11 @@ impl<C: ControlPlane> Agent<C> {
             Query::Uncordoned => answers.uncordoned = Some(self.request_uncordon().await?),
             Query::Staged => return self.stage(pass).await,
             Query::Armed => {
-                self.arm(seen).await?;
+                self.arm(observed).await?;
                 answers.is_armed = true;
             }
-            Query::Finalization => answers.finalization = Some(self.check_finalization(seen).await?),
-            Query::Differences => answers.differences = Some(self.compare(seen.clone())?),
+            Query::Finalization => answers.finalization = Some(self.check_finalization(observed).await?),
+            Query::Differences => answers.differences = Some(self.compare(observed.clone())?),
             Query::WatchSet => {
                 self.watch_target()?;
                 answers.is_watched = true;
@@ -242,7 +242,7 @@ impl<C: ControlPlane> Agent<C> {
             Query::FallenBack => return self.fall_back(pass).await,
             Query::Rest => {
                 let last = pass.last.take();
-                answers.rest = Some(self.compare_idle(seen, last).await?);
+                answers.rest = Some(self.compare_idle(observed, last).await?);
             }
         }
         Ok(Next::Decide)
@@ -255,27 +255,27 @@ impl<C: ControlPlane> Agent<C> {
             Action::Query(_) | Action::Requeue => {}
             Action::Begin => self.begin().await?,
             Action::Resume => {
-                let boot_id = pass.seen.boot_id.clone();
+                let boot_id = pass.observed.boot_id.clone();
                 self.journal.note(|record| record.boot_id = boot_id)?;
                 return Ok(LoopAction::Decide);
             }
-            Action::Move(event) => self.move_along(&event, &pass.seen).await?,
+            Action::Move(event) => self.move_along(&event, &pass.observed).await?,
             Action::Supersede => self.supersede()?,
             Action::TakeBack => self.undo_after_fallback()?,
             Action::Execute => return Ok(self.execute(pass).await?.into()),
             Action::Restage => self.restage(pass).await?,
-            Action::Fail(fault, way) => self.fail(fault, way.as_ref(), &pass.seen).await?,
+            Action::Fail(fault, way) => self.fail(fault, way.as_ref(), &pass.observed).await?,
             Action::Replan(fault) => self.replan(fault)?,
             Action::Commit => self.commit().await?,
             Action::Archive => self.archive()?,
             Action::LeaveDrift => self.leave_drift()?,
             Action::Forgive => self.journal.note(|record| record.fault = None)?,
             Action::LeaveReboot(event) => {
-                self.leave_reboot(event.as_ref(), &pass.seen)?;
+                self.leave_reboot(event.as_ref(), &pass.observed)?;
                 return Ok(LoopAction::Exit(ExitReason::Reboot));
             }
             Action::Reboot => {
-                return Ok(self.reboot(&pass.seen).await?.map_or(LoopAction::Requeue, LoopAction::Exit));
+                return Ok(self.reboot(&pass.observed).await?.map_or(LoopAction::Requeue, LoopAction::Exit));
             }
             Action::RebootInVain { how, again } => self.reboot_in_vain(how, again)?,
             Action::Prefetch(image) => self.begin_prefetch(image)?,

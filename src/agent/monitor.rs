@@ -19,7 +19,7 @@ pub(super) struct Monitor {
 /// Observation of the idle host by the last pass.
 #[derive(Debug)]
 pub(super) struct IdleObservation {
-    pub(super) seen: Observation,
+    pub(super) observed: Observation,
     /// Time at which everything is observed again; `None` when everything was.
     pub(super) settle: Option<Duration>,
 }

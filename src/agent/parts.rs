@@ -55,7 +55,7 @@ pub struct Agent<C> {
 #[derive(Debug)]
 pub(super) struct Pass {
     /// The machine as it was seen at the start of the pass.
-    pub(super) seen: Observation,
+    pub(super) observed: Observation,
     /// An update is due although its target is committed.
     pub(super) is_forced: bool,
     /// Observation of the last pass, if a change in the watch is the reason for this one.

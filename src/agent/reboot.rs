@@ -31,21 +31,21 @@ use crate::update::{Phase, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
     /// Requests the reboot: first in the record, then of the machine. Returns the end of the loop, if it ends.
-    pub(super) async fn reboot(&mut self, seen: &Observation) -> Result<Option<ExitReason>, AgentError> {
+    pub(super) async fn reboot(&mut self, observed: &Observation) -> Result<Option<ExitReason>, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(None) };
         self.journal.note(|record| record.waiting = None)?;
-        self.record_reboot(&record, &Transition::Reboot { boot_id: seen.boot_id.clone() })?;
-        self.request_reboot(&record, seen).await
+        self.record_reboot(&record, &Transition::Reboot { boot_id: observed.boot_id.clone() })?;
+        self.request_reboot(&record, observed).await
     }
 
     /// Leaves the reboot to a person: no process but this one ends this boot.
     pub(super) fn leave_reboot(
         &mut self,
         event: Option<&Transition>,
-        seen: &Observation,
+        observed: &Observation,
     ) -> Result<(), AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(()) };
-        self.journal.note(|record| record.reboot_left = Some(seen.boot_id.clone()))?;
+        self.journal.note(|record| record.reboot_left = Some(observed.boot_id.clone()))?;
         let Some(event) = event else { return Ok(()) };
         self.journal.note(|record| record.waiting = None)?;
         self.record_reboot(&record, event)
@@ -90,14 +90,14 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Makes sure that the shutdown will finalize the staged deployment, or refuses to reboot.
-    pub(super) async fn arm(&self, seen: &Observation) -> Result<(), AgentError> {
+    pub(super) async fn arm(&self, observed: &Observation) -> Result<(), AgentError> {
         self.host.os.ensure_finalizable().await?;
-        if let Some(staged) = seen.os.staged() {
+        if let Some(staged) = observed.os.staged() {
             let unit = UnitName::new(FINALIZER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
                 info!("No systemd runs for this host: whoever reboots it finalizes the staged deployment");
             }
-            self.carry_over_etc(&staged.deployment, seen).await;
+            self.carry_over_etc(&staged.deployment, observed).await;
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn request_reboot(
         &mut self,
         record: &Record,
-        seen: &Observation,
+        observed: &Observation,
     ) -> Result<Option<ExitReason>, AgentError> {
         let config = &record.to.config;
         let why = if matches!(record.phase, Phase::FallingBack { .. }) {
@@ -140,7 +140,7 @@ impl<C: ControlPlane> Agent<C> {
         self.publish().await;
         self.control.emit(&Event::Reboot { why: why.clone() }).await;
         self.control.flush().await;
-        let kind = self.kind(record, seen).await;
+        let kind = self.kind(record, observed).await;
         if kind == RebootKind::Whole {
             self.count_boots(record);
         }
@@ -160,8 +160,8 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Returns the kind of the reboot, and prepares a soft one. A failure of that makes it a full reboot.
-    async fn kind(&mut self, record: &Record, seen: &Observation) -> RebootKind {
-        let why = match self.soft_reboot(record, seen).await {
+    async fn kind(&mut self, record: &Record, observed: &Observation) -> RebootKind {
+        let why = match self.soft_reboot(record, observed).await {
             Ok(None) => return RebootKind::Soft,
             Ok(Some(why)) => why,
             Err(error) => chain(&error),
@@ -176,12 +176,16 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Prepares a soft reboot; returns why it is none, or nothing where it is not allowed.
-    async fn soft_reboot(&self, record: &Record, seen: &Observation) -> Result<Option<String>, HostError> {
+    async fn soft_reboot(
+        &self,
+        record: &Record,
+        observed: &Observation,
+    ) -> Result<Option<String>, HostError> {
         let (wish, host) = (self.host.soft_reboot, &self.host);
         let (tries, deployment) = if matches!(record.phase, Phase::FallingBack { .. }) {
             (record.fallbacks, record.origin.as_deref())
         } else {
-            (record.reboots, seen.os.staged().map(|staged| staged.deployment.as_str()))
+            (record.reboots, observed.os.staged().map(|staged| staged.deployment.as_str()))
         };
         let no = |verdict| match verdict {
             Verdict::Whole { why } => Some(why.unwrap_or_default()),

@@ -51,7 +51,7 @@ async fn until(
     what: &str,
     meant: impl Fn(&NodeReport) -> bool,
 ) {
-    let seen = async {
+    let observed = async {
         loop {
             plane.published.notified().await;
             if plane.reports.borrow().iter().any(&meant) {
@@ -62,7 +62,7 @@ async fn until(
     let lived = async {
         tokio::select! {
             end = Box::pin(agent.run()) => panic!("{what}: it ended: {end:?}"),
-            () = seen => {}
+            () = observed => {}
         }
     };
     let in_time = tokio::time::timeout(LIMIT, lived).await;

@@ -50,7 +50,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Runs the health trial of the new deployment.
     pub(super) async fn run_trial(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
-        let seen = &pass.seen;
+        let observed = &pass.observed;
         let rules = self.node_settings.health.clone();
         let demands = match HealthChecks::load(&self.host.root, rules.units.as_ref()) {
             Ok(list) if list.is_empty() => {
@@ -66,7 +66,7 @@ impl<C: ControlPlane> Agent<C> {
             // Each attempt reads it again.
             Err(error) => chain(&error),
         };
-        let spent = self.spent(&record, seen, &rules, &demands)?;
+        let spent = self.spent(&record, observed, &rules, &demands)?;
         let ended = self.watch_trial(&rules, rules.within.saturating_sub(spent)).await?;
         if let TrialResult::Signal(signal) = ended {
             if signal == SignalKind::Reload {
@@ -88,7 +88,7 @@ impl<C: ControlPlane> Agent<C> {
             pass.answers.trial = Some(Ok(()));
             return Ok(Next::Decide);
         };
-        pass.answers.trial = Some(Err(unproven(&record, seen, &ill, rules.within)));
+        pass.answers.trial = Some(Err(unproven(&record, observed, &ill, rules.within)));
         update_line!(
             warn,
             Some(&record),
@@ -102,15 +102,15 @@ impl<C: ControlPlane> Agent<C> {
     fn spent(
         &mut self,
         record: &Record,
-        seen: &Observation,
+        observed: &Observation,
         rules: &HealthRules,
         demands: &str,
     ) -> Result<Duration, AgentError> {
         let now = self.host.clock.monotonic_micros();
-        if let Some(trial) = record.trial.as_ref().filter(|trial| trial.boot_id == seen.boot_id) {
+        if let Some(trial) = record.trial.as_ref().filter(|trial| trial.boot_id == observed.boot_id) {
             return Ok(Duration::from_micros(now.saturating_sub(trial.since)));
         }
-        let trial = Trial { boot_id: seen.boot_id.clone(), since: now };
+        let trial = Trial { boot_id: observed.boot_id.clone(), since: now };
         self.journal.note(|record| record.trial = Some(trial))?;
         let (seconds, config) = (rules.within.as_secs(), &record.to.config);
         update_line!(

@@ -150,6 +150,6 @@ async fn observe(
         },
     };
     let facts = facts(&host, &origin, to).await?;
-    let from = if origin.is_unmanaged() { already_applied(to, &facts.seen) } else { origin };
+    let from = if origin.is_unmanaged() { already_applied(to, &facts.observed) } else { origin };
     Ok((from, facts))
 }

@@ -49,14 +49,14 @@ struct Verified<'a> {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
     let spec = spec(arguments, &host.root)?;
-    let seen = runtime()?.block_on(observe(&host, &[&spec]))?;
-    let mut found = compared(arguments.config == CURRENT, &spec, &seen, &host.root)?;
+    let observed = runtime()?.block_on(observe(&host, &[&spec]))?;
+    let mut found = compared(arguments.config == CURRENT, &spec, &observed, &host.root)?;
     match arguments.output {
         Output::Json => {
             print_json(&Verified { schema_version: 1, config: spec.name.as_str(), differences: &found })?;
         }
         Output::Text => {
-            add_diffs(&host.root, &spec, &seen, &mut found);
+            add_diffs(&host.root, &spec, &observed, &mut found);
             print(&text(&spec, &found))?;
         }
     }
@@ -66,8 +66,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 /// Returns the document of `verify` without flags; null where nothing is committed.
 pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> {
     let Some(spec) = committed(&host.root)? else { return Ok(serde_json::Value::Null) };
-    let seen = observe(host, &[&spec]).await?;
-    let found = compared(true, &spec, &seen, &host.root)?;
+    let observed = observe(host, &[&spec]).await?;
+    let found = compared(true, &spec, &observed, &host.root)?;
     let document = Verified { schema_version: 1, config: spec.name.as_str(), differences: &found };
     serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
 }
@@ -75,12 +75,12 @@ pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> 
 fn compared(
     is_current: bool,
     spec: &HostSpec,
-    seen: &Observation,
+    observed: &Observation,
     root: &Root,
 ) -> Result<Vec<Difference>, CliError> {
     // While an update is under way, the staged deployment is its own.
     let idle = is_current && load_record(root)?.is_none();
-    Ok(if idle { drift(spec, seen) } else { differences(spec, seen) })
+    Ok(if idle { drift(spec, observed) } else { differences(spec, observed) })
 }
 
 fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {

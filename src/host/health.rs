@@ -57,8 +57,8 @@ impl HealthChecks {
 
 fn kubelet(root: &Root) -> Result<Option<UnitName>, HostError> {
     let unit = known(KUBELET)?;
-    let seen = UnitLinks::load(root)?.observe(&unit)?;
-    Ok((seen.enabled == UnitFileState::Enabled).then_some(unit))
+    let observed = UnitLinks::load(root)?.observe(&unit)?;
+    Ok((observed.enabled == UnitFileState::Enabled).then_some(unit))
 }
 
 /// Runs a check, no longer than given; returns its end if that is a failure.

@@ -77,6 +77,6 @@ fn current_flags(place: &Path) -> Result<MountFlags> {
         (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
         (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
     ];
-    let seen = rustix::fs::statvfs(place)?.f_flag;
-    Ok(PAIRS.into_iter().filter(|(flag, _)| seen.contains(*flag)).map(|(_, flag)| flag).collect())
+    let observed = rustix::fs::statvfs(place)?.f_flag;
+    Ok(PAIRS.into_iter().filter(|(flag, _)| observed.contains(*flag)).map(|(_, flag)| flag).collect())
 }

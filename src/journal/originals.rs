@@ -158,17 +158,17 @@ pub fn promote(
 ) -> Result<(), HostError> {
     let (before, after) = (from.managed(), to.managed());
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
         let Ok(path) = ManagedPath::new(original.path) else { continue };
         let fresh =
             !before.contains(&path) || (is_left(from, &path) && saved::load_original(root, &path)?.is_none());
         // The first batch that touched a path saw its original.
-        if seen.insert(path.clone()) && after.contains(&path) && fresh {
+        if observed.insert(path.clone()) && after.contains(&path) && fresh {
             kept.push(document(&path, &original.saved)?);
         }
     }
-    for path in own_masks(root, from, to)?.into_iter().filter(|path| !seen.contains(path)) {
+    for path in own_masks(root, from, to)?.into_iter().filter(|path| !observed.contains(path)) {
         kept.push(document(&path, &PathSnapshot::mask())?);
     }
     let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));

@@ -26,13 +26,13 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let specs = [from, to];
     let machine = machine(host).await?;
     let links = unit_links(host)?;
-    let seen = managed_with(host, machine, &specs, &links)?;
+    let observed = managed_with(host, machine, &specs, &links)?;
     let paths = paths(&specs);
     let pulls = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
     let place = host.os.auth_file().filter(|_| pulls);
     let credentials = place.map_or(Ok(None), |place| Credentials::pick(root, to, place));
     let credentials = credentials.map_err(ObserveError::wrap("the pull secret"))?;
-    let desired_carries = match (to.effective_image(), seen.os.booted()) {
+    let desired_carries = match (to.effective_image(), observed.os.booted()) {
         (Some(desired), Some(booted)) if !runs(booted, desired) => {
             let result = preflight(host, desired, credentials.as_ref()).await;
             let result = result.map_err(|error| Credentials::explain(error, root, to, place));
@@ -40,15 +40,15 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         }
         (Some(_) | None, _) => None,
     };
-    let carries = match (&to.image, seen.os.booted()) {
+    let carries = match (&to.image, observed.os.booted()) {
         (None, _) | (_, None) => EmbeddedConfig::Unknown,
         (Some(_), Some(booted)) => desired_carries.unwrap_or_else(|| booted.carries.clone()),
     };
-    let local = match seen.os {
+    let local = match observed.os {
         ObservedOs::NotImageBased => BTreeSet::new(),
-        ObservedOs::Deployments { .. } => {
-            chosen(&paths, "the local changes", |path| differs_from_image(root, path, seen.files.get(path)))?
-        }
+        ObservedOs::Deployments { .. } => chosen(&paths, "the local changes", |path| {
+            differs_from_image(root, path, observed.files.get(path))
+        })?,
     };
     let (restorable, own_masks) = originals(root, &from.managed())?;
     Ok(Facts {
@@ -64,7 +64,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         companions: companions(&links, from, to)?,
         fips: fips(root)?,
         soft_reboot: soft_reboot(host).await,
-        seen,
+        observed,
     })
 }
 

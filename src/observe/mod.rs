@@ -47,13 +47,13 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
 
 /// Observes the OS. After a soft reboot its tooling may take the prepared deployment for the running one.
 async fn os(host: &Host) -> Result<ObservedOs, ObserveError> {
-    let seen = host.os.observe().await.map_err(ObserveError::wrap("the OS"))?;
+    let observed = host.os.observe().await.map_err(ObserveError::wrap("the OS"))?;
     if host.systemd.soft_reboots().await == 0 {
-        return Ok(seen);
+        return Ok(observed);
     }
     Ok(match next_root::running(&host.root) {
-        Some(running) => seen.in_deployment(running),
-        None => seen,
+        Some(running) => observed.in_deployment(running),
+        None => observed,
     })
 }
 
@@ -94,9 +94,9 @@ pub fn observe_again(
     paths: &BTreeSet<ManagedPath>,
 ) -> Result<Observation, ObserveError> {
     let Observation { boot_id, boots, os, kargs, .. } = machine;
-    let mut seen = Observation { boot_id, boots, os, kargs, ..earlier };
-    seen.files.extend(files(root, paths)?);
-    Ok(seen)
+    let mut observed = Observation { boot_id, boots, os, kargs, ..earlier };
+    observed.files.extend(files(root, paths)?);
+    Ok(observed)
 }
 
 /// Returns every path that one of the specs manages.
@@ -108,11 +108,11 @@ fn files(
     root: &Root,
     paths: &BTreeSet<ManagedPath>,
 ) -> Result<BTreeMap<ManagedPath, ObservedFile>, ObserveError> {
-    let seen = |path: &ManagedPath| {
-        let seen = root.observe(path.as_str()).map_err(ObserveError::wrap("the files"))?;
-        Ok((path.clone(), seen))
+    let observed = |path: &ManagedPath| {
+        let observed = root.observe(path.as_str()).map_err(ObserveError::wrap("the files"))?;
+        Ok((path.clone(), observed))
     };
-    paths.iter().map(seen).collect()
+    paths.iter().map(observed).collect()
 }
 
 fn units(
@@ -120,11 +120,11 @@ fn units(
     specs: &[&HostSpec],
 ) -> Result<BTreeMap<UnitName, crate::model::observation::ObservedUnit>, ObserveError> {
     let names: BTreeSet<&UnitName> = specs.iter().flat_map(|spec| spec.units.keys()).collect();
-    let seen = |name: &UnitName| {
-        let seen = links.observe(name).map_err(ObserveError::wrap("the units"))?;
-        Ok((name.clone(), seen))
+    let observed = |name: &UnitName| {
+        let observed = links.observe(name).map_err(ObserveError::wrap("the units"))?;
+        Ok((name.clone(), observed))
     };
-    names.into_iter().map(seen).collect()
+    names.into_iter().map(observed).collect()
 }
 
 fn stray_links(

@@ -58,18 +58,18 @@ async fn sees_files_units_account_and_kernel() {
             mask: Mask::Unset,
         },
     );
-    let seen = observe(&host, &[&spec]).await.unwrap();
-    assert_eq!(seen.boot_id.as_str(), "boot-1");
-    assert_eq!(seen.kargs.iter().map(Karg::as_str).collect::<Vec<_>>(), ["root=/dev/vda", "a=\"b c\""]);
-    let motd = &seen.files[&ManagedPath::new("/etc/motd").unwrap()];
+    let observed = observe(&host, &[&spec]).await.unwrap();
+    assert_eq!(observed.boot_id.as_str(), "boot-1");
+    assert_eq!(observed.kargs.iter().map(Karg::as_str).collect::<Vec<_>>(), ["root=/dev/vda", "a=\"b c\""]);
+    let motd = &observed.files[&ManagedPath::new("/etc/motd").unwrap()];
     assert!(
         matches!(motd, ObservedFile::Regular { sha256, len: 5, .. } if *sha256 == Sha256::digest(b"hello")),
         "{motd:?}"
     );
-    assert_eq!(seen.files[&ManagedPath::new("/etc/none").unwrap()], ObservedFile::Absent);
-    assert_eq!(seen.units[&unit].enabled, UnitFileState::Disabled);
-    assert_eq!(seen.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
-    let ObservedCore::Account { keys_path, keys, uid, gid, password, foreign: None } = seen.core else {
+    assert_eq!(observed.files[&ManagedPath::new("/etc/none").unwrap()], ObservedFile::Absent);
+    assert_eq!(observed.units[&unit].enabled, UnitFileState::Disabled);
+    assert_eq!(observed.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
+    let ObservedCore::Account { keys_path, keys, uid, gid, password, foreign: None } = observed.core else {
         panic!("no account")
     };
     assert_eq!(keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
@@ -161,22 +161,22 @@ async fn facts_report_local_files_over_image() {
         ["/etc/same", "/etc/deleted", "/etc/changed", "/etc/added", "/etc/neither", "/home/core/a", "/var/b"];
     let (from, mut to) = (spec("rendered-a", &paths), spec("rendered-b", &[]));
 
-    let seen = facts(&host, &from, &to).await.unwrap();
-    assert!(seen.local.is_empty(), "only an image-based host merges /etc");
+    let observed = facts(&host, &from, &to).await.unwrap();
+    assert!(observed.local.is_empty(), "only an image-based host merges /etc");
     let names = |set: &BTreeSet<ManagedPath>| set.iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(names(&seen.under_var), ["/home/core/a", "/var/b"]);
-    assert_eq!(names(&seen.restorable), ["/etc/added", "/etc/changed", "/etc/deleted", "/etc/same"]);
-    assert_eq!((seen.fips, seen.carries), (ObservedFips::On, EmbeddedConfig::Unknown));
+    assert_eq!(names(&observed.under_var), ["/home/core/a", "/var/b"]);
+    assert_eq!(names(&observed.restorable), ["/etc/added", "/etc/changed", "/etc/deleted", "/etc/same"]);
+    assert_eq!((observed.fips, observed.carries), (ObservedFips::On, EmbeddedConfig::Unknown));
 
     host.os = Box::new(Booting { runs: image("one.example/os", "a"), answers: Answers::Yes });
     // The same digest is the same image: the backend is not called.
     to.image = Some(image("two.example/os", "a"));
-    let seen = facts(&host, &from, &to).await.unwrap();
-    assert_eq!(names(&seen.local), ["/etc/added", "/etc/changed", "/etc/deleted"]);
-    assert_eq!(seen.carries, EmbeddedConfig::Config(ConfigName::new("rendered-a").unwrap()));
+    let observed = facts(&host, &from, &to).await.unwrap();
+    assert_eq!(names(&observed.local), ["/etc/added", "/etc/changed", "/etc/deleted"]);
+    assert_eq!(observed.carries, EmbeddedConfig::Config(ConfigName::new("rendered-a").unwrap()));
     to.image = Some(image("one.example/os", "b"));
-    let seen = facts(&host, &from, &to).await.unwrap();
-    assert_eq!(seen.carries, EmbeddedConfig::Config(ConfigName::new("asked-the-registry").unwrap()));
+    let observed = facts(&host, &from, &to).await.unwrap();
+    assert_eq!(observed.carries, EmbeddedConfig::Config(ConfigName::new("asked-the-registry").unwrap()));
 }
 
 /// The registry is queried before anything is planned, inside image mode and outside it; it has no answer for ever.

@@ -123,12 +123,12 @@ impl Memory {
 /// Plans the repair of the selected differences, and notes at the rest why each is left.
 pub fn plan_repair(
     spec: &HostSpec,
-    seen: &Observation,
+    observed: &Observation,
     selected: &mut [(ManagedPath, &mut Difference)],
     policy: &DisruptionPolicy,
 ) -> Option<Plan> {
     let drift: Vec<Difference> = selected.iter().map(|(_, difference)| (**difference).clone()).collect();
-    let decided = repair(spec, seen, &drift, policy);
+    let decided = repair(spec, observed, &drift, policy);
     for ((_, difference), why) in selected.iter_mut().zip(decided.left) {
         difference.unrepaired = why;
     }

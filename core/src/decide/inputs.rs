@@ -116,7 +116,7 @@ pub struct Inputs<'a> {
     /// The desired target.
     pub desired: Option<&'a Target>,
     /// Observation of the machine.
-    pub seen: &'a Observation,
+    pub observed: &'a Observation,
     /// An update is due although its target is committed: an administrator forces it, or another one ended wrong and its
     /// effects stayed.
     pub is_forced: bool,

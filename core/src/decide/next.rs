@@ -53,11 +53,11 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if let (Some(fault), Some(record)) = (&inputs.answers.failed, inputs.record) {
         return failed_deed(inputs, memory, record, fault);
     }
-    let decision = resume(inputs.record, inputs.current, inputs.seen, inputs.desired);
+    let decision = resume(inputs.record, inputs.current, inputs.observed, inputs.desired);
     if !matches!(decision, Decision::Reboot | Decision::FallBack | Decision::Continue) {
         memory.down = Down::Up;
     }
-    if counts_for_nobody(&decision, inputs.seen.boots) && !inputs.answers.is_count_over {
+    if counts_for_nobody(&decision, inputs.observed.boots) && !inputs.answers.is_count_over {
         return Action::Query(Query::CountOver);
     }
     let Some(record) = inputs.record else {
@@ -71,7 +71,7 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     match decision {
         Decision::Idle => run_idle(inputs, memory),
         Decision::Begin => Action::Begin,
-        Decision::Continue if record.boot_id != inputs.seen.boot_id => Action::Resume,
+        Decision::Continue if record.boot_id != inputs.observed.boot_id => Action::Resume,
         Decision::Continue => continue_update(inputs, memory, record),
         Decision::Supersede => {
             memory.retry.end();
@@ -125,7 +125,7 @@ fn counts_for_nobody(decision: &Decision, boots: BootCount) -> bool {
 fn fail(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record, fault: Fault) -> Action {
     // A wait that ended before is not the pause after this fault.
     memory.retry.end();
-    let way = recovery_transition(record, inputs.seen, inputs.node_settings.health.roll_back);
+    let way = recovery_transition(record, inputs.observed, inputs.node_settings.health.roll_back);
     Action::Fail(fault, way)
 }
 
@@ -205,7 +205,7 @@ fn continue_update(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) ->
         Phase::Planned if record.first_applied() > 0 => Action::Move(Transition::Stage),
         Phase::Planned => leave_staging(inputs, record),
         Phase::Staging => {
-            let nothing = record.first_applied() == 0 || os_in_place(record, inputs.seen);
+            let nothing = record.first_applied() == 0 || os_in_place(record, inputs.observed);
             if nothing || inputs.answers.is_staged {
                 leave_staging(inputs, record)
             } else {
@@ -244,7 +244,7 @@ fn drained(inputs: &Inputs<'_>, record: &Record) -> Option<Action> {
         None => Some(Action::Query(Query::Drained)),
         Some(DrainStatus::Yes | DrainStatus::NotRequested) => None,
         Some(DrainStatus::Waiting { why }) => {
-            let begun = record.draining.as_ref().filter(|begun| begun.boot_id == inputs.seen.boot_id);
+            let begun = record.draining.as_ref().filter(|begun| begun.boot_id == inputs.observed.boot_id);
             let since = begun.map_or(inputs.now, |begun| Duration::from_micros(begun.since));
             Some(Action::Wait(unanswered(WorkloadRequest::Drain, since, inputs.now, why)))
         }
@@ -277,7 +277,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
     if !inputs.answers.is_armed {
         return Action::Query(Query::Armed);
     }
-    let is_left = record.reboot_left.as_ref() == Some(&inputs.seen.boot_id);
+    let is_left = record.reboot_left.as_ref() == Some(&inputs.observed.boot_id);
     match inputs.reboots {
         // A person has left it to no process but `apply`.
         Reboots::Requested if is_left && inputs.mode == RunMode::Daemon => {
@@ -293,7 +293,7 @@ fn reboot(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
             if is_left && is_asked {
                 return Action::EndForReboot;
             }
-            let boot_id = inputs.seen.boot_id.clone();
+            let boot_id = inputs.observed.boot_id.clone();
             Action::LeaveReboot((!is_asked).then_some(Transition::Reboot { boot_id }))
         }
     }

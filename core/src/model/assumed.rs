@@ -19,19 +19,19 @@ const CORE_ID: u32 = 1000;
 impl Facts {
     /// Assumes a host that is as `from`, and an image that carries no config.
     pub fn assumed(from: &HostSpec, to: &HostSpec) -> Result<Self, ModelError> {
-        let mut seen = Observation::as_specified(from)?;
+        let mut observed = Observation::as_specified(from)?;
         for path in to.managed() {
-            seen.files.entry(path).or_insert(ObservedFile::Absent);
+            observed.files.entry(path).or_insert(ObservedFile::Absent);
         }
         for (name, unit) in &to.units {
             let before = from.units.get(name);
             if before != Some(unit) {
-                seen.units.insert(name.clone(), unit_at_worst(before, unit));
+                observed.units.insert(name.clone(), unit_at_worst(before, unit));
             }
         }
         let fips = if from.fips { ObservedFips::On } else { ObservedFips::Off };
         Ok(Self {
-            seen,
+            observed,
             carries: EmbeddedConfig::Unknown,
             pull_secret: pull_secret(from, to),
             local: BTreeSet::new(),
@@ -78,15 +78,15 @@ impl Observation {
 }
 
 fn observed_files(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
-    let mut seen: BTreeMap<_, _> =
+    let mut observed: BTreeMap<_, _> =
         spec.written().into_iter().map(|(path, file)| (path, observed_file(&file))).collect();
     // A path that is managed and not written is the link of a mask, or the place of one that must not be.
     for (name, unit) in spec.units.iter().filter(|(_, unit)| unit.mask != Mask::Unset) {
         let mask = || ObservedFile::Symlink { target: "/dev/null".to_owned() };
         let link = if unit.mask == Mask::Masked { mask() } else { ObservedFile::Absent };
-        seen.entry(name.path()).or_insert(link);
+        observed.entry(name.path()).or_insert(link);
     }
-    seen
+    observed
 }
 
 fn observed_file(file: &FileSpec) -> ObservedFile {

@@ -310,7 +310,7 @@ pub struct Observation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Observation of the paths and units of both specs.
-    pub seen: Observation,
+    pub observed: Observation,
     /// The config that the *target* image carries.
     pub carries: EmbeddedConfig,
     /// The file of the registry credentials for the image, which the target config may be about to bring.

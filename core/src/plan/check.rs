@@ -23,8 +23,8 @@ fn ordered(steps: &[Step]) -> Result<(), String> {
 }
 
 fn unique(steps: &[Step]) -> Result<(), String> {
-    let mut seen = BTreeSet::new();
-    let twice = steps.iter().find(|step| !seen.insert((step.op.as_str(), step.op.target())));
+    let mut observed = BTreeSet::new();
+    let twice = steps.iter().find(|step| !observed.insert((step.op.as_str(), step.op.target())));
     twice.map_or(Ok(()), |step| Err(format!("`{step}` is there twice")))?;
     let mut paths = BTreeSet::new();
     let files = steps.iter().filter(|step| step.op.batch() == Batch::Files);

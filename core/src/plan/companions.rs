@@ -26,7 +26,7 @@ pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) 
         let because = if new.is_some() { StepReason::Changed } else { StepReason::Removed };
         let others = companions
             .iter()
-            .filter(|(unit, seen)| !kept && is_otherwise(**seen) && !is_requested(input, name, unit));
+            .filter(|(unit, observed)| !kept && is_otherwise(**observed) && !is_requested(input, name, unit));
         for (unit, _) in others {
             steps.entry(unit.clone()).or_insert(because);
         }
@@ -47,14 +47,14 @@ fn asks_presets(unit: &UnitSpec) -> bool {
 }
 
 fn preset(input: &PlanInput<'_>, unit: &UnitName) -> UnitFilePreset {
-    input.facts.seen.units.get(unit).map_or(UnitFilePreset::Disable, |seen| seen.preset)
+    input.facts.observed.units.get(unit).map_or(UnitFilePreset::Disable, |observed| observed.preset)
 }
 
 /// Returns true if a unit is not as its own preset.
-fn is_otherwise(seen: ObservedUnit) -> bool {
-    match seen.enabled {
-        UnitFileState::Enabled => seen.preset == UnitFilePreset::Disable,
-        UnitFileState::Disabled => seen.preset == UnitFilePreset::Enable,
+fn is_otherwise(observed: ObservedUnit) -> bool {
+    match observed.enabled {
+        UnitFileState::Enabled => observed.preset == UnitFilePreset::Disable,
+        UnitFileState::Disabled => observed.preset == UnitFilePreset::Enable,
         UnitFileState::Static | UnitFileState::Masked | UnitFileState::NotFound => false,
     }
 }

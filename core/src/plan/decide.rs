@@ -13,7 +13,7 @@ pub fn plan(
     facts: &Facts,
     policy: &DisruptionPolicy,
 ) -> Result<Plan, Irreconcilable> {
-    let (image, built) = (mode::image(from, to, &facts.seen.os), mode::built(to, facts));
+    let (image, built) = (mode::image(from, to, &facts.observed.os), mode::built(to, facts));
     let mut input = PlanInput::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
     let reasons = reconcilable::reasons(&input, policy);
     if !reasons.is_empty() {

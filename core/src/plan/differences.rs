@@ -101,12 +101,12 @@ impl Difference {
 }
 
 /// Returns every difference.
-pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
-    let mut found: Vec<Difference> = image(spec, &seen.os).into_iter().collect();
-    if let Some(booted) = seen.os.booted() {
+pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
+    let mut found: Vec<Difference> = image(spec, &observed.os).into_iter().collect();
+    if let Some(booted) = observed.os.booted() {
         found.extend(packages(spec, booted));
         found.extend(
-            spec.kargs.iter().zip(kargs_held(&spec.kargs, &seen.kargs)).filter(|(_, held)| !held).map(
+            spec.kargs.iter().zip(kargs_held(&spec.kargs, &observed.kargs)).filter(|(_, held)| !held).map(
                 |(karg, _)| {
                     difference(
                         Kind::Karg,
@@ -120,13 +120,13 @@ pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
         );
     }
     for (path, file) in spec.files.iter().filter(|(path, _)| !IGNORED.contains(&path.as_str())) {
-        found.extend(file_difference(Kind::File, path, file, seen));
+        found.extend(file_difference(Kind::File, path, file, observed));
     }
     for (name, unit) in &spec.units {
-        found.extend(unit_differences(name, unit, seen));
+        found.extend(unit_differences(name, unit, observed));
     }
     if let Some(core) = &spec.users.core {
-        found.extend(user_differences(core, &seen.core));
+        found.extend(user_differences(core, &observed.core));
     }
     found
 }
@@ -134,7 +134,7 @@ pub fn differences(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
 /// Returns the part of a spec that already holds, as the origin of a host that was never managed.
 ///
 /// Sections that can't be changed count as held: there is nothing older to compare them with.
-pub fn already_applied(to: &HostSpec, seen: &Observation) -> HostSpec {
+pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
     let mut held = to.clone();
     if let Ok(name) = ConfigName::new(HostSpec::UNMANAGED) {
         held.name = name;
@@ -142,28 +142,29 @@ pub fn already_applied(to: &HostSpec, seen: &Observation) -> HostSpec {
     held.image = None;
     held.kernel_type = crate::model::os::KernelType::Default;
     held.extensions.clear();
-    let kargs = to.kargs.iter().zip(kargs_held(&to.kargs, &seen.kargs));
+    let kargs = to.kargs.iter().zip(kargs_held(&to.kargs, &observed.kargs));
     held.kargs = kargs.filter(|(_, held)| *held).map(|(karg, _)| karg.clone()).collect();
-    held.files.retain(|path, file| seen.files.get(path).is_some_and(|found| holds(file, found, seen)));
+    held.files
+        .retain(|path, file| observed.files.get(path).is_some_and(|found| holds(file, found, observed)));
     held.units = to
         .units
         .iter()
-        .filter_map(|(name, unit)| Some((name.clone(), held_unit(name, unit, seen)?)))
+        .filter_map(|(name, unit)| Some((name.clone(), held_unit(name, unit, observed)?)))
         .collect();
-    if to.users.core.as_ref().is_some_and(|core| user_differences(core, &seen.core).next().is_some()) {
+    if to.users.core.as_ref().is_some_and(|core| user_differences(core, &observed.core).next().is_some()) {
         held.users.core = None;
     }
     held
 }
 
 /// Returns the part of a unit that is in sync; `None` for nothing.
-fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<UnitSpec> {
-    if unit_differences(name, unit, seen).is_empty() {
+fn held_unit(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option<UnitSpec> {
+    if unit_differences(name, unit, observed).is_empty() {
         return Some(unit.clone());
     }
     let holds_at = |path: &ManagedPath, contents: &Contents| {
         let file = FileSpec::of_unit(contents.clone());
-        seen.files.get(path).is_some_and(|found| holds(&file, found, seen))
+        observed.files.get(path).is_some_and(|found| holds(&file, found, observed))
     };
     let contents = unit.contents.clone().filter(|contents| holds_at(&name.path(), contents));
     let dropins: BTreeMap<_, _> = unit
@@ -177,29 +178,29 @@ fn held_unit(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Option<Uni
 }
 
 /// Returns true if a path is as desired.
-pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, seen: &Observation) -> bool {
-    compare(desired, found, seen).is_none()
+pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, observed: &Observation) -> bool {
+    compare(desired, found, observed).is_none()
 }
 
 /// Returns true if two entries set the same file: names of owners count as the ids they stand for here.
-pub(super) fn same_file(one: &FileSpec, other: &FileSpec, seen: &Observation) -> bool {
+pub(super) fn same_file(one: &FileSpec, other: &FileSpec, observed: &Observation) -> bool {
     let same = |one: &Principal, other: &Principal, ids: &BTreeMap<String, u32>| {
         one == other || id_of(one, ids).is_some_and(|id| id_of(other, ids) == Some(id))
     };
     one.contents == other.contents
         && one.mode == other.mode
-        && same(&one.owner.user, &other.owner.user, &seen.user_ids)
-        && same(&one.owner.group, &other.owner.group, &seen.group_ids)
+        && same(&one.owner.user, &other.owner.user, &observed.user_ids)
+        && same(&one.owner.group, &other.owner.group, &observed.group_ids)
 }
 
 /// Returns true if the host masks a unit.
-pub(super) fn is_masked(seen: ObservedUnit) -> bool {
-    seen.mask == Mask::Masked
+pub(super) fn is_masked(observed: ObservedUnit) -> bool {
+    observed.mask == Mask::Masked
 }
 
 /// Returns true if the keys file is as desired; no file is as good as an empty one.
-pub(super) fn keys_hold(desired: &Core, seen: &ObservedCore) -> bool {
-    match seen {
+pub(super) fn keys_hold(desired: &Core, observed: &ObservedCore) -> bool {
+    match observed {
         ObservedCore::NoAccount => true,
         ObservedCore::Account { keys: ObservedFile::Absent, .. } => desired.keys.is_empty(),
         ObservedCore::Account {
@@ -217,9 +218,9 @@ pub(super) fn keys_hold(desired: &Core, seen: &ObservedCore) -> bool {
 }
 
 /// Returns true if the password is as desired; every field that starts with `!` or `*` is a locked password.
-pub(super) fn password_holds(desired: &Core, seen: &ObservedCore) -> bool {
+pub(super) fn password_holds(desired: &Core, observed: &ObservedCore) -> bool {
     let locked = |hash: Option<&PasswordHash>| hash.is_none_or(|hash| hash.as_str().starts_with(['!', '*']));
-    match seen {
+    match observed {
         ObservedCore::NoAccount => true,
         ObservedCore::Account { password, .. } => {
             password.as_ref() == Some(&desired.password)
@@ -290,17 +291,17 @@ fn file_difference(
     kind: Kind,
     path: &ManagedPath,
     desired: &FileSpec,
-    seen: &Observation,
+    observed: &Observation,
 ) -> Option<Difference> {
-    let found = seen.files.get(path).unwrap_or(&ObservedFile::Absent);
-    let (what, expected, found) = compare(desired, found, seen)?;
+    let found = observed.files.get(path).unwrap_or(&ObservedFile::Absent);
+    let (what, expected, found) = compare(desired, found, observed)?;
     Some(difference(kind, path, what, &expected, &found))
 }
 
 fn compare(
     desired: &FileSpec,
     found: &ObservedFile,
-    seen: &Observation,
+    observed: &Observation,
 ) -> Option<(DifferenceKind, String, String)> {
     let regular = || format!("a file of {}", counted(desired.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
@@ -327,7 +328,8 @@ fn compare(
     if mode != desired.mode.bits() {
         return Some((DifferenceKind::Mode, desired.mode.to_string(), format!("{mode:04o}")));
     }
-    let owner = (id_of(&desired.owner.user, &seen.user_ids), id_of(&desired.owner.group, &seen.group_ids));
+    let owner =
+        (id_of(&desired.owner.user, &observed.user_ids), id_of(&desired.owner.group, &observed.group_ids));
     if owner == (Some(uid), Some(gid)) {
         return None;
     }
@@ -339,13 +341,13 @@ fn compare(
     Some((DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
 }
 
-fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec<Difference> {
+fn unit_differences(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Vec<Difference> {
     let mut found = Vec::new();
     for (dropin, contents) in &unit.dropins {
         let file = FileSpec::of_unit(contents.clone());
-        found.extend(file_difference(Kind::Dropin, &name.dropin_path(dropin), &file, seen));
+        found.extend(file_difference(Kind::Dropin, &name.dropin_path(dropin), &file, observed));
     }
-    let Some(state) = seen.units.get(name) else {
+    let Some(state) = observed.units.get(name) else {
         let expected = "to be looked at";
         found.push(difference(
             Kind::Unit,
@@ -362,7 +364,7 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
         found.extend(other);
     } else if let Some(contents) = &unit.contents {
         let file = FileSpec::of_unit(contents.clone());
-        found.extend(file_difference(Kind::Unit, &name.path(), &file, seen));
+        found.extend(file_difference(Kind::Unit, &name.path(), &file, observed));
     } else if unit.mask == Mask::Unmasked && is_masked(*state) {
         found.push(difference(Kind::Unit, name, DifferenceKind::Mask, &"not masked", &"masked"));
     }
@@ -371,13 +373,13 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, seen: &Observation) -> Vec
 }
 
 /// Returns the links that enabling or disabling a unit takes away.
-pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, seen: &'a Observation) -> &'a [ManagedPath] {
-    let counts = match (unit.enablement, seen.units.get(name).map(|state| state.enabled)) {
+pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, observed: &'a Observation) -> &'a [ManagedPath] {
+    let counts = match (unit.enablement, observed.units.get(name).map(|state| state.enabled)) {
         (Enablement::Enabled, Some(UnitFileState::Enabled | UnitFileState::Static))
         | (Enablement::Disabled, Some(UnitFileState::Disabled | UnitFileState::Static)) => true,
         (Enablement::Enabled | Enablement::Disabled | Enablement::Preset, _) => false,
     };
-    let links = seen.stray_links.get(name).filter(|_| counts && unit.mask != Mask::Masked);
+    let links = observed.stray_links.get(name).filter(|_| counts && unit.mask != Mask::Masked);
     links.map_or(&[], Vec::as_slice)
 }
 
@@ -406,10 +408,10 @@ fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) 
     Some(difference(Kind::Unit, name, DifferenceKind::Enablement, &expected, &found))
 }
 
-fn user_differences(core: &Core, seen: &ObservedCore) -> impl Iterator<Item = Difference> {
+fn user_differences(core: &Core, observed: &ObservedCore) -> impl Iterator<Item = Difference> {
     let account = crate::model::users::CORE;
-    let keys = (!keys_hold(core, seen)).then(|| {
-        let (place, found) = match seen {
+    let keys = (!keys_hold(core, observed)).then(|| {
+        let (place, found) = match observed {
             ObservedCore::Account { foreign: Some(directory), keys_path, .. } => {
                 (keys_path.to_string(), format!("the directory {directory} that is not the account's own"))
             }
@@ -422,7 +424,7 @@ fn user_differences(core: &Core, seen: &ObservedCore) -> impl Iterator<Item = Di
         let expected = format!("{keys} in {place}, mode 0600, owned by the account");
         difference(Kind::User, &account, DifferenceKind::Content, &expected, &found)
     });
-    let password = (!password_holds(core, seen)).then(|| {
+    let password = (!password_holds(core, observed)).then(|| {
         let locked = core.password.as_str().starts_with(['!', '*']);
         let expected = if locked { "a locked password" } else { "the password of the config" };
         difference(Kind::User, &account, DifferenceKind::Value, &expected, &"another password in /etc/shadow")

@@ -13,16 +13,16 @@ use crate::model::{FileSpec, HostSpec, ImageRef, Observation, ObservedFile};
 const SECRETS: [&str; 7] = ["PRIVATE KEY-----", "\"auth\":", "\"auths\":", ":$y$", ":$6$", ":$5$", ":$2b$"];
 
 /// Returns every difference of an idle host. Those without meaning for an update under way come last.
-pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
-    let mut found = differences(spec, seen);
+pub fn drift(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
+    let mut found = differences(spec, observed);
     for (name, unit) in &spec.units {
         let link = |link| {
             let (desired, found) = ("no link but those it asks for", format!("the link {link}"));
             difference(Kind::Unit, name, DifferenceKind::Enablement, &desired, &found)
         };
-        found.extend(strays(name, unit, seen).iter().map(link));
+        found.extend(strays(name, unit, observed).iter().map(link));
     }
-    if let ObservedOs::Deployments { booted, staged, next } = &seen.os {
+    if let ObservedOs::Deployments { booted, staged, next } = &observed.os {
         let running = format!("the running deployment {}", booted.deployment);
         let other = |word: &str, os: &Staged| {
             let image = os.image.as_ref().map_or("no image".to_owned(), ToString::to_string);
@@ -41,15 +41,15 @@ pub fn drift(spec: &HostSpec, seen: &Observation) -> Vec<Difference> {
 
 /// Returns the drift that an update would build on: the new config does not want it either, and no step of the plan
 /// goes there. A file that a user of the node removed must not keep a config from letting it go.
-pub fn unresolved(from: &HostSpec, to: &HostSpec, seen: &Observation, plan: &Plan) -> Vec<Difference> {
-    let desired = differences(to, seen);
+pub fn unresolved(from: &HostSpec, to: &HostSpec, observed: &Observation, plan: &Plan) -> Vec<Difference> {
+    let desired = differences(to, observed);
     let stays = |drift: &Difference| {
         let same = |other: &Difference| {
             (other.kind, &other.target, other.what) == (drift.kind, &drift.target, drift.what)
         };
         desired.iter().any(same) && !plan.mends(drift)
     };
-    differences(from, seen).into_iter().filter(stays).collect()
+    differences(from, observed).into_iter().filter(stays).collect()
 }
 
 /// Returns the shown part of contents that differ: a bounded unified diff; of secrets only the lengths.

@@ -20,7 +20,8 @@ const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 /// Returns the writes.
 pub(super) fn writes(input: &PlanInput<'_>) -> Vec<Step> {
     let paths = input.to.files.keys().filter(|path| {
-        let there = input.facts.seen.files.get(*path).is_some_and(|seen| *seen != ObservedFile::Absent);
+        let there =
+            input.facts.observed.files.get(*path).is_some_and(|observed| *observed != ObservedFile::Absent);
         path.as_str() != KUBELET_CA || !there
     });
     let write = |path: &ManagedPath| {

@@ -15,8 +15,9 @@ pub struct InSync {
 }
 
 /// Returns the part of the spec that the host is in sync with.
-pub fn in_sync(spec: &HostSpec, seen: &Observation) -> InSync {
-    let wrong: BTreeSet<ManagedPath> = differences(spec, seen).iter().filter_map(Difference::path).collect();
+pub fn in_sync(spec: &HostSpec, observed: &Observation) -> InSync {
+    let wrong: BTreeSet<ManagedPath> =
+        differences(spec, observed).iter().filter_map(Difference::path).collect();
     let units = spec.units.keys().filter(|unit| !wrong.contains(&unit.path()));
     InSync {
         paths: spec.written().into_keys().filter(|path| !wrong.contains(path)).collect(),

@@ -32,12 +32,17 @@ impl<'a> PlanInput<'a> {
         let new = self.new.get(path)?;
         let old = self.old.get(path);
         let named = if old.is_some() { StepReason::Changed } else { StepReason::Added };
-        let differs = !self.facts.seen.files.get(path).is_some_and(|seen| holds(new, seen, &self.facts.seen));
+        let differs = !self
+            .facts
+            .observed
+            .files
+            .get(path)
+            .is_some_and(|observed| holds(new, observed, &self.facts.observed));
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| differs),
             Mode::Adopt => differs.then_some(named),
             Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => {
-                let same = old.is_some_and(|old| same_file(old, new, &self.facts.seen));
+                let same = old.is_some_and(|old| same_file(old, new, &self.facts.observed));
                 (!same).then_some(named)
             }
         }
@@ -48,7 +53,7 @@ impl<'a> PlanInput<'a> {
         if self.new.contains_key(path) || self.masked.contains(path) {
             return None;
         }
-        let absent = self.facts.seen.files.get(path) == Some(&ObservedFile::Absent);
+        let absent = self.facts.observed.files.get(path) == Some(&ObservedFile::Absent);
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| !absent),
             Mode::Adopt => (!absent).then_some(StepReason::Removed),
@@ -73,7 +78,7 @@ impl<'a> PlanInput<'a> {
     /// Returns true if there is an original to restore. A file of the *old config* in the booted image is no
     /// original: putting it back would bring back the very file that is to go.
     pub(super) fn restorable(&self, path: &ManagedPath) -> bool {
-        let carried = self.facts.seen.os.booted().is_some_and(|booted| match &booted.carries {
+        let carried = self.facts.observed.os.booted().is_some_and(|booted| match &booted.carries {
             EmbeddedConfig::Config(_) => self.from.image.is_some(),
             EmbeddedConfig::Unknown => false,
         });

@@ -7,7 +7,7 @@ use super::{Op, Step, StepReason};
 /// Returns the step; image mode changes nothing about it, because an image's own arguments are another list.
 pub(super) fn steps(input: &PlanInput<'_>) -> Option<Step> {
     let (old, new) = (&input.from.kargs, &input.to.kargs);
-    if old == new || input.facts.seen.os.booted().is_none() {
+    if old == new || input.facts.observed.os.booted().is_none() {
         return None;
     }
     let kept = old.iter().zip(new).take_while(|(old, new)| old == new).count();

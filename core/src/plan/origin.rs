@@ -8,8 +8,8 @@ use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{HostSpec, Karg, Observation};
 
 /// Returns the applied part of the new config, and the parts of the old one alone.
-pub fn observed_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> HostSpec {
-    let mut from = already_applied(to, seen);
+pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) -> HostSpec {
+    let mut from = already_applied(to, observed);
     if old.is_unmanaged() {
         return from;
     }
@@ -27,7 +27,7 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, seen: &Observation) -> Hos
             from.units.insert(name.clone(), both);
         }
     }
-    from.kargs.splice(..0, dropped_kargs(old, to, &seen.kargs));
+    from.kargs.splice(..0, dropped_kargs(old, to, &observed.kargs));
     if old.kernel_type != to.kernel_type {
         from.kernel_type = old.kernel_type;
     }

@@ -11,7 +11,7 @@ use crate::model::os::KernelType;
 
 /// Returns the steps.
 pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
-    let Some(booted) = input.facts.seen.os.booted() else { return Vec::new() };
+    let Some(booted) = input.facts.observed.os.booted() else { return Vec::new() };
     let mut steps = Vec::new();
     let digest = booted.image.as_ref().map(ImageRef::digest);
     if let Some(image) = input.to.effective_image().filter(|image| Some(image.digest()) != digest) {

@@ -100,8 +100,9 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let path_owner = |path: &ManagedPath| {
         let owner = &input.to.files.get(path)?.owner;
-        let seen = &input.facts.seen;
-        let unknown = [(&owner.user, &seen.user_ids, "user"), (&owner.group, &seen.group_ids, "group")];
+        let observed = &input.facts.observed;
+        let unknown =
+            [(&owner.user, &observed.user_ids, "user"), (&owner.group, &observed.group_ids, "group")];
         let (principal, _, what) =
             unknown.into_iter().find(|(principal, ids, _)| id_of(principal, ids).is_none())?;
         let Principal::Name(name) = principal else { return None };
@@ -110,11 +111,11 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     };
     let unit_masked = |unit: &UnitName| {
         let spec = input.to.units.get(unit)?;
-        let seen = input.facts.seen.units.get(unit)?.enabled == UnitFileState::Masked;
+        let observed = input.facts.observed.units.get(unit)?.enabled == UnitFileState::Masked;
         let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
         // A file's restored original may be an administrator's mask.
         let removed = planned(&Op::RemoveUnit { unit: unit.clone() });
-        let masked = if removed { input.has_own_mask(&unit.path()) } else { seen };
+        let masked = if removed { input.has_own_mask(&unit.path()) } else { observed };
         let unmasked = planned(&Op::UnmaskUnit { unit: unit.clone() });
         let stays = masked && !unmasked && spec.contents.is_none();
         let message = "it is masked on this host, so it can't be enabled; unmask it, or set `mask: false`";
@@ -198,7 +199,7 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
 }
 
 fn os(input: &PlanInput<'_>) -> Option<Unreachable> {
-    match (&input.facts.seen.os, &input.to.image) {
+    match (&input.facts.observed.os, &input.to.image) {
         (ObservedOs::NotImageBased, Some(image)) => {
             let message = "this host does not boot images, so it can't switch to one; clear the desired image of this node";
             Some(unreachable(format!("image {image}"), message))

@@ -24,11 +24,11 @@ pub struct Repair {
 /// Decides the repair of the given differences.
 pub fn repair(
     spec: &HostSpec,
-    seen: &Observation,
+    observed: &Observation,
     drift: &[Difference],
     policy: &DisruptionPolicy,
 ) -> Repair {
-    let facts = facts(seen);
+    let facts = facts(observed);
     let input = PlanInput::new(spec, spec, &facts, Mode::Files);
     let (mut steps, mut left): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
     for difference in drift {
@@ -63,9 +63,9 @@ pub fn repair(
 }
 
 /// Only the observation counts: nothing is pulled, removed or restored.
-fn facts(seen: &Observation) -> Facts {
+fn facts(observed: &Observation) -> Facts {
     Facts {
-        seen: seen.clone(),
+        observed: observed.clone(),
         carries: EmbeddedConfig::Unknown,
         pull_secret: None,
         local: std::collections::BTreeSet::new(),

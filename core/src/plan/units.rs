@@ -76,7 +76,7 @@ fn unmasks(input: &PlanInput<'_>, unit: &UnitName) -> bool {
 
 /// Returns true if the mask of the old config is in the place of another one, which stays.
 fn stays_as_masked(input: &PlanInput<'_>, unit: &UnitName) -> bool {
-    input.has_own_mask(&unit.path()) && input.facts.seen.units.get(unit).copied().is_some_and(is_masked)
+    input.has_own_mask(&unit.path()) && input.facts.observed.units.get(unit).copied().is_some_and(is_masked)
 }
 
 /// Removing a unit puts its original back; one that only the image's own config brought is removed as a plain file.
@@ -92,16 +92,16 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     for (name, spec) in &input.to.units {
         let Some((because, rewritten)) = touched(input, name, spec) else { continue };
-        let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNOBSERVED);
-        let mask = mask(input, name, spec, seen);
+        let observed = input.facts.observed.units.get(name).copied().unwrap_or(UNOBSERVED);
+        let mask = mask(input, name, spec, observed);
         let skipped = is_settled(input, name, spec, rewritten)
-            || stays_masked(spec, seen, mask.as_ref())
-            || is_carried(input, name, seen, mask.as_ref(), rewritten);
+            || stays_masked(spec, observed, mask.as_ref())
+            || is_carried(input, name, observed, mask.as_ref(), rewritten);
         // Stray links are more than "nothing to do": enabling makes the links exactly.
-        let anew = rewritten == Rewritten::Yes || !strays(name, spec, &input.facts.seen).is_empty();
+        let anew = rewritten == Rewritten::Yes || !strays(name, spec, &input.facts.observed).is_empty();
         // Of a unit that is masked its companions are not disabled; the links of its own mean nothing then.
         let hidden = spec.mask == Mask::Masked && input.facts.companions.contains_key(name);
-        let links = if skipped || hidden { None } else { enablement(name, spec, seen, anew) };
+        let links = if skipped || hidden { None } else { enablement(name, spec, observed, anew) };
         // A mask comes last and goes first: a link to /dev/null has no [Install] section to go by.
         let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
@@ -171,7 +171,8 @@ fn install_moves(input: &PlanInput<'_>, name: &UnitName, specs: &[Option<&UnitSp
         let path = name.dropin_path(dropin);
         let says = specs.iter().flatten().any(|spec| spec.dropins.get(dropin).is_some_and(installs));
         let old = input.from.units.get(name).is_some_and(|old| old.dropins.contains_key(dropin));
-        let found = input.facts.seen.files.get(&path).is_some_and(|seen| *seen != ObservedFile::Absent);
+        let found =
+            input.facts.observed.files.get(&path).is_some_and(|observed| *observed != ObservedFile::Absent);
         let replaces = if old { input.restorable(&path) } else { found };
         input.write(&path).or_else(|| input.take_away(&path)).filter(|_| says || replaces)
     };
@@ -192,8 +193,8 @@ fn is_settled(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, rewritten
 }
 
 /// The host's own mask is kept; to enable such a unit is refused later, so that step is not left out here.
-fn stays_masked(spec: &UnitSpec, seen: ObservedUnit, mask: Option<&Op>) -> bool {
-    let stays = seen.enabled == UnitFileState::Masked && mask.is_none() && spec.contents.is_none();
+fn stays_masked(spec: &UnitSpec, observed: ObservedUnit, mask: Option<&Op>) -> bool {
+    let stays = observed.enabled == UnitFileState::Masked && mask.is_none() && spec.contents.is_none();
     stays && spec.enablement != Enablement::Enabled
 }
 
@@ -202,16 +203,16 @@ fn stays_masked(spec: &UnitSpec, seen: ObservedUnit, mask: Option<&Op>) -> bool 
 fn is_carried(
     input: &PlanInput<'_>,
     name: &UnitName,
-    seen: ObservedUnit,
+    observed: ObservedUnit,
     mask: Option<&Op>,
     rewritten: Rewritten,
 ) -> bool {
-    let known = matches!(seen.enabled, UnitFileState::Enabled | UnitFileState::Disabled);
+    let known = matches!(observed.enabled, UnitFileState::Enabled | UnitFileState::Disabled);
     let here = known || mask.is_some() || input.facts.local.contains(&name.path());
     input.mode == Mode::Image && rewritten == Rewritten::No && !here
 }
 
-fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, seen: ObservedUnit) -> Option<Op> {
+fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, observed: ObservedUnit) -> Option<Op> {
     let unit = name.clone();
     let old = input.from.units.get(name);
     let was = old.map_or(Mask::Unset, |old| old.mask);
@@ -222,36 +223,38 @@ fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, seen: ObservedU
         return None;
     }
     match spec.mask {
-        Mask::Masked => (!is_masked(seen)).then_some(Op::MaskUnit { unit }),
+        Mask::Masked => (!is_masked(observed)).then_some(Op::MaskUnit { unit }),
         // Written contents replace the link by themselves.
         Mask::Unset | Mask::Unmasked if spec.contents.is_some() => None,
-        Mask::Unset => (was == Mask::Masked && is_masked(seen) && !own).then_some(Op::UnmaskUnit { unit }),
-        Mask::Unmasked => (is_masked(seen) || back).then_some(Op::UnmaskUnit { unit }),
+        Mask::Unset => {
+            (was == Mask::Masked && is_masked(observed) && !own).then_some(Op::UnmaskUnit { unit })
+        }
+        Mask::Unmasked => (is_masked(observed) || back).then_some(Op::UnmaskUnit { unit }),
     }
 }
 
-fn enablement(name: &UnitName, spec: &UnitSpec, seen: ObservedUnit, anew: bool) -> Option<Op> {
+fn enablement(name: &UnitName, spec: &UnitSpec, observed: ObservedUnit, anew: bool) -> Option<Op> {
     use UnitFileState::{Disabled, Enabled, Masked, NotFound, Static};
     let unit = name.clone();
     if spec.mask == Mask::Masked {
-        let linked = spec.enablement == Enablement::Disabled && seen.enabled == Enabled;
+        let linked = spec.enablement == Enablement::Disabled && observed.enabled == Enabled;
         return linked.then_some(Op::DisableUnit { unit });
     }
-    if spec.contents.is_none() && seen.enabled == NotFound {
+    if spec.contents.is_none() && observed.enabled == NotFound {
         return None;
     }
     match spec.enablement {
         Enablement::Enabled => {
-            (anew || !matches!(seen.enabled, Enabled | Static)).then_some(Op::EnableUnit { unit })
+            (anew || !matches!(observed.enabled, Enabled | Static)).then_some(Op::EnableUnit { unit })
         }
         // Links of a unit that is new here may be there already, left by another one of its name.
         Enablement::Disabled => {
-            (anew || matches!(seen.enabled, Enabled | Masked)).then_some(Op::DisableUnit { unit })
+            (anew || matches!(observed.enabled, Enabled | Masked)).then_some(Op::DisableUnit { unit })
         }
         Enablement::Preset => {
-            let other = match seen.enabled {
-                Enabled => seen.preset == UnitFilePreset::Disable,
-                Disabled => seen.preset == UnitFilePreset::Enable,
+            let other = match observed.enabled {
+                Enabled => observed.preset == UnitFilePreset::Disable,
+                Disabled => observed.preset == UnitFilePreset::Enable,
                 Masked => true,
                 Static | NotFound => false,
             };
@@ -274,7 +277,7 @@ fn is_remade(input: &PlanInput<'_>, name: &UnitName) -> bool {
 /// OS or the administrator; of a unit that is gone all links go.
 fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     let unit = || name.clone();
-    let seen = input.facts.seen.units.get(name).copied().unwrap_or(UNOBSERVED);
+    let observed = input.facts.observed.units.get(name).copied().unwrap_or(UNOBSERVED);
     let preset = Op::PresetUnit { unit: unit() };
     if spec.mask == Mask::Masked && stays_as_masked(input, name) {
         return Vec::new();
@@ -285,7 +288,7 @@ fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     if is_remade(input, name) {
         return vec![preset];
     }
-    match (seen.enabled, seen.preset) {
+    match (observed.enabled, observed.preset) {
         (UnitFileState::Enabled, UnitFilePreset::Disable)
         | (UnitFileState::Disabled, UnitFilePreset::Enable) => {
             vec![preset]

@@ -22,13 +22,13 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
             }
         }
     };
-    if input.facts.seen.core == ObservedCore::NoAccount {
+    if input.facts.observed.core == ObservedCore::NoAccount {
         return Vec::new();
     }
     // A config that lists no user any more leaves no key and no password behind.
     let none = Core { keys: Vec::new(), password: PasswordHash::locked() };
     let desired = new.unwrap_or(&none);
-    let keys = (!keys_hold(desired, &input.facts.seen.core)).then_some(Op::SetSshKeys);
-    let password = (!password_holds(desired, &input.facts.seen.core)).then_some(Op::SetPassword);
+    let keys = (!keys_hold(desired, &input.facts.observed.core)).then_some(Op::SetSshKeys);
+    let password = (!password_holds(desired, &input.facts.observed.core)).then_some(Op::SetPassword);
     keys.into_iter().chain(password).map(|op| Step { op, because }).collect()
 }

@@ -87,7 +87,7 @@ pub enum Decision {
 pub fn resume(
     record: Option<&Record>,
     committed: Option<&Target>,
-    seen: &Observation,
+    observed: &Observation,
     desired: Option<&Target>,
 ) -> Decision {
     let Some(record) = record else {
@@ -102,7 +102,7 @@ pub fn resume(
         return Decision::Commit;
     }
     let superseded = desired.is_some_and(|desired| *desired != record.to);
-    let same_boot = record.boot_id == seen.boot_id;
+    let same_boot = record.boot_id == observed.boot_id;
     match &record.phase {
         Phase::RollingBack { .. } if record.is_undone() => {
             if superseded {
@@ -111,7 +111,7 @@ pub fn resume(
                 Decision::Hold
             }
         }
-        Phase::Applying { .. } if was_rebooted(record, seen) => Decision::Verify,
+        Phase::Applying { .. } if was_rebooted(record, observed) => Decision::Verify,
         Phase::Planned | Phase::Staging | Phase::Draining | Phase::Applying { .. } if superseded => {
             Decision::Supersede
         }
@@ -121,18 +121,18 @@ pub fn resume(
             if staged { Decision::Restage } else { Decision::Continue }
         }
         // Not every systemd counts its soft reboots: a finished one shows in the booted deployment, too.
-        Phase::Rebooting { boot_id } if *boot_id == seen.boot_id && !os_in_place(record, seen) => {
+        Phase::Rebooting { boot_id } if *boot_id == observed.boot_id && !os_in_place(record, observed) => {
             reboot_again(record)
         }
-        Phase::Rebooting { .. } => came_up(record, seen),
+        Phase::Rebooting { .. } => came_up(record, observed),
         // Another target waits until the node is back: the node is well then, for any fault of that one.
-        Phase::FallingBack { .. } => falling_back(record, seen),
+        Phase::FallingBack { .. } => falling_back(record, observed),
         Phase::Verifying if held(record) && superseded => Decision::Begin,
         // A person went back.
-        Phase::Verifying if held(record) && is_back(record, seen) => Decision::UndoAfterFallback,
+        Phase::Verifying if held(record) && is_back(record, observed) => Decision::UndoAfterFallback,
         Phase::Verifying if held(record) => Decision::Hold,
         // A person in the boot menu ended the trial, or the boot loader's counter.
-        Phase::Verifying if record.trial.is_some() && is_back(record, seen) => {
+        Phase::Verifying if record.trial.is_some() && is_back(record, observed) => {
             Decision::Fault(left_on_trial(record))
         }
         Phase::Verifying => Decision::Verify,
@@ -195,8 +195,8 @@ pub fn is_unproven(record: &Record) -> bool {
 }
 
 /// Returns the fault of a failed health trial.
-pub fn unproven(record: &Record, seen: &Observation, ill: &[String], within: Duration) -> Fault {
-    let deployment = seen.os.booted().map_or("the deployment", |os| os.deployment.as_str());
+pub fn unproven(record: &Record, observed: &Observation, ill: &[String], within: Duration) -> Fault {
+    let deployment = observed.os.booted().map_or("the deployment", |os| os.deployment.as_str());
     let (config, seconds) = (&record.to.config, within.as_secs());
     let unit = ill.first().and_then(|one| one.split_once(" is ")).map(|(unit, _)| format!("-u {unit}"));
     let ill = ill.join("; ");
@@ -229,8 +229,12 @@ fn unhealthy(message: String, lines: &str) -> Fault {
 
 /// Returns where a fault leads: back, by an undo or a fallback; or on, to where the target is held. `None`
 /// leaves the phase as it is.
-pub fn recovery_transition(record: &Record, seen: &Observation, roll_back: RollBack) -> Option<Transition> {
-    if can_take_back(record, seen) {
+pub fn recovery_transition(
+    record: &Record,
+    observed: &Observation,
+    roll_back: RollBack,
+) -> Option<Transition> {
+    if can_take_back(record, observed) {
         return Some(Transition::RollBack);
     }
     match record.phase {
@@ -238,7 +242,7 @@ pub fn recovery_transition(record: &Record, seen: &Observation, roll_back: RollB
         Phase::Verifying
             if roll_back == RollBack::Automatic && is_on_trial(record) && record.origin.is_some() =>
         {
-            Some(Transition::FallBack { boot_id: seen.boot_id.clone() })
+            Some(Transition::FallBack { boot_id: observed.boot_id.clone() })
         }
         Phase::Planned
         | Phase::Staging
@@ -258,19 +262,19 @@ pub fn held(record: &Record) -> bool {
 ///
 /// It is undone while its effects are only on disk of the boot it began in, and when the node fell back to its
 /// old deployment. A node that runs the new one is left alone: undoing files under a running OS would be a third state.
-pub fn can_take_back(record: &Record, seen: &Observation) -> bool {
-    let asked_in_this_boot = matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == seen.boot_id)
-        && !os_in_place(record, seen);
-    record.reboots == 0 || asked_in_this_boot || is_back(record, seen)
+pub fn can_take_back(record: &Record, observed: &Observation) -> bool {
+    let asked_in_this_boot = matches!(&record.phase, Phase::Rebooting { boot_id } if *boot_id == observed.boot_id)
+        && !os_in_place(record, observed);
+    record.reboots == 0 || asked_in_this_boot || is_back(record, observed)
 }
 
 /// Returns true if the node runs the update's own deployment already: a shutdown between staging and the update's own
 /// reboot finalized it. Kernel arguments change the running ones, so staging again would apply them twice.
-pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
-    let Some(booted) = seen.os.booted() else { return false };
+pub fn os_in_place(record: &Record, observed: &Observation) -> bool {
+    let Some(booted) = observed.os.booted() else { return false };
     let held = record.plan.steps().iter().all(|step| {
         let Op::SetKargs { append, .. } = &step.op else { return true };
-        append.iter().all(|karg| seen.kargs.contains(karg))
+        append.iter().all(|karg| observed.kargs.contains(karg))
     });
     let image = match record.staged_os() {
         StagedOs::None => false,
@@ -284,22 +288,22 @@ pub fn os_in_place(record: &Record, seen: &Observation) -> bool {
 
 /// Returns true if another program did the pending reboot: all was on disk when this boot began, and the staged
 /// deployment is the one that runs.
-fn was_rebooted(record: &Record, seen: &Observation) -> bool {
+fn was_rebooted(record: &Record, observed: &Observation) -> bool {
     let Phase::Applying { next } = &record.phase else { return false };
     let left =
         record.plan.batch(*next).is_none() && matches!(record.plan.after(), PostActions::Reboot { .. });
-    let in_place = record.staged_os() == StagedOs::None || os_in_place(record, seen);
-    left && record.boot_id != seen.boot_id && in_place
+    let in_place = record.staged_os() == StagedOs::None || os_in_place(record, observed);
+    left && record.boot_id != observed.boot_id && in_place
 }
 
 /// Returns true if the node runs the deployment that ran before the update, which has one of its own.
-fn is_back(record: &Record, seen: &Observation) -> bool {
+fn is_back(record: &Record, observed: &Observation) -> bool {
     record.staged_os() != StagedOs::None
-        && seen.os.booted().map(|os| &os.deployment) == record.origin.as_ref()
+        && observed.os.booted().map(|os| &os.deployment) == record.origin.as_ref()
 }
 
-fn falling_back(record: &Record, seen: &Observation) -> Decision {
-    if is_back(record, seen) {
+fn falling_back(record: &Record, observed: &Observation) -> Decision {
+    if is_back(record, observed) {
         return Decision::UndoAfterFallback;
     }
     if record.fallbacks < REBOOT_TRIES {
@@ -347,30 +351,30 @@ fn reboot_again(record: &Record) -> Decision {
     })
 }
 
-fn came_up(record: &Record, seen: &Observation) -> Decision {
-    let booted = seen.os.booted();
+fn came_up(record: &Record, observed: &Observation) -> Decision {
+    let booted = observed.os.booted();
     let back_in_origin = booted.map(|os| &os.deployment) == record.origin.as_ref();
     match record.staged_os() {
         StagedOs::Image(image) => match booted.and_then(|os| os.image.as_ref()) {
             Some(running) if running.digest() == image.digest() => Decision::Verify,
-            Some(_) | None if back_in_origin => in_vain(record, seen),
+            Some(_) | None if back_in_origin => in_vain(record, observed),
             Some(running) => Decision::Fault(foreign(record, &running.to_string())),
             None => Decision::Fault(foreign(record, "a deployment that did not come from an image")),
         },
-        StagedOs::SameImage if back_in_origin => in_vain(record, seen),
+        StagedOs::SameImage if back_in_origin => in_vain(record, observed),
         StagedOs::SameImage | StagedOs::None => Decision::Verify,
     }
 }
 
 /// Decides on a node that came up in its old deployment. After a soft reboot that led there, the new one is finalized and boots
 /// next: a whole reboot brings it up, and nothing has to be staged again.
-fn in_vain(record: &Record, seen: &Observation) -> Decision {
+fn in_vain(record: &Record, observed: &Observation) -> Decision {
     let was_soft =
-        matches!(&record.phase, Phase::Rebooting { boot_id } if seen.boot_id.is_soft_from(boot_id));
-    if was_soft && boots_next(record, seen) {
+        matches!(&record.phase, Phase::Rebooting { boot_id } if observed.boot_id.is_soft_from(boot_id));
+    if was_soft && boots_next(record, observed) {
         return reboot_again(record);
     }
-    if seen.boots != BootCount::FellBack {
+    if observed.boots != BootCount::FellBack {
         return Decision::Inquire;
     }
     Decision::Fault(Fault {
@@ -386,9 +390,9 @@ fn in_vain(record: &Record, seen: &Observation) -> Decision {
 }
 
 /// Returns true if the image of the update is finalized, and boots next.
-fn boots_next(record: &Record, seen: &Observation) -> bool {
+fn boots_next(record: &Record, observed: &Observation) -> bool {
     let StagedOs::Image(image) = record.staged_os() else { return false };
-    let next = seen.os.next().and_then(|next| next.image.as_ref());
+    let next = observed.os.next().and_then(|next| next.image.as_ref());
     next.is_some_and(|next| next.digest() == image.digest())
 }
 

@@ -101,12 +101,12 @@ fn bring(world: &mut ModelHost, plan: &Plan, to: &HostSpec, next: &Image) {
 
 /// The host is as desired, by every check.
 fn arrived(world: &ModelHost, to: &HostSpec) {
-    let seen = world.observe(&[to]);
-    assert_eq!(differences(to, &seen), vec![], "after the plan");
+    let observed = world.observe(&[to]);
+    assert_eq!(differences(to, &observed), vec![], "after the plan");
     let carries = EmbeddedConfig::Config(to.name.clone());
     let again = decide(world, to, to, carries.clone());
     assert!(again.is_empty(), "planned again: {:?}", again.steps());
-    let fresh = decide(world, &already_applied(to, &seen), to, carries);
+    let fresh = decide(world, &already_applied(to, &observed), to, carries);
     assert!(fresh.is_empty(), "taken over: {:?}", fresh.steps());
 }
 
@@ -191,7 +191,7 @@ proptest! {
         for forced in [false, true] {
             let mut world = host(&from);
             let facts = world.facts(&from, &to, carries.clone());
-            let origin = if forced { observed_origin(&from, &to, &facts.seen) } else { from.clone() };
+            let origin = if forced { observed_origin(&from, &to, &facts.observed) } else { from.clone() };
             let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
             // A unit that can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };

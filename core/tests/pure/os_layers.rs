@@ -54,7 +54,7 @@ fn hosts_without_images_are_unchanged() {
     let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
     to.kargs = machine_config_core::model::Karg::split("nosmt");
     let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
-    facts.seen.os = ObservedOs::NotImageBased;
+    facts.observed.os = ObservedOs::NotImageBased;
     let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
     assert!(plan.is_empty(), "{plan:?}");
 }
@@ -87,7 +87,7 @@ fn image_mode_takes_kernel_and_extensions_from_image() {
     let mut host = ModelHost::holding(&from);
     let words = |host: &ModelHost, from: &HostSpec, to: &HostSpec, removed: &[&str]| {
         let mut facts = host.facts(from, to, EmbeddedConfig::Unknown);
-        if let ObservedOs::Deployments { booted, .. } = &mut facts.seen.os {
+        if let ObservedOs::Deployments { booted, .. } = &mut facts.observed.os {
             booted.local.requested.insert("vim".to_owned());
             booted.local.removed = removed.iter().map(|name| (*name).to_owned()).collect();
         }

@@ -45,11 +45,11 @@ pub(crate) fn observation(made: &UpdateFixture, boot_id: &str, image: &str, depl
         local: LocalPackages::default(),
     };
     let os = ObservedOs::Deployments { booted, staged: None, next: None };
-    Observation { boot_id: boot(boot_id), os, ..made.seen.clone() }
+    Observation { boot_id: boot(boot_id), os, ..made.observed.clone() }
 }
 
-pub(crate) fn ask(record: &Record, seen: &Observation, desired: &Target) -> Decision {
-    resume(Some(record), record.from.as_ref(), seen, Some(desired))
+pub(crate) fn ask(record: &Record, observed: &Observation, desired: &Target) -> Decision {
+    resume(Some(record), record.from.as_ref(), observed, Some(desired))
 }
 
 /// MCD-220: a target that changed during the reboot is begun; the workload is let back only by `Watch`, when all is as desired.

@@ -75,9 +75,9 @@ fn fact(facts: &mut Facts, line: &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let path = || ManagedPath::new(words[1]).unwrap();
     match words[0] {
-        "not-image-based" => facts.seen.os = ObservedOs::NotImageBased,
+        "not-image-based" => facts.observed.os = ObservedOs::NotImageBased,
         "booted" | "booted-carries" => {
-            let ObservedOs::Deployments { booted, .. } = &mut facts.seen.os else { panic!("{line}") };
+            let ObservedOs::Deployments { booted, .. } = &mut facts.observed.os else { panic!("{line}") };
             match (words[0], words[1]) {
                 ("booted", "none") => booted.image = None,
                 ("booted", text) => booted.image = Some(ImageRef::parse(&expand(text)).unwrap()),
@@ -85,12 +85,13 @@ fn fact(facts: &mut Facts, line: &str) {
             }
         }
         "carries" => facts.carries = EmbeddedConfig::Config(ConfigName::new(words[1]).unwrap()),
-        "absent" => drop(facts.seen.files.insert(path(), ObservedFile::Absent)),
+        "absent" => drop(facts.observed.files.insert(path(), ObservedFile::Absent)),
         "file" => {
             let contents = Contents::new(words[2].as_bytes().to_vec());
             let len = u64::try_from(contents.len()).unwrap();
-            let seen = ObservedFile::Regular { sha256: contents.sha256(), len, mode: 0o644, uid: 0, gid: 0 };
-            facts.seen.files.insert(path(), seen);
+            let observed =
+                ObservedFile::Regular { sha256: contents.sha256(), len, mode: 0o644, uid: 0, gid: 0 };
+            facts.observed.files.insert(path(), observed);
         }
         "local" => drop(facts.local.insert(path())),
         "carried" => drop(facts.local.remove(&path())),
@@ -110,9 +111,12 @@ fn fact(facts: &mut Facts, line: &str) {
                 UnitFilePreset::Disable
             };
             let mask = if enabled == UnitFileState::Masked { Mask::Masked } else { Mask::Unset };
-            facts.seen.units.insert(UnitName::new(words[1]).unwrap(), ObservedUnit { enabled, preset, mask });
+            facts
+                .observed
+                .units
+                .insert(UnitName::new(words[1]).unwrap(), ObservedUnit { enabled, preset, mask });
         }
-        "no-account" => facts.seen.core = ObservedCore::NoAccount,
+        "no-account" => facts.observed.core = ObservedCore::NoAccount,
         "fips" => {
             facts.fips = match words[1] {
                 "on" => ObservedFips::On,
@@ -145,7 +149,7 @@ fn run(text: &str) -> String {
             fact(&mut facts, line);
         }
     }
-    let from = managed.unwrap_or_else(|| already_applied(&to, &facts.seen));
+    let from = managed.unwrap_or_else(|| already_applied(&to, &facts.observed));
     let policy = find("policy").map_or_else(DisruptionPolicy::defaults, |section| {
         DisruptionPolicy::parse(section.body.as_bytes(), "the policy").unwrap()
     });

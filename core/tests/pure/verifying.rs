@@ -39,9 +39,9 @@ fn path(text: &str) -> ManagedPath {
     ManagedPath::new(text).unwrap()
 }
 
-fn lines(spec: &HostSpec, seen: &Observation) -> Vec<String> {
+fn lines(spec: &HostSpec, observed: &Observation) -> Vec<String> {
     let words = |value: &Value| value.as_str().unwrap().to_owned();
-    let found = serde_json::to_value(differences(spec, seen)).unwrap();
+    let found = serde_json::to_value(differences(spec, observed)).unwrap();
     let line = |found: &Value| {
         format!("{} {} {}", words(&found["kind"]), words(&found["target"]), words(&found["what"]))
     };
@@ -52,11 +52,11 @@ fn lines(spec: &HostSpec, seen: &Observation) -> Vec<String> {
 #[test]
 fn each_difference_is_named_in_order() {
     let spec = spec();
-    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
-    assert_eq!(lines(&spec, &seen), Vec::<String>::new());
-    let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
+    let mut observed = ModelHost::holding(&spec).observe(&[&spec]);
+    assert_eq!(lines(&spec, &observed), Vec::<String>::new());
+    let ObservedOs::Deployments { booted, .. } = &mut observed.os else { panic!("image-based") };
     booted.image = Some(model_host::image('b'));
-    seen.kargs.pop();
+    observed.kargs.pop();
     for (name, found) in [
         ("/etc/a", ObservedFile::Symlink { target: "/etc/b".to_owned() }),
         ("/etc/secret", ObservedFile::Absent),
@@ -66,16 +66,16 @@ fn each_difference_is_named_in_order() {
         ("/etc/systemd/system/a.service", ObservedFile::Directory),
         ("/etc/systemd/system/a.service.d/1.conf", ObservedFile::Absent),
     ] {
-        seen.files.insert(path(name), found);
+        observed.files.insert(path(name), found);
     }
     let mut unit = |name: &str, enabled, mask| {
-        let unit = seen.units.get_mut(&UnitName::new(name).unwrap()).unwrap();
+        let unit = observed.units.get_mut(&UnitName::new(name).unwrap()).unwrap();
         (unit.enabled, unit.mask) = (enabled, mask);
     };
     unit("a.service", UnitFileState::Disabled, Mask::Unset);
     unit("b.service", UnitFileState::Disabled, Mask::Unset);
     unit("c.service", UnitFileState::Enabled, Mask::Unset);
-    let ObservedCore::Account { keys, password, .. } = &mut seen.core else { panic!("an account") };
+    let ObservedCore::Account { keys, password, .. } = &mut observed.core else { panic!("an account") };
     *keys = ObservedFile::Absent;
     *password = PasswordHash::new("$6$x");
     let desired = [
@@ -91,26 +91,26 @@ fn each_difference_is_named_in_order() {
         "user core content",
         "user core value",
     ];
-    assert_eq!(lines(&spec, &seen), desired);
-    seen.os = ObservedOs::NotImageBased;
-    assert_eq!(lines(&spec, &seen)[..2], ["image os value", "file /etc/a unexpected"]);
+    assert_eq!(lines(&spec, &observed), desired);
+    observed.os = ObservedOs::NotImageBased;
+    assert_eq!(lines(&spec, &observed)[..2], ["image os value", "file /etc/a unexpected"]);
 }
 
 /// MCD-166, MCD-167, MCD-168, MCD-169: the words that alerts and other software search for.
 #[test]
 fn drift_messages_match_mcd() {
     let spec = spec();
-    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
-    let ObservedOs::Deployments { booted, .. } = &mut seen.os else { panic!("image-based") };
+    let mut observed = ModelHost::holding(&spec).observe(&[&spec]);
+    let ObservedOs::Deployments { booted, .. } = &mut observed.os else { panic!("image-based") };
     booted.image = Some(model_host::image('b'));
-    seen.kargs = Karg::split("more q additional=1");
+    observed.kargs = Karg::split("more q additional=1");
     let files = [("/etc/a", 0o644, "other"), ("/etc/systemd/system/a.service", 0o664, "x")];
     for (name, mode, text) in files {
         let sha256 = machine_config_core::model::Sha256::digest(text.as_bytes());
         let len = u64::try_from(text.len()).unwrap();
-        seen.files.insert(path(name), ObservedFile::Regular { sha256, len, mode, uid: 0, gid: 0 });
+        observed.files.insert(path(name), ObservedFile::Regular { sha256, len, mode, uid: 0, gid: 0 });
     }
-    let found: Vec<String> = differences(&spec, &seen).iter().map(ToString::to_string).collect();
+    let found: Vec<String> = differences(&spec, &observed).iter().map(ToString::to_string).collect();
     let (desired, other) = (model_host::image('a'), model_host::image('b'));
     assert_eq!(found[0], format!("expected target osImageURL \"{desired}\", have \"{other}\""));
     assert_eq!(found[1], "missing expected kernel arguments: [q]");
@@ -124,11 +124,11 @@ fn drift_messages_match_mcd() {
 fn masked_unit_is_compared_by_link() {
     let units = json!([{"name": "a.service", "mask": true, "contents": "x"}]);
     let spec = model_host::config("rendered-a", json!({ "units": units })).spec(None).unwrap();
-    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
-    assert_eq!(lines(&spec, &seen), Vec::<String>::new());
-    let unit = seen.units.get_mut(&UnitName::new("a.service").unwrap()).unwrap();
+    let mut observed = ModelHost::holding(&spec).observe(&[&spec]);
+    assert_eq!(lines(&spec, &observed), Vec::<String>::new());
+    let unit = observed.units.get_mut(&UnitName::new("a.service").unwrap()).unwrap();
     (unit.enabled, unit.mask) = (UnitFileState::Disabled, Mask::Unset);
-    assert_eq!(lines(&spec, &seen), ["unit a.service mask"]);
+    assert_eq!(lines(&spec, &observed), ["unit a.service mask"]);
 }
 
 /// CRA-010: what the next boot would run is drift of an idle host, and no reason to call an update wrong. Manual packages
@@ -136,8 +136,8 @@ fn masked_unit_is_compared_by_link() {
 #[test]
 fn manual_changes_of_host_are_named() {
     let plain = spec();
-    let mut seen = ModelHost::holding(&plain).observe(&[&plain]);
-    let ObservedOs::Deployments { booted, staged, .. } = &mut seen.os else { panic!("image-based") };
+    let mut observed = ModelHost::holding(&plain).observe(&[&plain]);
+    let ObservedOs::Deployments { booted, staged, .. } = &mut observed.os else { panic!("image-based") };
     booted.local.requested.insert("strace".to_owned());
     booted.local.replaced.insert("kernel".to_owned());
     *staged = Some(Staged {
@@ -145,18 +145,18 @@ fn manual_changes_of_host_are_named() {
         deployment: "os-0.1".to_owned(),
         kargs: Karg::split("debug"),
     });
-    assert_eq!(drift(&plain, &seen), []);
-    let mut seen = ModelHost::holding(&plain).observe(&[&plain]);
+    assert_eq!(drift(&plain, &observed), []);
+    let mut observed = ModelHost::holding(&plain).observe(&[&plain]);
     let other = |name: &str| Staged {
         image: Some(model_host::image('c')),
         deployment: name.to_owned(),
         kargs: Vec::new(),
     };
-    let ObservedOs::Deployments { staged, next, .. } = &mut seen.os else { panic!("image-based") };
+    let ObservedOs::Deployments { staged, next, .. } = &mut observed.os else { panic!("image-based") };
     *staged = Some(other("os-2.0"));
     *next = Some(other("os-3.0"));
-    assert_eq!(differences(&plain, &seen), []);
-    let found: Vec<String> = drift(&plain, &seen).iter().map(ToString::to_string).collect();
+    assert_eq!(differences(&plain, &observed), []);
+    let found: Vec<String> = drift(&plain, &observed).iter().map(ToString::to_string).collect();
     let image = model_host::image('c');
     for (line, word) in found.iter().zip(["the staged deployment os-2.0", "the deployment os-3.0"]) {
         assert!(line.starts_with("image of the next boot is something else"), "{line}");
@@ -169,11 +169,11 @@ fn manual_changes_of_host_are_named() {
 #[test]
 fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
     let spec = spec();
-    let seen = ModelHost::holding(&spec).observe(&[&spec]);
+    let observed = ModelHost::holding(&spec).observe(&[&spec]);
     let changed = |name: &str, change: &dyn Fn(&mut ObservedFile)| {
-        let mut seen = seen.clone();
-        change(seen.files.get_mut(&path(name)).unwrap());
-        serde_json::to_value(differences(&spec, &seen)).unwrap()
+        let mut observed = observed.clone();
+        change(observed.files.get_mut(&path(name)).unwrap());
+        serde_json::to_value(differences(&spec, &observed)).unwrap()
     };
     let other = machine_config_core::model::Sha256::digest(b"other");
     let bytes = |file: &mut ObservedFile| {
@@ -200,11 +200,11 @@ fn bytes_mode_and_owner_are_compared_and_secrets_stay_secret() {
 #[test]
 fn every_locked_password_is_locked() {
     let spec = spec();
-    let mut seen = ModelHost::holding(&spec).observe(&[&spec]);
+    let mut observed = ModelHost::holding(&spec).observe(&[&spec]);
     for hash in [None, PasswordHash::new("*"), PasswordHash::new("!!"), PasswordHash::new("!$6$x")] {
-        let ObservedCore::Account { password, .. } = &mut seen.core else { panic!("an account") };
+        let ObservedCore::Account { password, .. } = &mut observed.core else { panic!("an account") };
         *password = hash;
-        assert_eq!(lines(&spec, &seen), Vec::<String>::new());
+        assert_eq!(lines(&spec, &observed), Vec::<String>::new());
     }
 }
 
@@ -230,15 +230,17 @@ fn unchanged_section_of_users_is_unchanged() {
 #[test]
 fn only_remaining_drift_blocks_update() {
     type Change = fn(&mut Value);
-    let file = |seen: &mut Observation| drop(seen.files.insert(path("/etc/a"), ObservedFile::Directory));
-    let keys = |seen: &mut Observation| {
-        let ObservedCore::Account { keys, .. } = &mut seen.core else { panic!("an account") };
+    let file =
+        |observed: &mut Observation| drop(observed.files.insert(path("/etc/a"), ObservedFile::Directory));
+    let keys = |observed: &mut Observation| {
+        let ObservedCore::Account { keys, .. } = &mut observed.core else { panic!("an account") };
         *keys = ObservedFile::Absent;
     };
-    let unit = |seen: &mut Observation| {
-        seen.units.get_mut(&UnitName::new("c.service").unwrap()).unwrap().enabled = UnitFileState::Enabled;
+    let unit = |observed: &mut Observation| {
+        observed.units.get_mut(&UnitName::new("c.service").unwrap()).unwrap().enabled =
+            UnitFileState::Enabled;
     };
-    let karg = |seen: &mut Observation| drop(seen.kargs.pop());
+    let karg = |observed: &mut Observation| drop(observed.kargs.pop());
     let restarts: Change = |to| {
         let policy = json!({"path": "/etc/restarts", "contents": {"source": "data:,x"}});
         to["files"].as_array_mut().unwrap().push(policy);
@@ -249,14 +251,14 @@ fn only_remaining_drift_blocks_update() {
         let from = spec();
         let to = model_host::config("rendered-b", next).spec(Some(model_host::image('a'))).unwrap();
         let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
-        drift(&mut facts.seen);
+        drift(&mut facts.observed);
         let actions = json!([{"type": "Restart", "restart": {"serviceName": "c.service"}}]);
         let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
             "metadata": {"name": "cluster"},
             "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/restarts", "actions": actions}]}}});
         let policy = DisruptionPolicy::parse(policy.to_string().as_bytes(), "a policy").unwrap();
         let plan = plan(&from, &to, &facts, &policy).unwrap();
-        let stays = unresolved(&from, &to, &facts.seen, &plan);
+        let stays = unresolved(&from, &to, &facts.observed, &plan);
         let stays: Value = serde_json::to_value(stays).unwrap();
         let word = |value: &Value| value.as_str().unwrap().to_owned();
         let line = |one: &Value| format!("{} {}", word(&one["target"]), word(&one["what"]));

@@ -206,8 +206,8 @@ impl ModelHost {
 
     /// Returns the facts, as `facts` would.
     pub fn facts(&self, from: &HostSpec, to: &HostSpec, carries: EmbeddedConfig) -> Facts {
-        let seen = self.observe(&[from, to]);
-        let paths: BTreeSet<ManagedPath> = seen.files.keys().cloned().collect();
+        let observed = self.observe(&[from, to]);
+        let paths: BTreeSet<ManagedPath> = observed.files.keys().cloned().collect();
         let masked_in_image = |path: &ManagedPath| self.image.masked.iter().any(|unit| unit.path() == *path);
         let local = |path: &&ManagedPath| {
             let masked = self.masked.iter().any(|unit| unit.path() == **path);
@@ -228,7 +228,7 @@ impl ModelHost {
             soft_reboot: None,
             companions: BTreeMap::new(),
             fips: ObservedFips::Off,
-            seen,
+            observed,
         }
     }
 

@@ -30,7 +30,7 @@ pub const FOREIGN: &str =
 pub struct UpdateFixture {
     pub from: HostSpec,
     pub to: HostSpec,
-    pub seen: Observation,
+    pub observed: Observation,
     pub plan: Plan,
 }
 
@@ -47,7 +47,7 @@ impl UpdateFixture {
     fn new(from: HostSpec, to: HostSpec) -> Self {
         let facts = Facts::assumed(&from, &to).unwrap();
         let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
-        Self { from, to, seen: facts.seen, plan }
+        Self { from, to, observed: facts.observed, plan }
     }
 
     /// A switch of the image, with a file that it does not carry.

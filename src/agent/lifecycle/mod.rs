@@ -120,13 +120,13 @@ impl LifecycleWorker {
             Source::File => Lifecycle::idle(desire.clone(), &now),
         });
         let Some(state) = known.or(first) else { return Ok(PassEnd::Wait(None)) };
-        let seen = observe(&host).await?;
-        let (next, action) = decide(&state, desire.as_deref(), &seen, &now);
-        self.running.clone_from(&seen.running);
+        let observed = observe(&host).await?;
+        let (next, action) = decide(&state, desire.as_deref(), &observed, &now);
+        self.running.clone_from(&observed.running);
         let is_under_way = next.stage_in_progress().is_some();
         self.record(next)?;
         if let Some(action) = action {
-            return Box::pin(self.act(&action, &seen)).await;
+            return Box::pin(self.act(&action, &observed)).await;
         }
         self.succeed();
         if is_under_way == self.watch.is_some() {
@@ -140,18 +140,19 @@ impl LifecycleWorker {
     async fn act(
         &mut self,
         action: &LifecycleAction,
-        seen: &ObservedStateroots,
+        observed: &ObservedStateroots,
     ) -> Result<PassEnd, AgentError> {
         let host = Rc::clone(&self.host);
-        let Some(ended) =
-            self.unless_superseded(action, seen, Box::pin(perform(&host, action, &seen.running))).await?
+        let Some(ended) = self
+            .unless_superseded(action, observed, Box::pin(perform(&host, action, &observed.running)))
+            .await?
         else {
             return Ok(PassEnd::Requeue);
         };
         let ended = match ended {
             Ok(Outcome::Leaves(job)) => {
-                self.leave(&job, seen).await?;
-                match self.unless_superseded(action, seen, Box::pin(execute(&host, &job))).await? {
+                self.leave(&job, observed).await?;
+                match self.unless_superseded(action, observed, Box::pin(execute(&host, &job))).await? {
                     Some(ended) => ended,
                     None => return Ok(PassEnd::Requeue),
                 }
@@ -197,11 +198,11 @@ impl LifecycleWorker {
 
     /// Writes down that another stateroot is to boot, there and here. Here it counts from the record of the job on: that shows to a
     /// boot whether the way was cut short.
-    async fn leave(&mut self, job: &Job, seen: &ObservedStateroots) -> Result<(), AgentError> {
+    async fn leave(&mut self, job: &Job, observed: &ObservedStateroots) -> Result<(), AgentError> {
         let (Some(state), Job::Activate { deployment, .. }) = (self.state(), job) else {
             return Ok(());
         };
-        let state = Lifecycle { left_in: Some(seen.boot_id.clone()), ..state };
+        let state = Lifecycle { left_in: Some(observed.boot_id.clone()), ..state };
         self.host.stateroots.hand_over(deployment, state.copied()).await?;
         self.host.fail_points.hit("lifecycle-handed-over");
         open_record(&self.host, job)?;
@@ -212,7 +213,7 @@ impl LifecycleWorker {
     async fn unless_superseded<T>(
         &mut self,
         action: &LifecycleAction,
-        seen: &ObservedStateroots,
+        observed: &ObservedStateroots,
         work: impl Future<Output = T>,
     ) -> Result<Option<T>, AgentError> {
         let mut work = pin!(work);
@@ -228,7 +229,7 @@ impl LifecycleWorker {
                 },
             };
             let Some(state) = self.state() else { return Ok(None) };
-            let (next, wanted) = decide(&state, desire.as_deref(), seen, &self.now());
+            let (next, wanted) = decide(&state, desire.as_deref(), observed, &self.now());
             self.record(next)?;
             if wanted.as_ref() != Some(action) {
                 info!("Stage {} is superseded", action.stage().as_str());

@@ -151,8 +151,11 @@ async fn rubbish_of_user_is_refused_before_anything_is_touched() {
     let (batch, steps) = &batches()[1];
     let length = 6 << 30;
     fs::OpenOptions::new().write(true).open(&keys).unwrap().set_len(length).unwrap();
-    let seen = host.root.observe("/var/home/core/.ssh/authorized_keys.d/ignition").unwrap();
-    assert!(matches!(seen, crate::model::ObservedFile::Regular { len, .. } if len == length), "{seen:?}");
+    let observed = host.root.observe("/var/home/core/.ssh/authorized_keys.d/ignition").unwrap();
+    assert!(
+        matches!(observed, crate::model::ObservedFile::Regular { len, .. } if len == length),
+        "{observed:?}"
+    );
     let error = apply_batch(&host, 5, *batch, steps).await.unwrap_err();
     assert_eq!((error.class(), error.reason()), (FaultClass::Degraded, "FileTooLarge"), "{error}");
     undo(&host, 5).await.unwrap();

@@ -112,11 +112,11 @@ async fn of_host(
     bundle.add("plan.json", plan.map(Content::Json));
     let verified = within(verify::current(host)).await;
     bundle.add("verify.json", verified.map(Content::Json));
-    let seen = within(async { Ok(observe(host, &[]).await?) }).await;
-    let deployments = seen.and_then(|seen| {
-        let os = value(&seen.os)?;
+    let observed = within(async { Ok(observe(host, &[]).await?) }).await;
+    let deployments = observed.and_then(|observed| {
+        let os = value(&observed.os)?;
         let (backend, because) = (host.os.name(), &host.backend_reason);
-        let boot = seen.boot_id.to_string();
+        let boot = observed.boot_id.to_string();
         Ok(json!({ "at": now.to_string(), "bootId": boot, "backend": backend, "because": because, "os": os }))
     });
     bundle.add("deployments.json", deployments.map(Content::Json));
@@ -184,8 +184,8 @@ fn listing(root: &Root) -> Result<Content, String> {
         let path = format!("{STATE_DIR}/{directory}");
         for name in root.list(path.trim_end_matches('/')).map_err(|error| chain(&error))? {
             let path = state(format!("{directory}/{name}").trim_start_matches('/'));
-            let seen = root.observe(&path).map_err(|error| chain(&error))?;
-            text += &match seen {
+            let observed = root.observe(&path).map_err(|error| chain(&error))?;
+            text += &match observed {
                 ObservedFile::Regular { mode, len, .. } => format!("{mode:o} {len} {path}\n"),
                 ObservedFile::Absent
                 | ObservedFile::Symlink { .. }

@@ -211,9 +211,9 @@ mod tests {
     fn held_lock_is_running_agent() {
         let inactive = service("inactive", "success", "enabled");
         let unfinished = Unfinished { update: "u1".to_owned(), phase: "Applying".to_owned() };
-        let seen = AgentStatus::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
+        let observed = AgentStatus::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
         assert_eq!(
-            (seen.running, seen.text.as_str(), seen.fault(Some(&unfinished))),
+            (observed.running, observed.text.as_str(), observed.fault(Some(&unfinished))),
             (Some(true), "running (pid 7)", None)
         );
         let unprivileged =

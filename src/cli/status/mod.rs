@@ -167,11 +167,11 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         Disk { .. } => None,
     };
     let specs: Vec<_> = spec.iter().collect();
-    let seen = observe(host, &specs).await.map(Some).map_err(CliError::from);
-    let seen = or_unread(seen, left.is_some(), &mut unread)?;
-    if let (Some(spec), Some(seen)) = (&spec, &seen) {
-        health.drift = drift(spec, seen);
-        add_diffs(&host.root, spec, seen, &mut health.drift);
+    let observed = observe(host, &specs).await.map(Some).map_err(CliError::from);
+    let observed = or_unread(observed, left.is_some(), &mut unread)?;
+    if let (Some(spec), Some(observed)) = (&spec, &observed) {
+        health.drift = drift(spec, observed);
+        add_diffs(&host.root, spec, observed, &mut health.drift);
     }
     let reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
         Some(left) => left.report.clone(),
@@ -181,9 +181,10 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let layers = disk.stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
     let idle = disk.record.is_none();
     // Without an update the agent has staged nothing.
-    let staged = seen.as_ref().filter(|_| idle);
-    let staged = staged.and_then(|seen| Some(StagedManually::new(seen.os.staged()?, &seen.kargs)));
-    let os = seen.map_or(ObservedOs::NotImageBased, |seen| seen.os);
+    let staged = observed.as_ref().filter(|_| idle);
+    let staged =
+        staged.and_then(|observed| Some(StagedManually::new(observed.os.staged()?, &observed.kargs)));
+    let os = observed.map_or(ObservedOs::NotImageBased, |observed| observed.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
     let around = Around { agent, follows, unread, drift, work: disk.work };

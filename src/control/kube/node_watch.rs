@@ -67,7 +67,8 @@ impl Drop for NodeWatcher {
 
 /// Takes a Node as seen unless it is an older version of the known one.
 fn newer(snapshot: &mut NodeSnapshot, node: NodeView) -> bool {
-    let old = snapshot.node.as_ref().is_some_and(|seen| seen.uid == node.uid && node.is_older(seen));
+    let old =
+        snapshot.node.as_ref().is_some_and(|observed| observed.uid == node.uid && node.is_older(observed));
     if old || snapshot.node.as_ref() == Some(&node) {
         return false;
     }

@@ -158,7 +158,7 @@ impl<E: WatchHandler> Reflector<E> {
         self.api.traffic().watching();
         self.handler.on_start();
         loop {
-            let seen = match events.next().await {
+            let observed = match events.next().await {
                 Some(Ok(event)) => Ok(self.handler.on_event(event)),
                 None if began.elapsed() < MIN_WATCH_TIME => return WatchEnd::Broken(self.ended()),
                 None => return WatchEnd::InTime(version),
@@ -168,7 +168,7 @@ impl<E: WatchHandler> Reflector<E> {
             if began.elapsed() > MIN_WATCH_TIME {
                 self.backoff.reset();
             }
-            match seen {
+            match observed {
                 Ok(WatchStep::At(at)) => version = at,
                 Ok(WatchStep::Expired) => return WatchEnd::Expired,
                 Ok(WatchStep::Failed(error)) | Err(error) => return WatchEnd::Broken(error),

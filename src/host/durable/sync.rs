@@ -63,15 +63,15 @@ mod tests {
     fn each_item_is_worked_on_once_and_first_error_is_kept() {
         for count in [0, 1, ALONE, ALONE + 1, 100] {
             let items: Vec<usize> = (0..count).collect();
-            let seen = Mutex::new(Vec::new());
+            let observed = Mutex::new(Vec::new());
             each(&items, |item| {
-                seen.lock().unwrap().push(*item);
+                observed.lock().unwrap().push(*item);
                 Ok(())
             })
             .unwrap();
-            let mut seen = seen.into_inner().unwrap();
-            seen.sort_unstable();
-            assert_eq!(seen, items);
+            let mut observed = observed.into_inner().unwrap();
+            observed.sort_unstable();
+            assert_eq!(observed, items);
         }
         let items: Vec<usize> = (0..40).collect();
         let broken = each(&items, |item| {

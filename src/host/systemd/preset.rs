@@ -42,7 +42,7 @@ impl Presets {
         let mut files: Vec<(String, &str)> = Vec::new();
         for directory in DIRECTORIES {
             for name in root.list(directory)? {
-                if name.ends_with(".preset") && !files.iter().any(|(seen, _)| *seen == name) {
+                if name.ends_with(".preset") && !files.iter().any(|(observed, _)| *observed == name) {
                     files.push((name, directory));
                 }
             }

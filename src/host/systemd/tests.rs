@@ -151,8 +151,8 @@ fn masks_hide_unit_and_come_off() {
     edit_links(&root, |units| units.mask(&crio));
     assert_eq!(links(dir.path()), BTreeMap::from([("crio.service".to_owned(), "/dev/null".to_owned())]));
     let mut units = UnitLinks::load(&root).unwrap();
-    let seen = units.observe(&crio).unwrap();
-    assert_eq!((seen.enabled, seen.mask), (UnitFileState::Masked, Mask::Masked));
+    let observed = units.observe(&crio).unwrap();
+    assert_eq!((observed.enabled, observed.mask), (UnitFileState::Masked, Mask::Masked));
     assert!(units.enable(&crio).unwrap_err().to_string().contains("it is masked"));
     edit_links(&root, |units| {
         units.disable(&crio).unwrap();
@@ -166,11 +166,11 @@ fn masks_hide_unit_and_come_off() {
 fn presets_decide_and_unknown_units_are_unchanged() {
     let (dir, root) = host();
     let mut units = UnitLinks::load(&root).unwrap();
-    let seen = |units: &UnitLinks<'_>, name: &str| units.observe(&unit(name)).unwrap();
-    assert_eq!(seen(&units, "crio.service").preset, UnitFilePreset::Enable);
-    assert_eq!(seen(&units, "sshd.service").preset, UnitFilePreset::Disable);
-    assert_eq!(seen(&units, "plain.service").enabled, UnitFileState::Static);
-    assert_eq!(seen(&units, "no-such.service").enabled, UnitFileState::NotFound);
+    let observed = |units: &UnitLinks<'_>, name: &str| units.observe(&unit(name)).unwrap();
+    assert_eq!(observed(&units, "crio.service").preset, UnitFilePreset::Enable);
+    assert_eq!(observed(&units, "sshd.service").preset, UnitFilePreset::Disable);
+    assert_eq!(observed(&units, "plain.service").enabled, UnitFileState::Static);
+    assert_eq!(observed(&units, "no-such.service").enabled, UnitFileState::NotFound);
     units.enable(&unit("no-such.service")).unwrap();
     units.enable(&unit("plain.service")).unwrap();
     assert!(units.changes(&[]).is_empty());

@@ -22,16 +22,17 @@ pub(super) fn repaired() -> ManagedPath {
 impl World {
     /// Compares the idle node with the current target, and begins to repair it where that is desired and can be done.
     pub(super) fn run_idle(&mut self, rules: &Rules) {
-        let (committed, seen) = (spec(self.current), self.observe());
+        let (committed, observed) = (spec(self.current), self.observe());
         let is_service = rules.mode.is_service();
-        let mut found = if is_service { drift(&committed, &seen) } else { differences(&committed, &seen) };
+        let mut found =
+            if is_service { drift(&committed, &observed) } else { differences(&committed, &observed) };
         let is_as_desired = found.is_empty();
         let mut selected = Vec::new();
         if is_service {
             selected = self.drift.select(&mut found, &rules.node_settings, self.now);
         }
         let mut is_repaired = false;
-        if let Some(plan) = plan_repair(&committed, &seen, &mut selected, &rules.policy) {
+        if let Some(plan) = plan_repair(&committed, &observed, &mut selected, &rules.policy) {
             let (id, origin) = (UpdateId::new("1").unwrap(), Some(name(self.deployment)));
             self.record = Some(Record::new(id, plan, self.boot_id(), origin, Timestamp::default()));
             self.drift.repaired(repaired(), self.now);

@@ -175,16 +175,16 @@ impl Walk {
 }
 
 fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
-    let (mut seen, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
+    let (mut observed, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
     let mut open = match rules.mode {
         RunMode::FirstBoot => World::provisioned(unlucky, changes).into(),
         mode @ (RunMode::Daemon | RunMode::OneShot) => vec![World::new(mode, unlucky, changes)],
     };
     while let Some(mut world) = open.pop() {
-        if !seen.insert(world.key()) {
+        if !observed.insert(world.key()) {
             continue;
         }
-        assert!(seen.len() < MAX_STATES, "the world is not small: {}", world.key());
+        assert!(observed.len() < MAX_STATES, "the world is not small: {}", world.key());
         comes_to_rest(&world, rules, &mut known);
         open.extend(misfortunes(&world, rules));
         let action = world.decide(rules);
@@ -194,7 +194,7 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
         edges.extend(next.iter().map(|next| (from, picture::state(next), by)));
         open.extend(next);
     }
-    Walk { states: seen.len(), edges }
+    Walk { states: observed.len(), edges }
 }
 
 const NO_REBOOT: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},

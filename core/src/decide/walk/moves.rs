@@ -181,7 +181,7 @@ fn begin(mut world: World, rules: &Rules) -> World {
         (world.current, world.left) = (world.there, None);
     }
     let (from, to) = (spec(world.left.map_or(world.current, |_| world.there)), spec(world.desired));
-    let facts = Facts { seen: world.observe(), ..Facts::assumed(&from, &to).unwrap() };
+    let facts = Facts { observed: world.observe(), ..Facts::assumed(&from, &to).unwrap() };
     let plan = plan(&from, &to, &facts, &rules.policy).unwrap();
     world.answers = Answers::default();
     if plan.is_empty() {

@@ -200,9 +200,9 @@ impl World {
     }
 
     pub(super) fn observe(&self) -> Observation {
-        let mut seen = Observation::as_specified(&spec(self.there)).unwrap();
-        seen.boot_id = self.boot_id();
-        seen.boots = self.boots;
+        let mut observed = Observation::as_specified(&spec(self.there)).unwrap();
+        observed.boot_id = self.boot_id();
+        observed.boots = self.boots;
         let next_boot = |letter: char, name: &str| Staged {
             image: Some(image(letter)),
             deployment: name.to_owned(),
@@ -216,12 +216,12 @@ impl World {
             carries: EmbeddedConfig::Unknown,
             local: LocalPackages::default(),
         };
-        seen.os = ObservedOs::Deployments { booted, staged, next };
-        seen
+        observed.os = ObservedOs::Deployments { booted, staged, next };
+        observed
     }
 
     pub(super) fn decide(&mut self, rules: &Rules) -> Action {
-        let seen = self.observe();
+        let observed = self.observe();
         let first = &mut self.first_boot;
         let is_first = rules.mode == RunMode::FirstBoot;
         let current = if is_first { first.provisioned } else { Some(self.current) };
@@ -234,7 +234,7 @@ impl World {
             record: self.record.as_ref(),
             current: current.as_ref(),
             desired: desired.as_ref(),
-            seen: &seen,
+            observed: &observed,
             is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.current),
             is_refused: self.first_boot.file == File::Broken,
             is_unwatched: false,

@@ -64,7 +64,7 @@ impl LifecycleAction {
 pub fn decide(
     state: &Lifecycle,
     desire: Option<&Desire>,
-    seen: &ObservedStateroots,
+    observed: &ObservedStateroots,
     now: &str,
 ) -> (Lifecycle, Option<LifecycleAction>) {
     let mut next = state.clone();
@@ -73,16 +73,16 @@ pub fn decide(
         next.is_copy = false;
     }
     let stamp = next.stamp(now);
-    let is_after = next.is_after_pivot(&seen.running);
+    let is_after = next.is_after_pivot(&observed.running);
     let was_cleaned_up = next.desire.is_cleaned_up && !state.desire.is_cleaned_up;
     if next.is_superseded(is_after) {
         next.begin_clean_up(CleanUp::Abort, &stamp);
     } else if next.is_requested(next.desire.stage) {
-        next.request(is_after, &seen.running, &stamp);
+        next.request(is_after, &observed.running, &stamp);
     }
     let stage = next.desire.stage;
     next.conditions.observe([stage.in_progress(), stage.completed()], stamp.generation);
-    let action = next.next_action(is_after, was_cleaned_up, seen, &stamp);
+    let action = next.next_action(is_after, was_cleaned_up, observed, &stamp);
     (next, action)
 }
 
@@ -286,7 +286,7 @@ impl Lifecycle {
         &mut self,
         is_after: bool,
         was_cleaned_up: bool,
-        seen: &ObservedStateroots,
+        observed: &ObservedStateroots,
         stamp: &Stamp,
     ) -> Option<LifecycleAction> {
         match self.stage_in_progress()? {
@@ -296,46 +296,46 @@ impl Lifecycle {
                     return None;
                 }
                 self.begin_clean_up(way, stamp);
-                let prepared = self.target().filter(|target| target.as_str() != seen.running);
-                let left = self.origin.clone().filter(|origin| *origin != seen.running);
+                let prepared = self.target().filter(|target| target.as_str() != observed.running);
+                let left = self.origin.clone().filter(|origin| *origin != observed.running);
                 let image = self.seed.as_ref().map(|seed| seed.image.clone()).unwrap_or_default();
                 Some(LifecycleAction::CleanUp { prepared, image, left })
             }
             Stage::Prep => Some(LifecycleAction::Prepare(self.seed.clone()?)),
-            Stage::Upgrade if is_after => self.after_pivot(seen, stamp),
-            Stage::Upgrade => self.before_pivot(seen, stamp),
-            Stage::Rollback if is_after => self.way_back(seen, stamp),
-            Stage::Rollback => (!is_ending(seen)).then_some(LifecycleAction::Conclude(Stage::Rollback)),
+            Stage::Upgrade if is_after => self.after_pivot(observed, stamp),
+            Stage::Upgrade => self.before_pivot(observed, stamp),
+            Stage::Rollback if is_after => self.way_back(observed, stamp),
+            Stage::Rollback => (!is_ending(observed)).then_some(LifecycleAction::Conclude(Stage::Rollback)),
         }
     }
 
-    fn before_pivot(&mut self, seen: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+    fn before_pivot(&mut self, observed: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
         let target = self.target()?;
-        if self.returning.is_none() && self.can_leave(target.as_str(), seen) {
+        if self.returning.is_none() && self.can_leave(target.as_str(), observed) {
             return Some(LifecycleAction::Activate { stateroot: target, trial: self.desire.trial.clone() });
         }
-        if is_ending(seen) {
+        if is_ending(observed) {
             return None;
         }
         let of_target = |deployment: &str| stateroot_of(deployment) == target.as_str();
-        let left = seen.returned.as_ref().filter(|left| of_target(&left.deployment));
+        let left = observed.returned.as_ref().filter(|left| of_target(&left.deployment));
         let why = self.returning.take().or_else(|| left.map(|left| left.fault.message.clone()));
         self.fail(Stage::Upgrade, why.as_deref().unwrap_or(UNCONTROLLED), stamp);
         None
     }
 
-    fn after_pivot(&mut self, seen: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+    fn after_pivot(&mut self, observed: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
         if let (Some(why), Some(to)) = (self.returning.clone(), self.origin.clone()) {
-            if self.can_leave(&to, seen) {
+            if self.can_leave(&to, observed) {
                 return Some(LifecycleAction::Return { to });
             }
-            if !is_ending(seen) {
+            if !is_ending(observed) {
                 self.returning = None;
                 self.fail(Stage::Upgrade, &format!("{why}; the stateroot {to} did not boot"), stamp);
             }
             return None;
         }
-        match seen.trial.as_ref().map(|trial| &trial.phase) {
+        match observed.trial.as_ref().map(|trial| &trial.phase) {
             None | Some(TrialPhase::Passed) => Some(LifecycleAction::Conclude(Stage::Upgrade)),
             Some(TrialPhase::Failed { fault }) => {
                 self.fail(Stage::Upgrade, &fault.message, stamp);
@@ -345,16 +345,16 @@ impl Lifecycle {
         }
     }
 
-    fn way_back(&mut self, seen: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
-        let previous = seen.trial.as_ref().map(|trial| stateroot_of(&trial.previous).to_owned());
+    fn way_back(&mut self, observed: &ObservedStateroots, stamp: &Stamp) -> Option<LifecycleAction> {
+        let previous = observed.trial.as_ref().map(|trial| stateroot_of(&trial.previous).to_owned());
         let Some(to) = self.origin.clone().or(previous) else {
             self.fail(Stage::Rollback, "No stateroot is known to go back to", stamp);
             return None;
         };
-        if self.can_leave(&to, seen) {
+        if self.can_leave(&to, observed) {
             return Some(LifecycleAction::RollBack { to });
         }
-        if !is_ending(seen) {
+        if !is_ending(observed) {
             self.fail(Stage::Rollback, &format!("The stateroot {to} did not boot"), stamp);
         }
         None
@@ -362,10 +362,9 @@ impl Lifecycle {
 
     /// Returns true if no boot has ended the way into a stateroot: it was not begun, or was cut short before that stateroot was
     /// the next to boot.
-    fn can_leave(&self, to: &str, seen: &ObservedStateroots) -> bool {
-        let is_open =
-            matches!(&seen.open, Some((Job::Activate { stateroot, .. }, false)) if stateroot.as_str() == to);
-        is_open || self.left_in.as_ref().is_none_or(|boot| *boot == seen.boot_id)
+    fn can_leave(&self, to: &str, observed: &ObservedStateroots) -> bool {
+        let is_open = matches!(&observed.open, Some((Job::Activate { stateroot, .. }, false)) if stateroot.as_str() == to);
+        is_open || self.left_in.as_ref().is_none_or(|boot| *boot == observed.boot_id)
     }
 
     fn complete(&mut self, stage: Stage, message: &str, completed: &str, stamp: &Stamp) {
@@ -382,6 +381,6 @@ impl Lifecycle {
 }
 
 /// Returns true if this boot has yet to close the record of the reboot before it.
-fn is_ending(seen: &ObservedStateroots) -> bool {
-    seen.open.as_ref().is_some_and(|(_, has_ended)| *has_ended)
+fn is_ending(observed: &ObservedStateroots) -> bool {
+    observed.open.as_ref().is_some_and(|(_, has_ended)| *has_ended)
 }

@@ -29,19 +29,19 @@ fn fault() -> Fault {
 /// A host whose actions are played.
 struct Host {
     state: Lifecycle,
-    seen: ObservedStateroots,
+    observed: ObservedStateroots,
 }
 
 impl Host {
     fn new() -> Self {
-        let seen = ObservedStateroots {
+        let observed = ObservedStateroots {
             running: "rhcos".to_owned(),
             boot_id: boot('0'),
             open: None,
             trial: None,
             returned: None,
         };
-        Self { state: Lifecycle::idle(desire(Stage::Idle), NOW), seen }
+        Self { state: Lifecycle::idle(desire(Stage::Idle), NOW), observed }
     }
 
     fn want(&mut self, stage: Stage) -> Option<LifecycleAction> {
@@ -49,13 +49,13 @@ impl Host {
     }
 
     fn take(&mut self, desire: &Desire) -> Option<LifecycleAction> {
-        let (state, action) = decide(&self.state, Some(desire), &self.seen, NOW);
+        let (state, action) = decide(&self.state, Some(desire), &self.observed, NOW);
         self.state = state;
         action
     }
 
     fn look(&mut self) -> Option<LifecycleAction> {
-        let (state, action) = decide(&self.state, None, &self.seen, NOW);
+        let (state, action) = decide(&self.state, None, &self.observed, NOW);
         self.state = state;
         action
     }
@@ -73,10 +73,10 @@ impl Host {
 
     /// The reboot into a stateroot, with this phase of its trial.
     fn reboots(&mut self, running: &str, phase: Option<TrialPhase>) {
-        self.state.left_in = Some(self.seen.boot_id.clone());
-        self.seen.boot_id = boot(if self.seen.boot_id == boot('0') { '1' } else { '2' });
-        self.seen.running = running.to_owned();
-        self.seen.trial = phase.map(|phase| {
+        self.state.left_in = Some(self.observed.boot_id.clone());
+        self.observed.boot_id = boot(if self.observed.boot_id == boot('0') { '1' } else { '2' });
+        self.observed.running = running.to_owned();
+        self.observed.trial = phase.map(|phase| {
             let trial = StaterootTrial::new("rhcos_4.17.2-cd.0", "rhcos-ab.0", TrialRules::default());
             StaterootTrial { phase, ..trial }
         });
@@ -93,7 +93,7 @@ impl Host {
     }
 
     fn valid(&self) -> Vec<&'static str> {
-        self.state.valid_next_stages(&self.seen.running).into_iter().map(Stage::as_str).collect()
+        self.state.valid_next_stages(&self.observed.running).into_iter().map(Stage::as_str).collect()
     }
 
     /// The conditions: type, status, reason and message.
@@ -134,7 +134,7 @@ fn upgrade_passes_its_stages_in_words_of_lifecycle_agent() {
     host.reboots("rhcos_4.17.2", Some(TrialPhase::Armed));
     assert_eq!(host.look(), None, "it is on trial");
     assert_eq!(host.valid(), ["Rollback"]);
-    host.seen.trial.as_mut().unwrap().phase = TrialPhase::Passed;
+    host.observed.trial.as_mut().unwrap().phase = TrialPhase::Passed;
     let action = host.look().unwrap();
     host.done(&action);
     assert_eq!(
@@ -193,8 +193,8 @@ fn rollback_leads_to_the_stateroot_in_which_it_began() {
 /// A host that came back from the upgrade.
 fn returned() -> Host {
     let mut host = on_trial();
-    host.seen.running = "rhcos".to_owned();
-    host.seen.trial = None;
+    host.observed.running = "rhcos".to_owned();
+    host.observed.trial = None;
     host.look();
     host
 }
@@ -353,11 +353,11 @@ fn return_fails_the_upgrade() {
         host.want(Stage::Upgrade).unwrap();
         host.reboots("rhcos", None);
         let job = Job::Remove { stateroot: StaterootName::new("x").unwrap() };
-        host.seen.open = Some((job, true));
+        host.observed.open = Some((job, true));
         assert_eq!(host.look(), None);
         assert_eq!(host.valid(), ["Idle"], "the boot has not closed the record yet");
-        host.seen.open = None;
-        host.seen.returned = is_told.then(|| Return {
+        host.observed.open = None;
+        host.observed.returned = is_told.then(|| Return {
             schema: TRIAL_SCHEMA,
             deployment: "rhcos_4.17.2-cd.0".to_owned(),
             fault: fault(),
@@ -392,7 +392,7 @@ fn failed_trial_that_stays_fails_the_upgrade() {
 fn cut_short_reboots_are_told_apart() {
     let mut host = Host::prepared();
     host.want(Stage::Upgrade).unwrap();
-    host.state.left_in = Some(host.seen.boot_id.clone());
+    host.state.left_in = Some(host.observed.boot_id.clone());
     assert!(matches!(host.look(), Some(LifecycleAction::Activate { .. })));
     let mut host = Host::upgraded();
     host.want(Stage::Rollback).unwrap();

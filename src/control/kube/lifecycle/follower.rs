@@ -25,7 +25,7 @@ pub(super) trait Subject: Send {
     const WHAT: Singleton;
 
     /// Hands on what is desired, and writes what became of it.
-    fn bring(&mut self, seen: &ObservedObject) -> impl Future<Output = Result<(), KubeError>> + Send;
+    fn bring(&mut self, observed: &ObservedObject) -> impl Future<Output = Result<(), KubeError>> + Send;
 
     /// Waits for another report.
     fn reported(&mut self) -> impl Future<Output = ()> + Send;
@@ -57,9 +57,9 @@ async fn reconcile<S: Subject>(mut subject: S, mut objects: Receiver<ObservedObj
     let mut backoff = Backoff::for_requests(&format!("{place}-status"));
     let mut logged = None;
     loop {
-        let seen = objects.borrow_and_update().clone();
+        let observed = objects.borrow_and_update().clone();
         let mut delay = None;
-        match subject.bring(&seen).await {
+        match subject.bring(&observed).await {
             Ok(()) => {
                 backoff.reset();
                 logged = None;

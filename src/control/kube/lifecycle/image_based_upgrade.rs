@@ -67,14 +67,14 @@ impl Subject for ImageBasedUpgrade {
         shown: "ImageBasedUpgrade upgrade",
     };
 
-    async fn bring(&mut self, seen: &ObservedObject) -> Result<(), KubeError> {
+    async fn bring(&mut self, observed: &ObservedObject) -> Result<(), KubeError> {
         let reports = self.source.report.borrow_and_update().clone();
         // Whether there is a state decides what an absent object means.
         if !reports.is_read {
             return Ok(());
         }
         let last = reports.last.as_deref();
-        match seen {
+        match observed {
             ObservedObject::Unknown => Ok(()),
             ObservedObject::Absent => self.create(last).await,
             ObservedObject::There(object) if object.metadata.deletion_timestamp.is_some() => Ok(()),

@@ -32,13 +32,13 @@ impl Subject for SeedGenerator {
         shown: "SeedGenerator seedimage",
     };
 
-    async fn bring(&mut self, seen: &ObservedObject) -> Result<(), KubeError> {
+    async fn bring(&mut self, observed: &ObservedObject) -> Result<(), KubeError> {
         let reports = self.source.report.borrow_and_update().clone();
         // Whether there is a state decides whose seed the object is.
         if !reports.is_read {
             return Ok(());
         }
-        let object = match seen {
+        let object = match observed {
             ObservedObject::Unknown => return Ok(()),
             ObservedObject::There(object) if object.metadata.deletion_timestamp.is_none() => object,
             ObservedObject::Absent | ObservedObject::There(_) => {

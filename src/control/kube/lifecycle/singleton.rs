@@ -87,20 +87,20 @@ pub(super) enum ObservedObject {
 /// Puts the object into a value.
 pub(super) struct SingletonHandler {
     what: Singleton,
-    seen: Sender<ObservedObject>,
+    observed: Sender<ObservedObject>,
     kind: OptionalKind,
 }
 
 impl SingletonHandler {
     /// Takes where it is put.
-    pub(super) fn new(what: Singleton, seen: Sender<ObservedObject>, kind: OptionalKind) -> Self {
-        Self { what, seen, kind }
+    pub(super) fn new(what: Singleton, observed: Sender<ObservedObject>, kind: OptionalKind) -> Self {
+        Self { what, observed, kind }
     }
 
-    fn put(&self, seen: ObservedObject) {
-        self.seen.send_if_modified(|known| {
-            let is_news = *known != seen;
-            *known = seen;
+    fn put(&self, observed: ObservedObject) {
+        self.observed.send_if_modified(|known| {
+            let is_news = *known != observed;
+            *known = observed;
             is_news
         });
     }

@@ -135,8 +135,8 @@ impl Follower {
     async fn pin_fields(&mut self) -> Option<PinFields> {
         loop {
             let fields = {
-                let seen = self.snapshot.wait_for(|snapshot| PinFields::of(snapshot).is_some()).await;
-                seen.ok().and_then(|snapshot| PinFields::of(&snapshot))
+                let observed = self.snapshot.wait_for(|snapshot| PinFields::of(snapshot).is_some()).await;
+                observed.ok().and_then(|snapshot| PinFields::of(&snapshot))
             };
             let is_requested = fields.as_ref().is_some_and(|fields| fields.requested.is_some());
             if is_requested || self.trust.now().is_some() {

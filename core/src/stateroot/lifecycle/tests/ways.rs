@@ -9,7 +9,7 @@ fn upgrade_that_can_not_be_completed_returns() {
     let why = "hook after-activate/10-app failed: exit code 1";
     let concluding = |keeps_incomplete| {
         let mut host = on_trial();
-        host.seen.trial.as_mut().unwrap().phase = TrialPhase::Passed;
+        host.observed.trial.as_mut().unwrap().phase = TrialPhase::Passed;
         let action = host.take(&Desire { keeps_incomplete, ..desire(Stage::Upgrade) }).unwrap();
         host.state = host.state.clone().failed(&action, why, NOW);
         host
@@ -57,14 +57,14 @@ fn way_that_was_cut_before_the_default_goes_on() {
     let mut host = Host::prepared();
     host.want(Stage::Upgrade).unwrap();
     host.reboots("rhcos", None);
-    host.seen.open = Some((job("rhcos_4.17.2"), true));
+    host.observed.open = Some((job("rhcos_4.17.2"), true));
     assert_eq!(host.look(), None, "the boot has yet to see to the record");
-    host.seen.open = Some((job("rhcos_4.17.2"), false));
+    host.observed.open = Some((job("rhcos_4.17.2"), false));
     assert!(matches!(host.look(), Some(LifecycleAction::Activate { .. })));
     let mut host = Host::upgraded();
     host.want(Stage::Rollback).unwrap();
     host.reboots("rhcos_4.17.2", Some(TrialPhase::Passed));
-    host.seen.open = Some((job("rhcos"), false));
+    host.observed.open = Some((job("rhcos"), false));
     assert_eq!(host.look(), Some(LifecycleAction::RollBack { to: "rhcos".to_owned() }));
 }
 
@@ -75,11 +75,11 @@ fn clock_that_is_set_changes_times_alone() {
         let mut times = times.iter().cycle();
         let mut now = || *times.next().unwrap();
         let mut host = Host::new();
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for stage in [Stage::Prep, Stage::Upgrade, Stage::Rollback, Stage::Idle] {
-            let (state, action) = decide(&host.state, Some(&desire(stage)), &host.seen, now());
+            let (state, action) = decide(&host.state, Some(&desire(stage)), &host.observed, now());
             host.state = state;
-            seen.push((action.clone(), host.said()));
+            observed.push((action.clone(), host.said()));
             let action = action.unwrap();
             let conclude = match stage {
                 Stage::Upgrade => Some(("rhcos_4.17.2", stage)),
@@ -91,12 +91,12 @@ fn clock_that_is_set_changes_times_alone() {
                 continue;
             };
             host.reboots(running, (stage == Stage::Upgrade).then_some(TrialPhase::Passed));
-            let (state, action) = decide(&host.state, None, &host.seen, now());
+            let (state, action) = decide(&host.state, None, &host.observed, now());
             assert_eq!(action, Some(LifecycleAction::Conclude(stage)));
             host.state = state.done(&action.unwrap(), now());
-            seen.push((None, host.said()));
+            observed.push((None, host.said()));
         }
-        seen
+        observed
     };
     let even = played(&[NOW]);
     for times in
