@@ -55,7 +55,7 @@ async fn status_is_reported_once_it_is_written() {
     let builds = Builds::new().await;
     let bench = &builds.cluster.bench;
     let _controller = builds.start("a", &["--lease-duration", "60"]);
-    let _jobs = JobController::start(bench, Plays::Well).await;
+    let jobs = JobController::start(bench, Plays::Held).await;
     let mark = bench.mark().await;
     let path = "/apis/machineconfiguration.openshift.io/v1/machineosbuilds/";
     bench.fault(&Fault::held().method("GET").path(path).agent("machine-config-controller"));
@@ -68,6 +68,8 @@ async fn status_is_reported_once_it_is_written() {
     let note = Patch::Merge(json!({ "metadata": { "annotations": { "test/note": "" } } }));
     builds.builds().patch(&read.name, &PatchParams::default(), &note).await.unwrap();
     bench.clear_faults();
+    builds.until_state(&read.name, "Prepared").await;
+    jobs.play(Plays::Well);
     builds.until_published("").await;
     let events: Api<Event> = Api::namespaced(builds.cluster.client.clone(), "default");
     let events = events.list(&ListParams::default()).await.unwrap().items;

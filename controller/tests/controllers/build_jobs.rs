@@ -140,13 +140,14 @@ impl World {
                 tokio::task::yield_now().await;
                 continue;
             };
+            self.collect().await;
             let mut changes = pin!(changes);
             let mut known = BTreeMap::new();
             loop {
                 tokio::select! {
                     change = changes.next() => match change {
                         Some((job, Presence::There)) => { known.insert(job.name_any(), job); }
-                        Some((job, Presence::Gone)) => { known.remove(&job.name_any()); self.collect(&job).await; }
+                        Some((job, Presence::Gone)) => { known.remove(&job.name_any()); self.collect().await; }
                         None => break,
                     },
                     changed = self.plays.changed() => if changed.is_err() { return },
@@ -159,27 +160,26 @@ impl World {
         }
     }
 
-    /// Removes objects whose owner, a Job, is gone.
-    async fn collect(&self, job: &Job) {
-        let uid = job.uid().unwrap();
-        let owned = |owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]| {
-            owners.iter().any(|one| one.uid == uid)
+    /// Removes objects whose owner, a Job, is gone: whenever one goes, and what went while nothing was watched.
+    async fn collect(&self) {
+        let pods = listed(&self.api::<Pod>()).await;
+        let secrets = listed(&self.api::<Secret>()).await;
+        let maps = listed(&self.api::<ConfigMap>()).await;
+        // Read after what they own. One that can't be read may be there.
+        let Ok(jobs) = self.api::<Job>().list(&ListParams::default()).await else { return };
+        let jobs: Vec<String> = jobs.items.iter().filter_map(kube::ResourceExt::uid).collect();
+        let is_left = |owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]| {
+            owners.iter().any(|one| one.kind == "Job" && !jobs.contains(&one.uid))
         };
-        for pod in listed(&self.api::<Pod>()).await {
-            if owned(pod.owner_references()) {
-                let now = this_one(&pod).grace_period(0);
-                drop(self.api::<Pod>().delete(&pod.name_any(), &now).await);
-            }
+        for pod in pods.iter().filter(|pod| is_left(pod.owner_references())) {
+            let now = this_one(pod).grace_period(0);
+            drop(self.api::<Pod>().delete(&pod.name_any(), &now).await);
         }
-        for one in listed(&self.api::<Secret>()).await {
-            if owned(one.owner_references()) {
-                drop(self.api::<Secret>().delete(&one.name_any(), &this_one(&one)).await);
-            }
+        for one in secrets.iter().filter(|one| is_left(one.owner_references())) {
+            drop(self.api::<Secret>().delete(&one.name_any(), &this_one(one)).await);
         }
-        for one in listed(&self.api::<ConfigMap>()).await {
-            if owned(one.owner_references()) {
-                drop(self.api::<ConfigMap>().delete(&one.name_any(), &this_one(&one)).await);
-            }
+        for one in maps.iter().filter(|one| is_left(one.owner_references())) {
+            drop(self.api::<ConfigMap>().delete(&one.name_any(), &this_one(one)).await);
         }
     }
 
