@@ -20,8 +20,8 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use setup::{Applied, apply};
 use thief::{
-    CONTROLLERS, NOT_A_KUBELETS, NOT_OWN, NOT_OWN_REPORT, ONLY_ANNOTATIONS, at_others, at_own_node,
-    at_the_controllers_annotations,
+    CONTROLLERS, NOT_A_KUBELETS, NOT_OWN, NOT_OWN_REPORT, ONLY_ANNOTATIONS, at_cordoned_by, at_others,
+    at_own_node, at_the_controllers_annotations,
 };
 
 /// `NodeRestriction`: the Node authorizer lets a kubelet patch Nodes.
@@ -29,6 +29,14 @@ const OTHER_NODE: Answer = Answer::Forbidden("is not allowed to modify node");
 
 fn cordon(value: bool) -> Call {
     Call::patch("cordon the own Node", node("worker-a"), json!({ "spec": { "unschedulable": value } }))
+}
+
+/// As an agent that drains by itself does it: with the actor, in one patch.
+fn cordon_as_agent(value: bool) -> Call {
+    let by = if value { json!("machine-config-agent") } else { Value::Null };
+    let mut body = annotations(&json!({ "machine-config-agent.io/cordoned-by": by }));
+    body["spec"] = json!({ "unschedulable": value });
+    Call::patch("cordon the own Node and say so", node("worker-a"), body)
 }
 
 /// Pods and reviews, where the components do not allow them.
@@ -94,13 +102,15 @@ async fn steal(directory: &str, components: &[&str]) {
 
     let mut refused = [at_others(&namespace, &account), at_own_node()].concat();
     if components.contains(&"self-drain") {
-        check(&client, &all_done(vec![cordon(true), cordon(false)])).await;
+        let cordons = [cordon(true), cordon(false), cordon_as_agent(true), cordon_as_agent(false)];
+        check(&client, &all_done(cordons.into())).await;
         check(&client, &all_done(of_self_drain(&namespace, "agent-worker-a"))).await;
     } else {
         refused.push((
             cordon(true),
             Answer::Forbidden("not spec.unschedulable (the component self-drain allows"),
         ));
+        refused.push((at_cordoned_by(), CONTROLLERS));
         refused.extend(of_self_drain(&namespace, "agent-worker-a").into_iter().map(|call| (call, BY_RBAC)));
     }
     if directory == "overlays/openshift" {
@@ -385,6 +395,8 @@ async fn kubelet_certificate_cannot_set_target() {
     let all: Vec<_> =
         at_the_controllers_annotations().into_iter().map(|call| (call, NOT_A_KUBELETS)).collect();
     check(&client, &all).await;
+    // It may cordon its Node, and drains it by itself where nobody else does.
+    check(&client, &all_done(vec![cordon_as_agent(true), cordon_as_agent(false)])).await;
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
     let given = json!({ key("desiredConfig"): "rendered-x" });
     let beat = json!({ "status": { "nodeInfo": { "machineID": "x" } } });

@@ -113,6 +113,16 @@ pub(crate) fn at_own_node() -> Vec<(Call, Answer)> {
         .collect()
 }
 
+/// An attack on the annotation that an agent writes which drains by itself.
+pub(crate) fn at_cordoned_by() -> Call {
+    at_our_controller("cordoned-by")
+}
+
+fn at_our_controller(name: &str) -> Call {
+    let key = format!("machine-config-agent.io/{name}");
+    own("write what our controller writes", annotations(&json!({ key: "x" })))
+}
+
 /// Attacks on the controllers' annotations of the own Node.
 pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
     let key = |name: &str| format!("machineconfiguration.openshift.io/{name}");
@@ -125,12 +135,10 @@ pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
         annotation("forget the own drain", "lastAppliedDrain", Value::Null),
         own("become new", annotations(&anew)),
     ];
-    for name in
-        ["cordoned-by", "desired-since", "drain-blocked", "drain-since", "prefetch-image", "prefetch-since"]
-    {
-        let key = format!("machine-config-agent.io/{name}");
-        calls.push(own("write what our controller writes", annotations(&json!({ key: "x" }))));
-    }
+    calls.extend(
+        ["desired-since", "drain-blocked", "drain-since", "prefetch-image", "prefetch-since"]
+            .map(at_our_controller),
+    );
     for name in [
         "desiredImage",
         "desiredOSImage",
