@@ -156,6 +156,13 @@ pub struct Build {
     pub has_finalizer: bool,
 }
 
+impl Build {
+    /// Returns true if it is being deleted and our finalizer keeps it.
+    pub const fn is_held(&self) -> bool {
+        self.deleting && self.has_finalizer
+    }
+}
+
 /// Status to write to a build.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Status {

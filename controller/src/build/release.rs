@@ -41,7 +41,7 @@ pub(super) fn is_retried(input: &BuildInput<'_>) -> bool {
 }
 
 fn held<'a>(input: &BuildInput<'a>) -> impl Iterator<Item = (&'a String, &'a Build)> {
-    input.builds.iter().filter(|(_, build)| build.has_finalizer && build.deleting)
+    input.builds.iter().filter(|(_, build)| build.is_held())
 }
 
 /// Returns the image, if nobody else has it: OCL-026.

@@ -89,7 +89,7 @@ impl Group {
             let job = all.get(&name)?.job.clone();
             Some((name, job))
         });
-        let is_held = reduced.values().any(|build| build.deleting && build.has_finalizer);
+        let is_held = reduced.values().any(build::Build::is_held);
         let images = snapshot.nodes.values().flat_map(|node| [&node.rollout.current, &node.rollout.desired]);
         let images = images.filter_map(|pair| pair.image.clone());
         Self {

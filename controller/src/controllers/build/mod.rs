@@ -267,35 +267,30 @@ impl Controller {
         let apply_by = self.apply_by;
         let writer = Writer { client, cache, namespace, apply_by, builder, group, desired };
         let written = writer.execute(action).await;
-        let known = course.answers.clone();
+        if written.is_ok() {
+            course.conflicts = 0;
+            self.metrics.wrote("build", "written");
+            let build = desired.and_then(|desired| {
+                let uid = cache.lock().os_builds.get(&desired.name)?.build.uid.clone();
+                Some((desired.name.clone(), uid))
+            });
+            Reporter { client, group, build, answers: &course.answers }.report(action).await;
+        }
         // Answers of registries and pods do not change with the pool's condition.
         if !matches!(action, Action::SetCondition(_)) {
             course.answers = Answers::default();
             course.turn = course.turn.wrapping_add(1);
         }
-        match written {
-            Ok(()) => {
-                course.conflicts = 0;
-                self.metrics.wrote("build", "written");
-                let build = desired.and_then(|desired| {
-                    let uid = cache.lock().os_builds.get(&desired.name)?.build.uid.clone();
-                    Some((desired.name.clone(), uid))
-                });
-                Reporter { client, group, build, answers: &known }.report(action).await;
-                Ok(Step::Done)
-            }
-            Err(error) => {
-                // It may have come to something: what is there now is decided by.
-                refresh(&writer).await?;
-                course.plan = None;
-                course.conflicts = course.conflicts.saturating_add(1);
-                if matches!(error.code(), 404 | 409) && course.conflicts < MAX_CONFLICTS {
-                    self.metrics.wrote("build", "conflict");
-                    return Ok(Step::Done);
-                }
-                Err(error)
-            }
+        let Err(error) = written else { return Ok(Step::Done) };
+        // It may have come to something: what is there now is decided by.
+        refresh(&writer).await?;
+        course.plan = None;
+        course.conflicts = course.conflicts.saturating_add(1);
+        if matches!(error.code(), 404 | 409) && course.conflicts < MAX_CONFLICTS {
+            self.metrics.wrote("build", "conflict");
+            return Ok(Step::Done);
         }
+        Err(error)
     }
 
     /// Reports an error once, and tries again after a while.

@@ -41,7 +41,7 @@ fn gone() -> RequestError {
 
 /// Somebody wrote to a build meanwhile: it is read and decided again.
 fn changed(name: &str) -> RequestError {
-    let text = format!("build {name} is another version than was decided by");
+    let text = format!("build {name} was changed meanwhile");
     let status = kube::core::Status::failure(&text, "Conflict");
     RequestError::Refused(Box::new(status.with_code(409)))
 }
