@@ -26,6 +26,7 @@ use super::saved::PathSnapshot;
 use super::systemd::{ServiceOutcome, ShutdownHook, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
 use crate::model::{FileMode, ManagedPath, ObservedFile, UnitName};
+use crate::stateroot::deployment_directory;
 
 /// The verb of the second executable that brings it over.
 pub const BRING_OVER_VERB: &str = "bring-over";
@@ -56,10 +57,9 @@ impl UnmergedPaths {
         desired: &BTreeSet<ManagedPath>,
         units: &BTreeSet<UnitName>,
     ) -> Result<Self, HostError> {
-        let Some((stateroot, checkout)) = deployment.rsplit_once('-') else {
+        let Some(deployment) = deployment_directory(deployment) else {
             return Ok(Self { deployment: String::new(), paths: BTreeSet::new() });
         };
-        let deployment = format!("/ostree/deploy/{stateroot}/deploy/{checkout}");
         let links = UnitLinks::load(root)?;
         let mut all = desired.clone();
         for unit in units {

@@ -67,6 +67,6 @@ pub use seed::{
 };
 pub use trial::{
     RETURN_FILE, Return, StaterootTrial, TRIAL_FILE, TRIAL_SCHEMA, TrialAction, TrialPhase, TrialRules,
-    stateroot_of, trial_action, unproven,
+    deployment_directory, stateroot_of, trial_action, unproven,
 };
 pub use work::{Findings, STATEROOT_SCHEMA, StaterootAction, StaterootPhase, StaterootRecord, next_action};

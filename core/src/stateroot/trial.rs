@@ -187,6 +187,12 @@ pub fn stateroot_of(deployment: &str) -> &str {
     deployment.rsplit_once('-').map_or(deployment, |(stateroot, _)| stateroot)
 }
 
+/// Returns the directory of a deployment by its ID, below the root of the disk; none where it names no stateroot.
+pub fn deployment_directory(deployment: &str) -> Option<String> {
+    let (stateroot, checkout) = deployment.rsplit_once('-')?;
+    Some(format!("/ostree/deploy/{stateroot}/deploy/{checkout}"))
+}
+
 /// Returns the fault of a system that did not prove itself in time.
 pub fn unproven(trial: &StaterootTrial, ill: &[String]) -> Fault {
     let (deployment, seconds) = (&trial.deployment, trial.rules.within);

@@ -15,7 +15,8 @@ use crate::host::root::Root;
 use crate::journal::stateroot::{load_record, load_trial};
 use crate::settings::Environment;
 use crate::stateroot::{
-    Job, Stateroot, StaterootName, StaterootRecord, StaterootTrial, TrialPhase, TrialRules, stateroot_of,
+    Job, Stateroot, StaterootName, StaterootRecord, StaterootTrial, TrialPhase, TrialRules,
+    deployment_directory, stateroot_of,
 };
 
 /// Flags of `stateroot activate`.
@@ -120,7 +121,7 @@ fn previous(root: &Root, boots: &Boots, trial: Option<&StaterootTrial>) -> Resul
         ([only], _) => return Ok(StaterootName::new(only.name.as_str())?),
         ([], []) => format!("there is no stateroot with a deployment besides {running}"),
         ([], [one]) => format!(
-            "{name} has never run, so no way leads back to it; boot it with `machine-config-agent stateroot activate {name}`",
+            "{name} has never run, so it is nothing to roll back to; boot it with `machine-config-agent stateroot activate {name}`",
             name = one.name
         ),
         ([], new) => format!(
@@ -136,15 +137,11 @@ fn previous(root: &Root, boots: &Boots, trial: Option<&StaterootTrial>) -> Resul
 
 /// Returns true if a system of a stateroot has run: its first boot writes the machine ID, which no seed brings.
 fn has_run(root: &Root, stateroot: &Stateroot) -> bool {
-    let prefix = format!("{}-", stateroot.name);
-    stateroot.deployments.iter().filter_map(|deployment| deployment.id.strip_prefix(&prefix)).any(
-        |deployment| {
-            let path =
-                format!("/sysroot/ostree/deploy/{}/deploy/{deployment}/etc/machine-id", stateroot.name);
-            // What can't be read is left to the person.
-            root.read(&path).map_or(true, |id| id.is_some_and(|id| id.trim_ascii().len() == 32))
-        },
-    )
+    let directories = stateroot.deployments.iter().filter_map(|one| deployment_directory(&one.id));
+    directories.map(|directory| format!("/sysroot{directory}/etc/machine-id")).any(|path| {
+        // What can't be read is left to the person.
+        root.read(&path).map_or(true, |id| id.is_some_and(|id| id.trim_ascii().len() == 32))
+    })
 }
 
 /// Returns the stateroot that a way back leads to: a way back goes on, an activation is taken back while it has not rebooted.
