@@ -528,5 +528,16 @@ fn scan_finds_known_cases() {
     assert_eq!(imports("plan/a.rs", "use super::super::host::Root; use super::b;"), "host");
     assert_eq!(imports("plan/mod.rs", "fn f() { super::agent::run(); }"), "agent");
     assert_eq!(imports("plan/a.rs", "use super::b;\n#[cfg(test)]\nmod tests { use crate::agent; }"), "");
+    // What only tests have ends where it is closed, whatever stands before it and after it.
+    for tests in [
+        "#[cfg(test)]\n#[expect(x)]\npub mod tests {\n    use crate::agent;\n\n    fn f() {}\n}\n",
+        "#[cfg(test)]\nuse crate::{\n    agent,\n};\n",
+        "impl A {\n    #[cfg(test)]\n    fn f() {\n        crate::agent::run();\n    }\n}\n",
+        "struct A {\n    #[cfg(test)]\n    a: crate::agent::A,\n}\n",
+    ] {
+        let text = format!("{tests}use crate::host::root;\n");
+        let found = source("plan/a.rs", &text).imports().into_iter().collect::<Vec<_>>();
+        assert_eq!(found, ["host"], "{tests}");
+    }
     assert!(after("std::fs::read", "std::fs").len() == 1 && after("xstd::fs", "std::fs").is_empty());
 }
