@@ -348,7 +348,8 @@ fn held_update_retry_depends_on_trigger() {
     for (word, expected) in [
         ("DiskFull", [Try::Within(SOON), now, now, now, now]),
         ("Io", [Try::Within(LATER), now, now, now, now]),
-        ("VerificationFailed", [never, now, now, now, now]),
+        ("VerificationFailed", [Try::Within(LATER), now, now, now, now]),
+        ("ConfigDrift", [never, now, now, now, now]),
         ("JobFailed", [never, never, now, now, now]),
         ("ImageNotBootable", [never, never, never, now, now]),
         ("WordOfAnOldAgent", [never, never, now, now, now]),

@@ -17,7 +17,9 @@
 
 use std::time::Duration;
 
+use super::phase::Phase;
 use super::record::{Fault, Record};
+use super::resume::VERIFICATION_FAILED;
 use crate::model::FaultClass;
 use crate::plan::Undo;
 
@@ -105,7 +107,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("MalformedFile", Later),
         ("NoNamespaces", Start),
         ("NoRepositories", Soon),
-        ("VerificationFailed", Event),
+        (VERIFICATION_FAILED, Later),
         ("NoStateroot", Start),
         ("NotBooted", Later),
         ("NotEmpty", Start),
@@ -232,7 +234,13 @@ impl Ending {
 /// Returns the ending of a fault, in words; `update`: the update that has failed with it; `is_lasting`: the agent
 /// stays, and tries again itself. After `apply` no one does.
 pub fn ended_by(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
-    let ending = Ending::from_fault(fault);
+    let ending = match update {
+        // The node came up so: it is compared again whenever something changes.
+        Some(record) if record.phase == Phase::Verifying && fault.reason == VERIFICATION_FAILED => {
+            Ending::Event
+        }
+        Some(_) | None => Ending::from_fault(fault),
+    };
     let tried_by_itself = ending.longest().is_some();
     if tried_by_itself && update.is_some_and(|record| has_rebooted_by(record, Some(fault))) {
         return "another target or `systemctl reload machine-config-agent`; no retry by itself, it would reboot again";

@@ -36,6 +36,6 @@ mod tests {
         }
         let text = r#"{"class":"degraded","reason":"NotAsPlanned","message":"m","next":"n"}"#;
         let fault: Fault = serde_json::from_str(text).unwrap();
-        assert_eq!(Ending::from_fault(&fault), Ending::Event);
+        assert_eq!(Ending::from_fault(&fault), Ending::Later);
     }
 }

@@ -42,6 +42,9 @@ pub const OLD_BOOTS: u32 = 5;
 /// The fault of a staged deployment that no shutdown finalized.
 pub const NOT_FINALIZED: &str = "DeploymentNotFinalized";
 
+/// The fault of a host that differs from its config after the update.
+pub const VERIFICATION_FAILED: &str = "VerificationFailed";
+
 /// The fault of a new deployment that did not prove itself.
 pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
 
@@ -411,7 +414,7 @@ fn foreign(record: &Record, running: &str) -> Fault {
 fn wrong(record: &Record, differences: &[Difference]) -> Fault {
     Fault {
         class: FaultClass::Degraded,
-        reason: "VerificationFailed".to_owned(),
+        reason: VERIFICATION_FAILED.to_owned(),
         message: format!(
             "after the update to {} the host is not as planned: {}",
             record.to.config,
