@@ -60,8 +60,6 @@ pub fn apply_changes(
 /// Returns the error that keeps a path from being changed permanently: a directory of another user on the way to it, or
 /// something at its place that no config can own.
 pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, HostError> {
-    use rustix::io::Errno;
-    let lasting = [Errno::ACCESS, Errno::LOOP, Errno::NAMETOOLONG, Errno::NOTCONN, Errno::STALE];
     let found = match split(&change.path).ok_or_else(|| no_name(&change.path)) {
         Err(error) => Err(error),
         Ok((directory, name)) => root
@@ -76,11 +74,7 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
         }
         Ok(_) => Ok(None),
         Err(error @ (HostError::UnsafeDirectory { .. } | HostError::Kind { .. })) => Ok(Some(error)),
-        Err(HostError::Io { action, path, source })
-            if lasting.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())) =>
-        {
-            Ok(Some(HostError::Io { action, path, source }))
-        }
+        Err(error) if error.is_unreachable() => Ok(Some(error)),
         Err(error) => Err(error),
     }
 }

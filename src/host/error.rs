@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::model::FaultClass;
 
 /// Write permission of the group and of everybody.
@@ -179,6 +181,11 @@ impl HostError {
         }
     }
 
+    /// Returns true if no try reaches the path until somebody changes it.
+    pub(in crate::host) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if Errno::from_io_error(source).is_some_and(is_unreachable))
+    }
+
     /// Returns true if the kernel refused it for want of a permission.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
@@ -339,9 +346,9 @@ impl OsErrorKind {
         use io::ErrorKind as Kind;
         let kind = source.kind();
         // inotify(7) reports "no space left" and "too many files" for its own limits, not for a disk's.
-        let is = |limit: rustix::io::Errno| source.raw_os_error() == Some(limit.raw_os_error());
-        let files = is(rustix::io::Errno::MFILE) || is(rustix::io::Errno::NFILE);
-        if action == "watch" && (files || is(rustix::io::Errno::NOSPC)) {
+        let is = |limit: Errno| source.raw_os_error() == Some(limit.raw_os_error());
+        let files = is(Errno::MFILE) || is(Errno::NFILE);
+        if action == "watch" && (files || is(Errno::NOSPC)) {
             Self::Watches
         } else if files {
             Self::Passing
@@ -357,5 +364,15 @@ impl OsErrorKind {
         } else {
             Self::Lasting
         }
+    }
+}
+
+/// Returns true if root can't follow the path, however often it tries, until somebody changes it: links in a circle, a name
+/// that is too long, a file system that has gone, or one of a user that refuses root.
+pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
+    match errno {
+        Errno::LOOP | Errno::NAMETOOLONG | Errno::NOTCONN | Errno::STALE => true,
+        Errno::ACCESS => rustix::process::geteuid().is_root(),
+        _ => false,
     }
 }

@@ -118,7 +118,10 @@ fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, Ho
     let live = root.observe(path.as_str())?;
     let is_file = match &live {
         ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } => true,
-        ObservedFile::Absent | ObservedFile::Directory | ObservedFile::Special => false,
+        ObservedFile::Absent
+        | ObservedFile::Directory
+        | ObservedFile::Special
+        | ObservedFile::Unreachable => false,
     };
     Ok(is_file
         && root.real_path(path.as_str())? == path.as_str()

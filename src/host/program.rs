@@ -54,7 +54,8 @@ impl ProgramDirectory<'_> {
                 | ObservedFile::Absent
                 | ObservedFile::Symlink { .. }
                 | ObservedFile::Directory
-                | ObservedFile::Special => ignored.push(name),
+                | ObservedFile::Special
+                | ObservedFile::Unreachable => ignored.push(name),
             }
         }
         Ok((programs, ignored))

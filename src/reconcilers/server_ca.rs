@@ -125,7 +125,8 @@ fn mode_of(root: &Root, path: &str) -> Result<FileMode, HostError> {
         ObservedFile::Absent
         | ObservedFile::Symlink { .. }
         | ObservedFile::Directory
-        | ObservedFile::Special => None,
+        | ObservedFile::Special
+        | ObservedFile::Unreachable => None,
     };
     Ok(mode.unwrap_or(FileMode::PRIVATE))
 }

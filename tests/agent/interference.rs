@@ -1,7 +1,9 @@
-//! What others do on the host while the agent works: an editor that writes once holds no target for good.
+//! What others do on the host while the agent works: an editor that writes once, and a user who leads his own directories
+//! astray. Neither holds a target for good, nor one that has nothing to do with it.
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -74,4 +76,94 @@ async fn one_write_of_another_program_does_not_hold_target() {
     assert!(found, "the other program's write was found");
     assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
     assert_eq!(fs::read_to_string(file).unwrap(), "rendered-b");
+}
+
+/// The ways of a user to make a path below his home one that root can't follow.
+fn ways_astray() -> [(&'static str, String); 3] {
+    [
+        ("a link to itself", ".ssh".to_owned()),
+        ("a magic link", "/proc/self/cwd".to_owned()),
+        ("a name that is too long", "x".repeat(300)),
+    ]
+}
+
+/// Item 2: `core` leads `.ssh` where no one can follow it. A target that has nothing to do with it arrives, one that is being
+/// verified is not held, and when the link is gone the node is Done.
+#[tokio::test(start_paused = true)]
+async fn unreachable_home_of_user_holds_no_other_target() {
+    for (way, link) in ways_astray() {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        fs::write(
+            dir.path().join("etc/passwd"),
+            "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n",
+        )
+        .unwrap();
+        fs::write(dir.path().join("etc/shadow"), "core:*:1\n").unwrap();
+        let home = dir.path().join("home/core");
+        fs::create_dir_all(&home).unwrap();
+        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+        lchown(&home, Some(1000), Some(1000)).unwrap();
+        let mut plane = plane(&[("rendered-a", None), ("rendered-b", None), ("rendered-c", None)]);
+        let (reports, astray) = (Rc::clone(&plane.reports), home.join(".ssh"));
+        plane.at_report = Rc::new(move || {
+            let verifies = reports.borrow().last().is_some_and(|report| report.phase == "Verifying");
+            if verifies && astray.symlink_metadata().is_err() {
+                symlink(&link, &astray).unwrap();
+                lchown(&astray, Some(1000), Some(1000)).unwrap();
+            }
+        });
+        let mut agent = agent(dir.path(), &plane);
+        for name in ["rendered-a", "rendered-b", "rendered-c"] {
+            *plane.desired.borrow_mut() = target(name);
+            plane.nudge.notify_one();
+            let report = after(&mut agent, &plane, LATER * 2).await;
+            assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{way}: {report:#?}");
+            assert_eq!(report.current_config.unwrap().as_str(), name, "{way}");
+            assert_eq!(fs::read_to_string(dir.path().join("etc/app.conf")).unwrap(), name, "{way}");
+        }
+        assert!(home.join(".ssh").symlink_metadata().is_ok(), "{way}: the link was there all the time");
+    }
+}
+
+/// The same where the config has keys of `core`: the path is named, the way back is free, and the repair ends the fault.
+#[tokio::test(start_paused = true)]
+async fn keys_behind_unreachable_home_are_named_until_it_is_repaired() {
+    for (way, link) in ways_astray() {
+        let dir = tempfile::tempdir().unwrap();
+        plain_host::bare(dir.path());
+        fs::write(
+            dir.path().join("etc/passwd"),
+            "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n",
+        )
+        .unwrap();
+        fs::write(dir.path().join("etc/shadow"), "core:*:1\n").unwrap();
+        let home = dir.path().join("home/core");
+        fs::create_dir_all(&home).unwrap();
+        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+        lchown(&home, Some(1000), Some(1000)).unwrap();
+        let plane = plane(&[("rendered-a", Some("ssh-ed25519 k1")), ("rendered-b", Some("ssh-ed25519 k2"))]);
+        let mut agent = agent(dir.path(), &plane);
+        let report = after(&mut agent, &plane, LATER).await;
+        assert_eq!(report.state, NodeState::Done, "{way}: {report:#?}");
+
+        fs::rename(home.join(".ssh"), home.join(".x")).unwrap();
+        symlink(&link, home.join(".ssh")).unwrap();
+        lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
+        let report = after(&mut agent, &plane, LATER).await;
+        assert!(report.state == NodeState::Degraded && report.reason.contains(".ssh"), "{way}: {report:#?}");
+        assert_eq!(report.fault.unwrap().reason, "ConfigDrift", "{way}");
+        *plane.desired.borrow_mut() = target("rendered-b");
+        plane.nudge.notify_one();
+        let report = after(&mut agent, &plane, LATER).await;
+        assert!(report.state == NodeState::Degraded && report.reason.contains(".ssh"), "{way}: {report:#?}");
+        assert_eq!(fs::read_to_string(dir.path().join("etc/app.conf")).unwrap(), "rendered-a", "{way}");
+
+        fs::remove_file(home.join(".ssh")).unwrap();
+        fs::rename(home.join(".x"), home.join(".ssh")).unwrap();
+        let report = after(&mut agent, &plane, LATER * 2).await;
+        assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{way}: {report:#?}");
+        let keys = fs::read_to_string(home.join(".ssh/authorized_keys.d/ignition")).unwrap();
+        assert!(keys.contains("k2"), "{way}: {keys}");
+    }
 }

@@ -39,6 +39,8 @@ pub enum ObservedFile {
     Directory,
     /// A device, a socket or a pipe.
     Special,
+    /// A path that root can't follow: links in a circle, say, below the home of a user.
+    Unreachable,
 }
 
 /// Unit file state by its links in `/etc`, as `systemctl is-enabled` reports it.
@@ -352,7 +354,9 @@ impl ObservedFile {
     pub fn has_mode(&self, desired: FileMode) -> bool {
         match self {
             Self::Regular { mode, .. } => *mode == desired.bits(),
-            Self::Absent | Self::Symlink { .. } | Self::Directory | Self::Special => false,
+            Self::Absent | Self::Symlink { .. } | Self::Directory | Self::Special | Self::Unreachable => {
+                false
+            }
         }
     }
 }

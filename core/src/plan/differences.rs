@@ -316,6 +316,9 @@ fn compare(
         ObservedFile::Special => {
             return Some((DifferenceKind::Unexpected, regular(), "a device, a socket or a pipe".to_owned()));
         }
+        ObservedFile::Unreachable => {
+            return Some((DifferenceKind::Unexpected, regular(), "a path that can't be followed".to_owned()));
+        }
         ObservedFile::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
     };
     if sha256 != desired.contents.sha256() {

@@ -59,7 +59,8 @@ pub fn diff(path: &str, desired: &FileSpec, found: &ObservedFile, bytes: &[u8]) 
         ObservedFile::Absent
         | ObservedFile::Symlink { .. }
         | ObservedFile::Directory
-        | ObservedFile::Special => true,
+        | ObservedFile::Special
+        | ObservedFile::Unreachable => true,
     };
     let looks_secret = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes);

@@ -190,7 +190,8 @@ fn listing(root: &Root) -> Result<Content, String> {
                 ObservedFile::Absent
                 | ObservedFile::Symlink { .. }
                 | ObservedFile::Directory
-                | ObservedFile::Special => format!("- - {path}\n"),
+                | ObservedFile::Special
+                | ObservedFile::Unreachable => format!("- - {path}\n"),
             };
         }
     }

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::ContainerHandles;
 use super::HostError;
+use super::error::is_unreachable;
 use super::failpoint::FailPoints;
 use super::fsync::fsync;
 use super::meter::Meter;
@@ -212,11 +213,13 @@ impl Root {
         use std::os::fd::AsRawFd as _;
         let failed = |errno: Errno| HostError::io("inspect", path, errno);
         let fd = match self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW) {
-            // A path that leads in a circle leads nowhere.
-            Err(errno) if is_absent(errno) || errno == Errno::LOOP => return Ok(None),
+            Err(errno) if is_absent(errno) || is_unreachable(errno) => return Ok(None),
             other => other.map_err(failed)?,
         };
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd).map_err(failed)?.st_mode);
+        let kind = match rustix::fs::fstat(&fd) {
+            Err(errno) if is_unreachable(errno) => return Ok(None),
+            other => FileType::from_raw_mode(other.map_err(failed)?.st_mode),
+        };
         let target = match kind {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&fd, "", Vec::new()).map_err(failed)?;

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use super::{HostError, Root, is_absent, no_name, split};
+use super::{HostError, Root, is_absent, is_unreachable, no_name, split};
 use crate::model::{ObservedFile, Sha256};
 
 /// As much as is read at once while a digest is taken.
@@ -161,9 +161,13 @@ impl Root {
         let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
         let fd = match self.resolve(path, INSPECT) {
             Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
+            Err(errno) if is_unreachable(errno) => return Ok(ObservedFile::Unreachable),
             other => other.map_err(failed("inspect"))?,
         };
-        let stat = rustix::fs::fstat(&fd).map_err(failed("inspect"))?;
+        let stat = match rustix::fs::fstat(&fd) {
+            Err(errno) if is_unreachable(errno) => return Ok(ObservedFile::Unreachable),
+            other => other.map_err(failed("inspect"))?,
+        };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => self.digest(path),
             FileType::Symlink => {
@@ -182,6 +186,7 @@ impl Root {
     fn digest(&self, path: &str) -> Result<ObservedFile, HostError> {
         let fd = match self.resolve(path, READ | OFlags::NOFOLLOW) {
             Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
+            Err(errno) if is_unreachable(errno) => return Ok(ObservedFile::Unreachable),
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(|errno| HostError::io("inspect", path, errno))?;

@@ -4,7 +4,10 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Dir, HostError, MadeDirectory, Missing, Root, is_absent, mode_bits, no_name, relative, split};
+use super::{
+    Dir, HostError, MadeDirectory, Missing, Root, is_absent, is_unreachable, mode_bits, no_name, relative,
+    split,
+};
 use crate::host::failpoint::FailPoints;
 use crate::host::fsync::fsync;
 use crate::model::FileMode;
@@ -109,8 +112,8 @@ impl Root {
         }
     }
 
-    /// Returns where a path really is below the root: links of the directories on the way resolved, missing ones
-    /// taken as they are written, the last component kept.
+    /// Returns where a path really is below the root: links of the directories on the way resolved, missing ones and
+    /// those that no one can follow taken as they are written, the last component kept.
     pub fn real_path(&self, path: &str) -> Result<String, HostError> {
         let mut real: Vec<String> = Vec::new();
         let mut rest: Vec<String> = relative(path).split('/').rev().map(str::to_owned).collect();
@@ -130,7 +133,7 @@ impl Root {
             let Some(target) = self.link_target(&real.join("/"), path)? else { continue };
             links += 1;
             if links > MAX_DEPTH {
-                return Err(HostError::io("resolve", path, Errno::LOOP));
+                return Ok(format!("/{}", relative(path)));
             }
             real.pop();
             if target.starts_with('/') {
@@ -144,7 +147,7 @@ impl Root {
     fn link_target(&self, at: &str, path: &str) -> Result<Option<String>, HostError> {
         let failed = |errno: Errno| HostError::io("resolve", path, errno);
         let fd = match self.resolve(at, OFlags::PATH | OFlags::NOFOLLOW) {
-            Err(errno) if is_absent(errno) => return Ok(None),
+            Err(errno) if is_absent(errno) || is_unreachable(errno) => return Ok(None),
             other => other.map_err(failed)?,
         };
         match rustix::fs::readlinkat(fd, "", Vec::new()) {

@@ -113,7 +113,10 @@ impl Audit {
         let mut seen = self.requests.subscribe();
         let is_over = |request: &Request| request.over || request.verb == "watch";
         let settled = seen.wait_for(|all| all[which.clone()].iter().all(is_over));
-        super::within("the requests of the audit log are answered", settled).await.unwrap();
+        if tokio::time::timeout(super::LIMIT, settled).await.is_err() {
+            let open: Vec<_> = self.all().drain(which).filter(|request| !is_over(request)).collect();
+            panic!("waited {:?} in vain for answers to {open:#?}", super::LIMIT);
+        }
     }
 
     /// Waits until some request of the log is the one meant.
