@@ -6,7 +6,7 @@ use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
-use crate::model::{Observation, message};
+use crate::model::{HostSpec, Observation, message};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::record::StagedOs;
@@ -21,8 +21,9 @@ impl<C: ControlPlane> Agent<C> {
         if record.as_ref().is_some_and(|record| record.staged_os() != StagedOs::None) {
             self.end_count();
         }
+        let provisioned = self.provisioned_spec();
         self.journal.commit(now)?;
-        if self.mode == RunMode::FirstBoot {
+        if provisioned.is_some() && !is_corrected(&mut self.control, provisioned.as_ref()).await {
             self.provisioned = record.as_ref().map(|record| record.to.clone());
         }
         // Only a committed update is reported as done, and once.
@@ -45,6 +46,11 @@ impl<C: ControlPlane> Agent<C> {
         self.health.since = now;
         self.memory.backoff.reset();
         Ok(())
+    }
+
+    /// Returns the spec that a first boot applies.
+    pub(super) fn provisioned_spec(&self) -> Option<HostSpec> {
+        self.journal.target_spec().filter(|_| self.mode == RunMode::FirstBoot).cloned()
     }
 
     /// Ends the update with its effects in place; the next pass plans from the observation.
@@ -121,4 +127,12 @@ impl<C: ControlPlane> Agent<C> {
             self.telemetry.metrics.switched(result);
         }
     }
+}
+
+/// Returns true if the file of a first boot has other contents under the same name: a person has corrected it. One that can't
+/// be read is reported by the next pass.
+pub(super) async fn is_corrected<C: ControlPlane>(control: &mut C, applied: Option<&HostSpec>) -> bool {
+    let Some(applied) = applied else { return false };
+    let config = control.machine_config(&applied.name).await;
+    config.is_ok_and(|config| config.spec(None).is_ok_and(|spec| spec != *applied))
 }

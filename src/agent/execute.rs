@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::end::is_corrected;
 use super::fields::update_line;
 use super::parts::{Next, Pass};
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, RunMode};
 use crate::apply::apply;
 use crate::control::ControlPlane;
 use crate::host::finalization;
@@ -15,7 +16,7 @@ use crate::host::os::OsProgress;
 use crate::journal::JournalError;
 use crate::model::observation::Finalization;
 use crate::model::text::chain;
-use crate::model::{Observation, message};
+use crate::model::{Observation, Target, message};
 use crate::plan::differences::{Difference, differences};
 use crate::report::{Event, LoopState, Progress, report};
 use crate::update::resume::NOT_FINALIZED;
@@ -153,12 +154,17 @@ impl<C: ControlPlane> Agent<C> {
             }
             () = self.signals.stopped() => {}
         }
+        if self.mode == RunMode::FirstBoot {
+            // The next pass can't see it: the target may have the same name.
+            self.supersede()?;
+        }
         Ok(Carried::Not)
     }
 
     async fn advance_meanwhile(&mut self, record: &Record) -> Result<Carried, AgentError> {
         let staging = record.phase == Phase::Staging;
         let mut followed = staging;
+        let corrected_from = self.provisioned_spec();
         let Self { journal, host, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let send_step = |step: OsProgress| drop(sender.send_replace(Some(step)));
@@ -183,7 +189,8 @@ impl<C: ControlPlane> Agent<C> {
                 changed = control.changed(), if followed => {
                     // One that can't be followed now is looked at after the batch.
                     followed = changed.is_ok();
-                    if control.desired().await.is_ok_and(|desired| desired.is_some_and(|desired| desired != record.to)) {
+                    let other = |desired: Option<Target>| desired.is_some_and(|desired| desired != record.to);
+                    if control.desired().await.is_ok_and(other) || is_corrected(control, corrected_from.as_ref()).await {
                         return Ok(Carried::Superseded);
                     }
                     // The due report; the change may have been the reason for it.

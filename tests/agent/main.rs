@@ -32,6 +32,7 @@ mod update_fixtures;
 
 mod drift;
 mod drift_env;
+mod firstboot;
 mod interference;
 mod pinned;
 mod pinned_real;
