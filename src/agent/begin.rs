@@ -99,7 +99,14 @@ impl<C: ControlPlane> Agent<C> {
         } else {
             Rc::new(observed_origin(&origin, to.spec(), &facts.observed))
         };
-        let plan = plan(&from, to.spec(), &facts, &policy)?;
+        let plan = match plan(&from, to.spec(), &facts, &policy) {
+            Err(refused) if refused.is_of_host => {
+                // When it is repaired there, the next pass begins after all.
+                self.watch_over(to.spec())?;
+                return Err(refused.into());
+            }
+            planned => planned?,
+        };
         if !from.is_unmanaged() {
             // When the drift is put right, the next pass begins after all.
             self.watch_over(&from)?;

@@ -71,7 +71,7 @@ impl AgentError {
             Self::Control(error) => error.reason(),
             Self::Host(error) => error.reason(),
             Self::Apply(error) => error.reason(),
-            Self::Irreconcilable(_) => "FailedToReconcile",
+            Self::Irreconcilable(error) => error.reason(),
             Self::Config(error) => error.reason(),
             Self::Seed(error) => error.reason(),
             Self::Drifted { .. } => "ConfigDrift",
@@ -124,13 +124,15 @@ mod tests {
     /// Only a change of the installation needs one; an account that is missing is created.
     #[test]
     fn next_step_fits_refusal() {
-        let next = |field: &str, message: &str| {
+        let next = |is_of_host: bool, field: &str, message: &str| {
             let (field, message) = (field.to_owned(), message.to_owned());
-            AgentError::from(Irreconcilable { reasons: vec![Unreachable { field, message }] }).next()
+            AgentError::from(Irreconcilable { reasons: vec![Unreachable { field, message }], is_of_host })
+                .next()
         };
-        let missing = next("storage.files \"/etc/a\" user", "this host has no user \"app\"; create it first");
+        let missing =
+            next(true, "storage.files \"/etc/a\" user", "this host has no user \"app\"; create it first");
         assert!(missing.contains("on this host") && !missing.contains("install"), "{missing}");
-        let disks = next("storage.disks", "revert the change, or reinstall the node");
+        let disks = next(false, "storage.disks", "revert the change, or reinstall the node");
         assert!(disks.contains("only an installation"), "{disks}");
     }
 }

@@ -140,7 +140,7 @@ impl CliError {
             Self::Agent(error) => error.reason(),
             Self::Model(error) => error.reason(),
             Self::Seed(error) => error.reason(),
-            Self::Irreconcilable(_) => "FailedToReconcile",
+            Self::Irreconcilable(error) => error.reason(),
             Self::Observe(error) => error.reason(),
             Self::Host(error) => error.reason(),
             Self::Journal(error) => error.reason(),

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::{lchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -76,6 +76,31 @@ async fn one_write_of_another_program_does_not_hold_target() {
     assert!(found, "the other program's write was found");
     assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
     assert_eq!(fs::read_to_string(file).unwrap(), "rendered-b");
+}
+
+/// A config that needs an account of this host waits for it: the administrator's hand ends that, not another target. The
+/// waits have grown to their longest by then.
+#[tokio::test(start_paused = true)]
+async fn account_created_on_host_ends_refusal() {
+    const NEEDY: &str = r#"{"kind":"MachineConfig","metadata":{"name":"rendered-b"},"spec":{"config":{"ignition":{"version":"3.4.0"},
+        "storage":{"files":[{"path":"/etc/app.conf","user":{"name":"app"},"contents":{"source":"data:,b"}}]}}}}"#;
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    let plane = plane(&[("rendered-b", None)]);
+    plane.config("rendered-b", NEEDY);
+    let mut agent = agent(dir.path(), &plane);
+    let report = after(&mut agent, &plane, LATER * 6).await;
+    let fault = report.fault.unwrap();
+    assert_eq!((report.state, fault.reason.as_str()), (NodeState::Unreconcilable, "HostNotPrepared"));
+    assert!(fault.message.contains("no user \"app\""), "{fault}");
+    assert!(!dir.path().join("etc/app.conf").exists(), "nothing was changed");
+
+    let accounts = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/:/bin/sh\n";
+    fs::write(dir.path().join("etc/passwd"), accounts).unwrap();
+    // Noticed, not waited for.
+    let report = after(&mut agent, &plane, Duration::from_secs(30)).await;
+    assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
+    assert_eq!(fs::metadata(dir.path().join("etc/app.conf")).unwrap().uid(), 1000);
 }
 
 /// The ways of a user to make a path below his home one that root can't follow.

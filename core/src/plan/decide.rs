@@ -17,7 +17,7 @@ pub fn plan(
     let mut input = PlanInput::new(from, to, facts, mode::decide(image, built, mode::Content::Differs));
     let reasons = reconcilable::reasons(&input, policy);
     if !reasons.is_empty() {
-        return Err(Irreconcilable { reasons });
+        return Err(Irreconcilable { reasons, is_of_host: false });
     }
     let mut steps = steps(&input);
     if steps.is_empty() {
@@ -25,7 +25,7 @@ pub fn plan(
     }
     let reasons = reconcilable::blocked(&input, &steps);
     if !reasons.is_empty() {
-        return Err(Irreconcilable { reasons });
+        return Err(Irreconcilable { reasons, is_of_host: true });
     }
     let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);

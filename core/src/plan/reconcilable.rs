@@ -25,6 +25,8 @@ pub struct Unreachable {
 pub struct Irreconcilable {
     /// Every reason; never empty.
     pub reasons: Vec<Unreachable>,
+    /// True if all that is in the way is on this host, where it can be repaired.
+    pub is_of_host: bool,
 }
 
 impl std::fmt::Display for Irreconcilable {
@@ -48,7 +50,7 @@ impl Irreconcilable {
 
     /// Returns the word for events and metric labels.
     pub fn reason(&self) -> &'static str {
-        "Unreconcilable"
+        if self.is_of_host { "HostNotPrepared" } else { "FailedToReconcile" }
     }
 
     /// Returns the next step: most fields are corrected, only a few belong to an installation.
@@ -56,6 +58,8 @@ impl Irreconcilable {
         let installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
         if self.reasons.iter().any(installed) {
             "Take the named fields back in the MachineConfig; only an installation can change them."
+        } else if self.is_of_host {
+            "Correct what is named, on this host or in the MachineConfig."
         } else {
             "Correct what is named, in the MachineConfig or on this host; after a change on this host: \
              `systemctl reload machine-config-agent`."
@@ -63,7 +67,7 @@ impl Irreconcilable {
     }
 
     pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reasons: vec![unreachable(field, message)] }
+        Self { reasons: vec![unreachable(field, message)], is_of_host: false }
     }
 }
 

@@ -85,6 +85,7 @@ pub const ENDINGS: &[(&str, Ending)] = {
         ("UnexpectedImage", Event),
         ("HealthCheckFailed", Target),
         ("HomeDirectory", Later),
+        ("HostNotPrepared", Later),
         ("ImageCorrupted", Soon),
         ("ImageDigestMismatch", Later),
         ("ImageNotBootable", Target),
