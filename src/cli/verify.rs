@@ -17,15 +17,18 @@ use crate::plan::drift::drift;
 
 /// The word for the current config.
 const CURRENT: &str = "current";
+/// The word for the config of the open update.
+const TARGET: &str = "target";
 
 /// Flags of `verify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  machine-config-agent verify\n\nExit code 1 means that something differs."
+    after_help = "Examples:\n  machine-config-agent verify\n  machine-config-agent verify --config target\n\n\
+    Exit code 1 means that something differs."
 )]
 pub(super) struct Arguments {
-    /// The config: a MachineConfig's file, `-`, or `current`
-    #[arg(long, value_name = "FILE|current", default_value = "current")]
+    /// The config: a MachineConfig's file, `-`, `current`, or `target` of the update that is open or held
+    #[arg(long, value_name = "FILE|current|target", default_value = "current")]
     config: String,
     /// OS image that goes with the file
     #[arg(long, value_name = "IMAGE")]
@@ -84,13 +87,24 @@ fn compared(
 }
 
 fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
-    if arguments.config != CURRENT {
-        let image = input::image(arguments.image.as_deref())?;
-        return Ok(input::machine_config(&arguments.config)?.spec(image)?);
+    let none = |what: &str| CliError::Usage(format!("{what}; name a file with --config"));
+    match arguments.config.as_str() {
+        CURRENT => committed(root)?.ok_or_else(|| none("nothing is committed on this host yet")),
+        TARGET => of_update(root)?.ok_or_else(|| none("no update is open or held on this host")),
+        file => {
+            let image = input::image(arguments.image.as_deref())?;
+            Ok(input::machine_config(file)?.spec(image)?)
+        }
     }
-    let none =
-        || CliError::Usage("nothing is committed on this host yet; name a file with --config".to_owned());
-    committed(root)?.ok_or_else(none)
+}
+
+/// Returns the config of the update that is open or held.
+fn of_update(root: &Root) -> Result<Option<HostSpec>, CliError> {
+    if load_record(root)?.is_none() {
+        return Ok(None);
+    }
+    let stored = Stored::load(root, &state("target.json"))?;
+    Ok(stored.map(|stored| stored.spec()).transpose()?)
 }
 
 /// Returns the agent's current config, else MCD's.

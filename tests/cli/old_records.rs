@@ -89,6 +89,28 @@ fn fault_of_old_record_has_its_renamed_reason() {
     assert_eq!(status["fault"]["message"], "file /etc/motd differs", "{status:#}");
 }
 
+/// A node that is held as it came up is compared with the config of the update, not with the one before.
+#[test]
+fn verify_compares_with_target_of_open_update() {
+    let host = host(RENAMED_REASON);
+    let verify = |root: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+        command.args(["verify", "--config", "target", "--os-backend", "none", "--root"]).arg(root);
+        command.output().unwrap()
+    };
+    let output = verify(host.path());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("the host matches "), "{output:?}");
+    fs::write(host.path().join("etc/motd"), "of another program").unwrap();
+    let output = verify(host.path());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && text.contains("file \"/etc/motd\""), "{output:?}");
+
+    fs::remove_file(host.path().join("var/lib/machine-config-agent/record.json")).unwrap();
+    let output = verify(host.path());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no update is open or held"), "{output:?}");
+}
+
 #[test]
 fn newer_and_unreadable_records_are_refused_and_nothing_is_touched() {
     for record in [RECORD.replace("\"schema\":1", "\"schema\":2"), "{\"schema\":1,".to_owned(), String::new()]

@@ -414,14 +414,17 @@ fn foreign(record: &Record, running: &str) -> Fault {
 fn wrong(record: &Record, differences: &[Difference]) -> Fault {
     Fault {
         class: FaultClass::Degraded,
-        reason: VERIFICATION_FAILED.to_owned(),
+        reason: "VerificationFailed".to_owned(),
         message: format!(
             "after the update to {} the host is not as planned: {}",
             record.to.config,
             listed(differences)
         ),
-        next:
-            "See `machine-config-agent verify`; correct the program that writes there, or change the target."
-                .to_owned(),
+        next: if record.reboots > 0 {
+            "See `machine-config-agent verify --config target`; correct what is named there, or change the target."
+        } else {
+            "Find the program that writes there at the same time, and correct it, or change the target."
+        }
+        .to_owned(),
     }
 }
