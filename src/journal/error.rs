@@ -13,6 +13,9 @@ pub enum JournalError {
     /// The files that the machine-config-daemon would read after this agent can't be written.
     #[error("the config can't be committed: the files of machine-config-daemon can't be kept up to date")]
     Mcd(#[source] HostError),
+    /// The files of the machine-config-daemon can't be taken over.
+    #[error("the state of machine-config-daemon can't be taken over")]
+    Import(#[source] HostError),
     /// A file of the state does not have this agent's contents.
     #[error("{path} can't be read as {what}: {cause}; nothing was touched")]
     Unreadable {
@@ -80,7 +83,7 @@ impl JournalError {
     /// Returns the class for the node.
     pub fn class(&self) -> FaultClass {
         match self {
-            Self::Host(error) | Self::Mcd(error) => error.class(),
+            Self::Host(error) | Self::Mcd(error) | Self::Import(error) => error.class(),
             Self::Locked { .. } | Self::StaterootLocked { .. } => FaultClass::Degraded,
             Self::Unreadable { .. }
             | Self::Invalid { .. }
@@ -96,7 +99,7 @@ impl JournalError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Host(_) => "StateNotWritable",
-            Self::Mcd(error) => error.reason(),
+            Self::Mcd(error) | Self::Import(error) => error.reason(),
             Self::Unreadable { .. } => "StateUnreadable",
             Self::Newer { .. } => "StateNewer",
             Self::Lost { .. } => "StateLost",
@@ -109,7 +112,7 @@ impl JournalError {
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
-            Self::Host(error) | Self::Mcd(error) => error.next(),
+            Self::Host(error) | Self::Mcd(error) | Self::Import(error) => error.next(),
             // Alone, without its target, the record would be refused next.
             Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
                 format!("Restore {path} from a backup, or move record.json beside it away to start over.")

@@ -6,19 +6,23 @@ use super::files::STATE_MODE;
 use super::stored::Stored;
 use crate::host::root::Root;
 use crate::host::{HostError, durable};
-use crate::model::machineconfig::MachineConfig;
+use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::{FileMode, ImageRef, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
 /// The config that MCD committed last.
 pub const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
+/// Far more than the name of an image.
+const LARGEST_NAME: u64 = 4096;
 
 /// Reads the config that MCD committed last; `None` on a host it never managed.
 pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
-    let Some(bytes) = root.read(CONFIG)? else { return Ok(None) };
+    // What is committed is taken back by the next update: as root, so from root alone.
+    let trusted = |path: &str, limit: u64| root.read_trusted(path, limit).map_err(JournalError::Import);
+    let Some(bytes) = trusted(CONFIG, machineconfig::MAX_BYTES)? else { return Ok(None) };
     let machine_config = MachineConfig::parse(&bytes, CONFIG)?;
-    let text = root.read(IMAGE)?.unwrap_or_default();
+    let text = trusted(IMAGE, LARGEST_NAME)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let image = Some(text.trim()).filter(|text| !text.is_empty()).map(ImageRef::parse).transpose()?;
     Ok(Some(Stored::new(machine_config, image, Timestamp::default())))
@@ -56,4 +60,30 @@ pub(super) fn replace_if_changed(
         return Ok(());
     }
     root.replace(path, bytes, mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::chown;
+
+    use super::*;
+
+    /// What is committed decides what the next update removes and puts back, as root.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test plays another user of the host")]
+    fn config_of_another_user_is_not_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let config = br#"{"kind":"MachineConfig","metadata":{"name":"rendered-a"},"spec":{"config":{"ignition":{"version":"3.4.0"}}}}"#;
+        root.replace(CONFIG, config, FileMode::DEFAULT).unwrap();
+        assert_eq!(read(&root).unwrap().unwrap().target.config.as_str(), "rendered-a");
+        for (path, reason) in [(CONFIG, "UnsafeFile"), (DIRECTORY, "UnsafeDirectory")] {
+            let at = dir.path().join(path.trim_start_matches('/'));
+            chown(&at, Some(1000), None).unwrap();
+            let error = read(&root).unwrap_err();
+            assert_eq!(error.reason(), reason, "{error}");
+            assert!(crate::model::text::chain(&error).contains(path), "{error}");
+            chown(&at, Some(0), None).unwrap();
+        }
+    }
 }

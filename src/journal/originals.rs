@@ -192,10 +192,13 @@ fn is_left(spec: &HostSpec, path: &ManagedPath) -> bool {
 
 /// Returns all that the batches of an update have saved, in their order.
 fn saved_by(root: &Root, update: &UpdateId) -> Result<Vec<Original>, HostError> {
-    let directory = format!("{PREIMAGES}/{update}");
+    let names = root.list(&format!("{PREIMAGES}/{update}"))?;
+    // A draft of a process that died has no number.
+    let number = |name: &String| name.strip_suffix(".json")?.parse::<usize>().ok();
+    let batches: BTreeSet<usize> = names.iter().filter_map(number).collect();
     let mut all = Vec::new();
-    for name in root.list(&directory)? {
-        let document = read(root, &format!("{directory}/{name}"))?;
+    for batch in batches {
+        let document = read(root, &Originals::new(update.clone(), batch).path())?;
         all.extend(document.into_iter().flat_map(|document| document.paths));
     }
     Ok(all)

@@ -191,3 +191,27 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     crate::journal::originals::promote(&host.root, Some(&update), &new(), &old()).unwrap();
     assert_eq!(crate::host::saved::load_original(&host.root, &path("/etc/motd")).unwrap(), None);
 }
+
+/// A process that died while it saved an original leaves a draft: the commit does not read it. The first of the batches that
+/// touched a path saw its original, the tenth after the ninth.
+#[test]
+fn draft_of_dead_process_does_not_hold_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    let saved = dir.path().join("var/lib/machine-config-agent/preimages/update-1");
+    fs::create_dir_all(&saved).unwrap();
+    let document = |bytes: &str| {
+        format!(
+            r#"{{"schema":1,"paths":[{{"path":"/etc/new/deep/file","trusted":0,"saved":{{"kind":"file","bytes":"{bytes}",
+            "mode":420,"uid":0,"gid":0,"attributes":[]}}}}],"password":null}}"#
+        )
+    };
+    fs::write(saved.join("9.json"), document("Zmlyc3QK")).unwrap();
+    fs::write(saved.join("10.json"), document("bGF0ZXIK")).unwrap();
+    fs::write(saved.join(".10.json.mca-new"), "").unwrap();
+    let update = UpdateId::new("update-1").unwrap();
+    crate::journal::originals::promote(&host.root, Some(&update), &old(), &new()).unwrap();
+    let kept = crate::host::saved::original(&host.root, &path("/etc/new/deep/file")).unwrap();
+    assert!(serde_json::to_string(&kept).unwrap().contains("Zmlyc3QK"), "{kept:?}");
+}

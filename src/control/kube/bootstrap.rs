@@ -9,6 +9,9 @@ use super::annotations::Annotations;
 /// File that the machine-config-server's Ignition writes them to.
 const FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
 
+/// An object's annotations have 256 KiB at most.
+const LARGEST: u64 = 256 * 1024;
+
 /// File that keeps them once they have served, under MCD's name for it.
 const ANNOTATIONS_PATH: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 
@@ -19,7 +22,7 @@ pub(super) fn is_pending(root: &Root) -> Result<bool, HostError> {
 
 /// Reads them.
 pub(super) fn read(root: &Root) -> Result<Option<Annotations>, ControlError> {
-    let Some(bytes) = root.read(FILE)? else { return Ok(None) };
+    let Some(bytes) = root.read_trusted(FILE, LARGEST)? else { return Ok(None) };
     let read = serde_json::from_slice(&bytes).map_err(|error| HostError::Malformed {
         path: FILE.to_owned(),
         format: "a JSON object of strings",
@@ -30,7 +33,7 @@ pub(super) fn read(root: &Root) -> Result<Option<Annotations>, ControlError> {
 
 /// Puts them away: the current config is stored by now, and the name goes last (W-11).
 pub(super) fn retire(root: &Root) -> Result<(), HostError> {
-    if let Some(bytes) = root.read(FILE)? {
+    if let Some(bytes) = root.read_trusted(FILE, LARGEST)? {
         root.replace(ANNOTATIONS_PATH, &bytes, FileMode::DEFAULT)?;
         root.remove(FILE)?;
     }
