@@ -9,6 +9,7 @@ use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
+use crate::model::policy::DisruptionPolicy;
 use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts};
 use crate::plan::differences::{Difference, differences};
@@ -99,19 +100,7 @@ impl<C: ControlPlane> Agent<C> {
         } else {
             Rc::new(observed_origin(&origin, to.spec(), &facts.observed))
         };
-        let plan = match plan(&from, to.spec(), &facts, &policy) {
-            Err(refused) if refused.is_of_host => {
-                // When it is repaired there, the next pass begins after all.
-                self.watch_over(to.spec())?;
-                return Err(refused.into());
-            }
-            planned => planned?,
-        };
-        if !from.is_unmanaged() {
-            // When the drift is put right, the next pass begins after all.
-            self.watch_over(&from)?;
-            ensure_no_drift(&from, to.spec(), &facts, &plan)?;
-        }
+        let plan = self.planned(&from, to.spec(), &facts, &policy)?;
         self.health.drift.clear();
         if plan.is_empty() {
             ensure_in_sync(to.spec(), &facts)?;
@@ -138,6 +127,28 @@ impl<C: ControlPlane> Agent<C> {
             self.control.emit(&event).await;
         }
         Ok(())
+    }
+
+    /// Plans. When what the host lacks is repaired, or its drift, the next pass begins after all.
+    fn planned(
+        &mut self,
+        from: &HostSpec,
+        to: &HostSpec,
+        facts: &Facts,
+        policy: &DisruptionPolicy,
+    ) -> Result<Plan, AgentError> {
+        let plan = match plan(from, to, facts, policy) {
+            Err(refused) if refused.is_of_host => {
+                self.watch_over(to)?;
+                return Err(refused.into());
+            }
+            planned => planned?,
+        };
+        if !from.is_unmanaged() {
+            self.watch_over(from)?;
+            ensure_no_drift(from, to, facts, &plan)?;
+        }
+        Ok(plan)
     }
 
     /// Returns the origin of the plan.

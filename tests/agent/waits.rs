@@ -16,7 +16,7 @@ use crate::update_fixtures::UpdateFixture;
 use machine_config_agent::agent::{Agent, AgentError, ExitReason, Reboots, RunMode};
 use machine_config_agent::host::{BoxFuture, Clock, FailPoints, Host, HostError, Root};
 use machine_config_agent::model::{BootId, ConfigName, FaultClass, Target, Timestamp};
-use machine_config_agent::report::{LoopState, NodeReport, NodeState, report};
+use machine_config_agent::report::{FaultTimes, LoopState, NodeReport, NodeState, report};
 use machine_config_agent::update::ending::{
     ENDINGS, Ending, LATER, RetryTrigger, SHORTEST_HOLD, SOON, Try, next_try,
 };
@@ -585,16 +585,27 @@ fn newest_fault_is_reported_and_since_when() {
     let mut record = undone(&UpdateFixture::with_image(), &[Transition::Stage]);
     record.blame(fault(FaultClass::Degraded, "Io"), at(100));
     record.blame(fault(FaultClass::Degraded, "Io"), at(900));
-    let listed = |fault_since: Option<u64>| {
-        let fault = fault_since.map(|_| fault(FaultClass::Degraded, "InvalidDocument"));
-        let health = LoopState { fault, fault_since: fault_since.map(at), ..LoopState::default() };
-        let report = report(Some(&record), &health);
+    let shown = |record: &Record, health: &LoopState| {
+        let report = report(Some(record), health);
         (report.fault.unwrap().reason, report.since)
     };
-    let io = ("Io".to_owned(), at(100).to_string());
-    assert_eq!(listed(None), io);
-    assert_eq!(listed(Some(50)), io);
-    assert_eq!(listed(Some(200)), ("InvalidDocument".to_owned(), at(200).to_string()));
+    let (io, invalid) = (("Io".to_owned(), at(100).to_string()), "InvalidDocument");
+    assert_eq!(shown(&record, &LoopState::default()), io);
+    // The clock was set back between the two faults, then ahead again.
+    let (mut times, mut health) = (FaultTimes::default(), LoopState::default());
+    times.date(Some(&record), &mut health, at(900));
+    health.fault = Some(fault(FaultClass::Degraded, invalid));
+    for now in [50, 60] {
+        times.date(Some(&record), &mut health, at(now));
+        assert_eq!(shown(&record, &health), (invalid.to_owned(), at(50).to_string()));
+    }
+    record.blame(fault(FaultClass::Degraded, "DiskFull"), at(40));
+    times.date(Some(&record), &mut health, at(70));
+    assert_eq!(shown(&record, &health), ("DiskFull".to_owned(), at(40).to_string()));
+    // The fault of the input was found after this start, that of the record before it.
+    let mut times = FaultTimes::default();
+    times.date(Some(&record), &mut health, at(30));
+    assert_eq!(shown(&record, &health), (invalid.to_owned(), at(30).to_string()));
 }
 
 /// A fault has the time at which it was noticed, not that of the commit or of the phase.

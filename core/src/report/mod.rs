@@ -122,6 +122,8 @@ pub struct LoopState {
     pub fault: Option<Fault>,
     /// Since when.
     pub fault_since: Option<Timestamp>,
+    /// True if it began after the fault of the record, whatever the clock was set to meanwhile.
+    pub is_fault_newest: bool,
     /// Since when something on the host is not as committed, or a duty is not done.
     pub beside_since: Option<Timestamp>,
     /// Progress of the current step.

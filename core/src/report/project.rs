@@ -52,8 +52,9 @@ fn waiting(record: Option<&Record>, health: &LoopState) -> Option<String> {
 fn newest(record: Option<&Record>, health: &LoopState) -> Option<(Fault, Option<Timestamp>)> {
     let of_record = record.and_then(|record| Some((record.fault.clone()?, record.faulted)));
     let of_health = health.fault.clone().map(|fault| (fault, health.fault_since));
+    let is_newest = health.is_fault_newest;
     match (of_record, of_health) {
-        (Some(record), Some(health)) => Some(if health.1 > record.1 { health } else { record }),
+        (Some(record), Some(health)) => Some(if is_newest { health } else { record }),
         (record, health) => record.or(health),
     }
 }
