@@ -70,7 +70,6 @@ mod tests {
 
     /// What is committed decides what the next update removes and puts back, as root.
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "a test plays another user of the host")]
     fn config_of_another_user_is_not_taken_over() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
