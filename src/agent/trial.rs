@@ -88,7 +88,7 @@ impl<C: ControlPlane> Agent<C> {
             pass.answers.trial = Some(Ok(()));
             return Ok(Next::Decide);
         };
-        pass.answers.trial = Some(Err(unproven(&record, observed, &ill, rules.within)));
+        pass.answers.trial = Some(Err(unproven(&record, observed, &ill, &rules)));
         update_line!(
             warn,
             Some(&record),

@@ -16,13 +16,11 @@
 //!    that is allowed: undoing files under a running OS would be a third state. The update's files are undone
 //!    there. An update without a deployment of its own has nothing to go back to.
 
-use std::time::Duration;
-
 use super::phase::{Phase, Transition};
 use super::record::{Fault, Record, StagedOs};
-use crate::model::node_settings::RollBack;
+use crate::model::node_settings::{HealthRules, RollBack};
 use crate::model::observation::{BootCount, Finalization};
-use crate::model::{FaultClass, Observation, Target};
+use crate::model::{FaultClass, Observation, Target, UnitName};
 use crate::plan::differences::Difference;
 use crate::plan::listing::listed;
 use crate::plan::{Op, PostActions};
@@ -198,14 +196,32 @@ pub fn is_unproven(record: &Record) -> bool {
 }
 
 /// Returns the fault of a failed health trial.
-pub fn unproven(record: &Record, observed: &Observation, ill: &[String], within: Duration) -> Fault {
+pub fn unproven(record: &Record, observed: &Observation, ill: &[String], rules: &HealthRules) -> Fault {
     let deployment = observed.os.booted().map_or("the deployment", |os| os.deployment.as_str());
-    let (config, seconds) = (&record.to.config, within.as_secs());
-    let unit = ill.first().and_then(|one| one.split_once(" is ")).map(|(unit, _)| format!("-u {unit}"));
+    let (config, seconds) = (&record.to.config, rules.within.as_secs());
+    let lines = ill.first().and_then(|one| unit_of(one)).map(|unit| format!("-u {}", shell_word(&unit)));
+    let lines = lines.as_deref().unwrap_or("-t machine-config-agent-health");
     let ill = ill.join("; ");
     let message =
         format!("{deployment}, the new deployment of {config}, is not healthy within {seconds} s: {ill}");
-    unhealthy(message, unit.as_deref().unwrap_or("-t machine-config-agent-health"))
+    if recovery_transition(record, observed, rules.roll_back).is_some() {
+        return left_behind(message, lines);
+    }
+    let next = format!(
+        "See the journal of this boot (`journalctl -b {lines}`); mend it, then `systemctl reload machine-config-agent`, or \
+         set a corrected target."
+    );
+    unhealthy(message, next)
+}
+
+/// Returns the unit that a message of the trial begins with; one about a check begins with the check.
+fn unit_of(message: &str) -> Option<UnitName> {
+    message.split_once(" is ").and_then(|(unit, _)| UnitName::new(unit).ok())
+}
+
+/// Returns a unit's name as a shell takes it: escaped ones hold backslashes.
+fn shell_word(unit: &UnitName) -> String {
+    if unit.as_str().contains('\\') { format!("'{unit}'") } else { unit.to_string() }
 }
 
 /// Returns the fault of a node that left its new deployment during the trial.
@@ -215,19 +231,19 @@ fn left_on_trial(record: &Record) -> Fault {
         "the new deployment of {config} was on trial, and the node came up in its previous deployment, which this agent \
          did not ask for"
     );
-    unhealthy(message, "-t machine-config-agent")
+    left_behind(message, "-t machine-config-agent")
 }
 
-fn unhealthy(message: String, lines: &str) -> Fault {
-    Fault {
-        class: FaultClass::Degraded,
-        reason: "HealthCheckFailed".to_owned(),
+/// Returns the fault of a deployment that the node leaves: its lines are in the journal of the boot before.
+fn left_behind(message: String, lines: &str) -> Fault {
+    unhealthy(
         message,
-        next: format!(
-            "See the journal of that boot (`journalctl -b -1 {lines}`), then set a corrected target. A node that stayed \
-             there: mend it, then `systemctl reload machine-config-agent`."
-        ),
-    }
+        format!("See the journal of that boot (`journalctl -b -1 {lines}`), then set a corrected target."),
+    )
+}
+
+fn unhealthy(message: String, next: String) -> Fault {
+    Fault { class: FaultClass::Degraded, reason: "HealthCheckFailed".to_owned(), message, next }
 }
 
 /// Returns where a fault leads: back, by an undo or a fallback; or on, to where the target is held. `None`

@@ -1,8 +1,6 @@
 //! The resume table: one row per phase and observation, those of staging, a superseded target and the loop breaker included.
 
-use std::time::Duration;
-
-use machine_config_core::model::node_settings::RollBack;
+use machine_config_core::model::node_settings::{HealthRules, RollBack};
 use machine_config_core::model::observation::LocalPackages;
 use machine_config_core::model::observation::{BootCount, Booted, EmbeddedConfig, Finalization, ObservedOs};
 use machine_config_core::model::{BootId, FaultClass, Observation, Target, Timestamp};
@@ -315,7 +313,7 @@ fn failed_deployment_is_replaced_by_previous() {
     let mut record =
         record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
     assert!(is_on_trial(&record));
-    let fault = unproven(&record, &there, &["a.service is failed".to_owned()], Duration::from_secs(600));
+    let fault = unproven(&record, &there, &["a.service is failed".to_owned()], &HealthRules::default());
     for words in ["new, the new deployment", "within 600 s: a.service is failed"] {
         assert!(fault.message.contains(words), "{}", fault.message);
     }
@@ -343,6 +341,27 @@ fn failed_deployment_is_replaced_by_previous() {
     assert_eq!(not_fallen_back(&record, "x").reason, "HealthCheckFailed");
     record = record.moved(&Transition::RollBack, Timestamp::default()).unwrap();
     assert!(!record.undo.is_empty());
+}
+
+/// The next step of a failed trial is a command that runs, about the boot that was on trial.
+#[test]
+fn failed_trial_names_its_journal() {
+    let made = UpdateFixture::with_image();
+    let there = observation(&made, "boot-2", NEW, "new");
+    let record =
+        record(&made, &[Transition::Stage, Transition::Apply { first: 1 }, reboot(), Transition::Verify]);
+    for (ill, lines) in [
+        ("a.service is failed; its last line: it is late", "-u a.service"),
+        ("dev-a\\x2db.swap is failed", "-u 'dev-a\\x2db.swap'"),
+        ("health check 10-a: exit code 3: it is late", "-t machine-config-agent-health"),
+        ("health check 10-a.service: /etc/a is not used", "-t machine-config-agent-health"),
+    ] {
+        for (roll_back, boot) in [(RollBack::Automatic, "-b -1"), (RollBack::Never, "-b")] {
+            let rules = HealthRules { roll_back, ..HealthRules::default() };
+            let next = unproven(&record, &there, &[ill.to_owned()], &rules).next;
+            assert!(next.contains(&format!("`journalctl {boot} {lines}`")), "{ill}: {next}");
+        }
+    }
 }
 
 /// Files alone create no deployment: there is nothing to go back to, so nothing is on trial.

@@ -9,6 +9,7 @@ use crate::decide::action::{Action, Meanwhile, Query, Wait};
 use crate::decide::answer::{DrainStatus, UncordonStatus};
 use crate::decide::down::{Down, Shutdown};
 use crate::decide::inputs::Answers;
+use crate::model::node_settings::HealthRules;
 use crate::model::observation::{BootCount, Finalization};
 use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
@@ -385,7 +386,7 @@ fn ill_answered(mut world: World, query: Query) -> Vec<Outcome> {
         Query::Trial => {
             world.begin_trial();
             let record = world.record.as_ref().unwrap();
-            let fault = unproven(record, &world.observe(), &["u".to_owned()], Duration::from_secs(600));
+            let fault = unproven(record, &world.observe(), &["u".to_owned()], &HealthRules::default());
             world.answers.trial = Some(Err(fault));
             return vec![(Some(Curse::Ill), world)];
         }
