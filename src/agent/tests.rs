@@ -3,21 +3,19 @@
 
 #[path = "../../tests/support/fake_control_plane/mod.rs"]
 mod fake_control_plane;
+#[path = "../../tests/support/log_lines.rs"]
+mod log_lines;
 #[path = "../../tests/support/plain_host.rs"]
 mod plain_host;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
-
-use tracing::field::{Field, Visit};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use self::fake_control_plane::FakeControlPlane;
 use self::fake_control_plane::os::{Played, image};
+use self::log_lines::Lines;
 use super::{Agent, ExitReason, SettingsLoader};
 use crate::control::{DrainStatus, trust_channel};
 use crate::host::systemd::tests::double::Double;
@@ -218,47 +216,11 @@ async fn old_target_after_held_update_is_carried_out() {
     assert!(!file.exists());
 }
 
-/// A second subscriber: where there is only one, the thread that comes to a statement first decides for all of them
-/// whether it is logged.
-static BESIDE: LazyLock<tracing::Dispatch> =
-    LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
-
-/// The fields of the lines of this thread, in order.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
-
-impl<S: tracing::Subscriber> Layer<S> for Lines {
-    fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
-    }
-}
-
-#[derive(Default)]
-struct Fields(BTreeMap<String, String>);
-
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
-}
-
 impl Lines {
-    /// Takes the lines of this thread until it is dropped.
-    fn taken(&self) -> tracing::subscriber::DefaultGuard {
-        LazyLock::force(&BESIDE);
-        tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
-    }
-
     /// Configs decoded in each pass: a pass begins with the look at the target.
     fn decoded(&self) -> Vec<Vec<String>> {
         let mut passes = vec![Vec::new()];
-        for line in std::mem::take(&mut *self.0.lock().unwrap()) {
+        for line in self.take() {
             let message = line.get("message").map_or("", String::as_str);
             if message == "asked for the target" {
                 passes.push(Vec::new());
@@ -271,7 +233,7 @@ impl Lines {
 
     /// Returns the logged phases, each line with its fields for filters.
     fn phases(&self, config: &str, image: Option<&str>) -> Vec<String> {
-        let lines = std::mem::take(&mut *self.0.lock().unwrap());
+        let lines = self.take();
         for line in
             lines.iter().filter(|line| line.contains_key("MCA_UPDATE") || line.contains_key("MCA_STEP"))
         {
@@ -347,7 +309,7 @@ async fn phase_of_files_names_no_image() {
     let lines = Lines::default();
     let _guard = lines.taken();
     let mut scene = Scene::set("/etc/none").await;
-    lines.0.lock().unwrap().clear();
+    lines.take();
     until(&scene.plane, &mut scene.agent, "the file", is_done("rendered-b")).await;
     assert_eq!(lines.phases("rendered-b", None), ["planned", "applying", "verifying"]);
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::error::ApplyError;
 use crate::journal::{Intent, Numbers};
 use crate::model::message;
-use crate::model::text::counted;
+use crate::model::text::{chain, counted};
 use crate::plan::{Batch, Step};
 
 /// A batch of more steps than this is one line at its start and one at its end for people; its steps are there for
@@ -137,7 +137,8 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
             MCA_FAULT = error.reason(),
             step = number,
             of,
-            "Step {number} of {of}: {prefix}{step}: not done: {error}"
+            "Step {number} of {of}: {prefix}{step}: not done: {}",
+            chain(error)
         ),
     }
 }
@@ -150,7 +151,8 @@ pub(super) fn left_as_it_is(intent: &Intent<'_>, path: &str, obstacle: &crate::h
         MESSAGE_ID = message::NOT_RESTORED,
         MCA_TARGET = path,
         MCA_FAULT = obstacle.reason(),
-        "{path} is left as it is: {obstacle}"
+        "{path} is left as it is: {}",
+        chain(obstacle)
     );
 }
 
@@ -193,7 +195,8 @@ fn batch_ended(
             MCA_TARGET = on,
             MCA_DURATION_USEC = micros,
             MCA_FAULT = error.reason(),
-            "{prefix}{batch}: {on} not done: {error}"
+            "{prefix}{batch}: {on} not done: {}",
+            chain(error)
         ),
     }
 }

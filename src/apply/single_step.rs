@@ -7,6 +7,7 @@ use tracing::{error, info};
 
 use super::run_steps::micros;
 use crate::host::HostError;
+use crate::model::text::chain;
 use crate::model::{UpdateId, message};
 
 /// A step of a stateroot or a seed, as its lines name it.
@@ -55,7 +56,8 @@ impl SingleStep<'_> {
                 MCA_TARGET = target,
                 MCA_DURATION_USEC = micros,
                 MCA_FAULT = error.reason(),
-                "{name} {target}: not done: {error}"
+                "{name} {target}: not done: {}",
+                chain(error)
             ),
         }
         done

@@ -23,6 +23,7 @@ use crate::host::clock::elapsed;
 use crate::host::root::Root;
 use crate::host::watch::{Watch, WatchSet};
 use crate::model::backoff::Backoff;
+use crate::model::text::chain;
 use crate::model::{FileMode, ModelError, message, yaml};
 use crate::stateroot::TrialRules;
 use crate::stateroot::lifecycle::{Conditions, Desire, SeedRef, Source, Stage};
@@ -116,13 +117,14 @@ impl StageFile {
                 warn!(
                     MESSAGE_ID = message::NOT_PUBLISHED,
                     MCA_FAULT = error.reason(),
-                    "Failed to write {}{REPORT}: {error}",
-                    self.path
+                    "Failed to write {}{REPORT}: {}",
+                    self.path,
+                    chain(&error)
                 );
                 delay = Some(self.backoff.next_wait());
             }
             if let Err(error) = self.changed(delay).await {
-                warn!("Failed to watch {}{FILE}: {error}", self.path);
+                warn!("Failed to watch {}{FILE}: {}", self.path, chain(&error));
                 tokio::time::sleep(self.backoff.next_wait()).await;
             }
         }

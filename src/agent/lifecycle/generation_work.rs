@@ -11,6 +11,7 @@ use crate::journal::stateroot::load_record as load_stateroot;
 use crate::journal::stored;
 use crate::model::ids::STATE_DIR;
 use crate::model::image::PULL_SECRETS;
+use crate::model::text::chain;
 use crate::model::{Contents, FaultClass, FileMode, ImageRef};
 use crate::stateroot::{SEED_SCHEMA, SeedOrder, SeedRecord, SeedStep, Version, is_emptied};
 use crate::update::Fault;
@@ -153,7 +154,10 @@ impl Drop for AuthFile<'_> {
 
 fn remove_auth_file(root: &Root) {
     if let Err(error) = root.remove(AUTH_FILE) {
-        tracing::warn!("Failed to remove {AUTH_FILE}: {error}. Next: remove it, it holds credentials");
+        tracing::warn!(
+            "Failed to remove {AUTH_FILE}: {}. Next: remove it, it holds credentials",
+            chain(&error)
+        );
     }
 }
 

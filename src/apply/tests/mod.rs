@@ -3,6 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
 mod crash;
+mod log;
+#[path = "../../../tests/support/log_lines.rs"]
+mod log_lines;
 mod os;
 mod steps;
 mod undo;

@@ -9,6 +9,7 @@ use tracing::warn;
 use super::{Cluster, ConfigAndPolicy, ControlError, KubeError, invalid};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
+use crate::model::text::chain;
 use crate::model::{ConfigName, message};
 
 /// Longest delay of a MachineConfig after the Node's annotation that names it: they are two objects (W-20).
@@ -160,7 +161,8 @@ impl Cluster {
             warn!(
                 MESSAGE_ID = message::NOT_CACHED,
                 MCA_FAULT = error.reason(),
-                "MachineConfig {name} is not kept: {error}"
+                "MachineConfig {name} is not kept: {}",
+                chain(&error)
             );
         }
         Ok(config)

@@ -13,6 +13,7 @@ use crate::host::os::worker::Worker;
 use crate::host::os::{OsProgress, StageRequest};
 use crate::host::{HostError, Root};
 use crate::model::observation::Staged;
+use crate::model::text::chain;
 use crate::model::{Karg, ModelError};
 
 use super::daemon::{CallError, Daemon};
@@ -51,7 +52,7 @@ pub(super) async fn stage(
 /// Removes the packages. A failure is logged, and does not stage again.
 fn put_away(root: &Root) {
     if let Err(error) = extensions::withdraw(root) {
-        tracing::warn!("Failed to remove the packages of extensions: {error}");
+        tracing::warn!("Failed to remove the packages of extensions: {}", chain(&error));
     }
 }
 
