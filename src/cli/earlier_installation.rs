@@ -14,7 +14,7 @@ pub(super) fn drop_earlier_installation(journal: &mut Journal) -> Result<(), Cli
     let config = journal.current().map(|current| current.config.to_string()).unwrap_or_default();
     journal.drop_earlier_installation()?;
     warn!(
-        MESSAGE_ID = message::FIRST_BOOT,
+        MESSAGE_ID = message::EARLIER_STATE_DROPPED,
         "Dropped the state of an earlier installation of this host, which had {config}: /var was kept, and {} is not there",
         mcd::CONFIG
     );

@@ -147,6 +147,32 @@ fn text_names_only_fields_of_all_its_lines() {
     }
 }
 
+/// OBS-001: an ID means the same in all its lines. A text of lines of several kinds speaks of each.
+#[test]
+fn text_is_true_for_each_of_its_lines() {
+    let (entries, ids) = (entries(), BTreeMap::from(message::ALL));
+    for (name, kinds) in [
+        ("EARLIER_STATE_DROPPED", &["installation before"][..]),
+        ("FIRST_BOOT", &["renamed", "already manages", "somebody removed"]),
+        ("STAGE", &["stage", "seed that is begun or pushed", "made of this\nnode's state"]),
+        ("STAGE_FAILED", &["stage", "object of the cluster", "stateroot.yaml", "seed"]),
+        ("STEP_DONE", &["update", "stateroot", "seed"]),
+        ("STEP_FAILED", &["update", "stateroot", "seed"]),
+        ("STEP_STARTED", &["update", "stateroot", "seed"]),
+        ("STOPPED", &["signal", "another node"]),
+        ("TRUST_FAILED", &["ControllerConfig", "API server's new CA"]),
+        ("WAITING", &["drain", "API server", "another program", "another agent", "manual reboot"]),
+    ] {
+        for words in kinds {
+            let text = ids.get(name).map(|id| &entries[*id]);
+            assert!(text.is_some_and(|text| text.contains(words)), "{name}: {words:?} in {text:?}");
+        }
+    }
+    // A fault has a text about faults.
+    let statements = statements();
+    assert!(statements["CA_ROTATION"].iter().all(|statement| !statement.contains("MCA_FAULT =")));
+}
+
 /// systemd reads catalogs below `/usr/lib` only, and has to understand this one.
 #[test]
 fn journalctl_reads_catalog_at_documented_path() {

@@ -6,7 +6,7 @@
 pub const STARTED: &str = "62f746b484e64ceb95bd447e7184d454";
 /// Logged when an update entered a phase.
 pub const PHASE: &str = "b61e6ba536824dd6b80469b84b2d451c";
-/// Logged when a step began.
+/// Logged when a step of an update, a stateroot or a seed began.
 pub const STEP_STARTED: &str = "ec7ac8ad1b2b406baae12c972399d29d";
 /// Logged when a step ended well.
 pub const STEP_DONE: &str = "dc36fc9022484d70aca4a1a9f5b19f71";
@@ -36,9 +36,11 @@ pub const ADOPTED: &str = "8c3f846cc6a942d383f84c485e5c4176";
 pub const TARGET: &str = "3af9f30c5a664477bda9d8c096d38ff5";
 /// Logged when the settings were read again.
 pub const RELOADED: &str = "fa833a7a160e46d987760ffe7956e3f3";
-/// Logged when a first boot is complete, or was left over.
+/// Logged when a first boot is complete, was left over or was given up.
 pub const FIRST_BOOT: &str = "5d0f5b3c8e6a4b1f9c27d6a0e3f4b812";
-/// Logged when the agent stopped.
+/// Logged when the state of an earlier installation was dropped.
+pub const EARLIER_STATE_DROPPED: &str = "7a1e0c94d35b4f7f9b62c8ad04f1e6d3";
+/// Logged when the agent stopped: by a signal, or for a start under another name of the node.
 pub const STOPPED: &str = "baa2919c0ded47bbbec0c9226ed91f2e";
 /// Logged when the previous deployment was given up.
 pub const ROLLBACK_DROPPED: &str = "1f9a7b5e0c3d4e62a8b4d6f1c2e37590";
@@ -54,7 +56,7 @@ pub const FAILED: &str = "31336de13d595b219a998c581486c865";
 pub const RESTAGED: &str = "b983d64b14205a04b64027a9b1a32c86";
 /// Logged when an update ended with its effects in place, and the rest is planned again.
 pub const REPLANNED: &str = "88d7d24793b25d9991910e3c0ba93ee2";
-/// Logged when the agent begins to wait for an answer of the cluster.
+/// Logged when the agent begins to wait: for the cluster, another program or a person.
 pub const WAITING: &str = "859d677d8578523c94f496e53b95c52c";
 /// Logged when the API server can no longer be reached.
 pub const API_SERVER_LOST: &str = "bbc4217395a052d9a670e1654137e120";
@@ -70,7 +72,7 @@ pub const SETTINGS_INVALID: &str = "4287fbfe2dfd51d68fa7738ffaf454f4";
 pub const FALL_BACK_FAILED: &str = "724db8bf320a58d6b84fbcef3aff211d";
 /// Logged when a new deployment failed its health trial.
 pub const TRIAL_FAILED: &str = "fbf8ff74b0845feb930e6f3b124e79c9";
-/// Logged when certificates or the pull secret of the cluster can't be followed.
+/// Logged when certificates, the pull secret or the API server's new CA can't be followed.
 pub const TRUST_FAILED: &str = "064cd4111ee35abbbbbda601e261742f";
 /// Logged when certificates and the pull secret are as the cluster's again.
 pub const TRUST_RESTORED: &str = "0e54ef1dc3065684bc99ce5b863bb98a";
@@ -104,9 +106,9 @@ pub const STATEROOT_TRIAL: &str = "f50a067488e3682db1e0f52036680a75";
 pub const STATEROOT_PASSED: &str = "794176f46da24d180dbbe871710ad16f";
 /// Logged when a stateroot that was activated failed its health trial, or was left.
 pub const STATEROOT_FAULT: &str = "38095aaa7512148815408bd20b8eceda";
-/// Logged when a stage of an image-based upgrade is completed.
+/// Logged when a stage of an image-based upgrade is completed, or a seed is begun or pushed.
 pub const STAGE: &str = "c7eb6f5b14e94a2b8e3ceab69e849573";
-/// Logged when a stage of an image-based upgrade failed, or waits.
+/// Logged when a stage of an image-based upgrade or a seed failed, or waits.
 pub const STAGE_FAILED: &str = "79c668d263c549e1b113d7b6d6436599";
 /// Logged when a program before or after a stage ran.
 pub const HOOK_RAN: &str = "b02d564fadba4313bd01880fa493de77";
@@ -119,7 +121,7 @@ pub const PINNED: &str = "49c8bc3b12d8474aa9426ebe6108bcc4";
 pub const PINS_FAILED: &str = "02b12e69023740e1829163562176bfec";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 56] = [
+pub const ALL: [(&str, &str); 57] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -136,6 +138,7 @@ pub const ALL: [(&str, &str); 56] = [
     ("COMMITTED", COMMITTED),
     ("ADOPTED", ADOPTED),
     ("FIRST_BOOT", FIRST_BOOT),
+    ("EARLIER_STATE_DROPPED", EARLIER_STATE_DROPPED),
     ("TARGET", TARGET),
     ("RELOADED", RELOADED),
     ("STOPPED", STOPPED),

@@ -83,7 +83,7 @@ async fn read_until_present(api: &ApiClient, mut backoff: Backoff) -> Contents {
         // The Node's watch reports an API server that is away.
         if !error.is_away() && logged.replace(error.reason()) != Some(error.reason()) {
             warn!(
-                MESSAGE_ID = message::CA_ROTATION,
+                MESSAGE_ID = message::TRUST_FAILED,
                 MCA_TARGET = OBJECT,
                 MCA_FAULT = error.reason(),
                 "The API server's new CA is not known: {error}. Next: {}",
