@@ -11,8 +11,8 @@ use crate::plan::Irreconcilable;
 use crate::settings::EnvironmentError;
 use crate::stateroot::SeedError;
 
-/// Added to the exit codes of the daemon: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
-const OF_DAEMON: u8 = 100;
+/// Added to the exit codes of services: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
+const OF_SERVICES: u8 = 100;
 
 /// An error of a verb.
 #[derive(Debug, thiserror::Error)]
@@ -106,9 +106,9 @@ impl CliError {
         }
     }
 
-    /// Returns the exit code of the daemon.
-    pub(super) fn daemon_exit_code(&self) -> u8 {
-        OF_DAEMON + self.exit_code()
+    /// Returns the exit code of a service.
+    pub(super) fn service_exit_code(&self) -> u8 {
+        OF_SERVICES + self.exit_code()
     }
 
     /// Returns true if the kernel refused it for want of a permission.

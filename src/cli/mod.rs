@@ -52,7 +52,7 @@ pub use error::CliError;
 )]
 #[command(after_help = "Exit codes: 0 done or no differences, 1 differences, 2 usage, 3 irreconcilable,\n\
     4 failed (the node is as before, or the message says what is open), 5 the agent's own state can't be read.\n\
-    The daemon and firstboot add 100, since systemd has names of its own for the small ones.")]
+    Services (daemon, firstboot, stateroot trial) add 100: systemd has names of its own for small ones.")]
 struct Arguments {
     /// Print help
     #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::HelpShort)]
@@ -96,6 +96,27 @@ enum Verb {
     Sandbox(sandbox::Arguments),
 }
 
+impl Verb {
+    /// Returns true if a unit runs it: its errors are lines of the journal.
+    fn is_service(&self) -> bool {
+        match self {
+            Self::Daemon(_) | Self::Firstboot(_) => true,
+            #[cfg(feature = "backend-ostree")]
+            Self::Stateroot(arguments) => arguments.is_service(),
+            #[cfg(feature = "backend-ostree")]
+            Self::Seed(_) | Self::Sandbox(_) => false,
+            Self::Plan(_)
+            | Self::Apply(_)
+            | Self::Verify(_)
+            | Self::Status(_)
+            | Self::History(_)
+            | Self::Collect(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+        }
+    }
+}
+
 /// Runs the verb of the command line.
 pub fn main() -> ExitCode {
     let arguments = match parse() {
@@ -107,7 +128,7 @@ pub fn main() -> ExitCode {
         }
         Err(error) => return unparsed(&error),
     };
-    let is_service = matches!(arguments.verb, Verb::Daemon(_) | Verb::Firstboot(_));
+    let is_service = arguments.verb.is_service();
     let outcome =
         Environment::read().map_err(CliError::from).and_then(|environment| run(arguments.verb, &environment));
     match outcome {
@@ -116,7 +137,7 @@ pub fn main() -> ExitCode {
             // If the log has started already this changes nothing.
             log::start(if Environment::under_journal() { Format::Journal } else { Format::Text });
             log_end(&error);
-            ExitCode::from(error.daemon_exit_code())
+            ExitCode::from(error.service_exit_code())
         }
         Err(error) => {
             drop(writeln!(std::io::stderr(), "{}", error.text()));

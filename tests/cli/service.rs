@@ -213,6 +213,11 @@ fn start_up_fault_is_logged_as_error_with_message_id() {
     ends(&["--directory", "nowhere"], 104, "Io");
     node.put(&format!("root/{}/record.json", test_host::STATE), "rubbish");
     ends(&["--directory", "control"], 105, "StateUnreadable");
+    // Each unit runs a service.
+    for verb in [&["firstboot"][..], &["stateroot", "trial"]] {
+        let ran = node.run(&[verb, &["--settings", "nowhere.toml"]].concat());
+        assert!(ran.code == 102 && ran.err.starts_with("error: InvalidArguments: "), "{verb:?}: {}", ran.err);
+    }
     // A one-shot verb keeps the codes of the documents, and its text.
     let ran = node.run(&["status", "--root", "root", "--os-backend", "none"]);
     assert_eq!(ran.code, 5);
@@ -231,11 +236,16 @@ async fn flag_names_node_before_environment() {
     }
 }
 
-/// systemd does not restart the agent after exit codes that a restart can't repair.
+/// systemd starts no service again after an error that only other arguments, or a person, can end.
 #[test]
-fn unit_restarts_after_transient_exit_codes() {
-    let unit = std::fs::read_to_string("systemd/machine-config-agent.service").unwrap();
-    assert!(unit.contains("\nRestart=always\n") && unit.contains("\nRestartPreventExitStatus=2 105\n"));
+fn units_restart_after_transient_exit_codes() {
+    for (unit, restart) in [("", "always"), ("-firstboot", "on-failure"), ("-stateroot", "on-failure")] {
+        let unit = format!("systemd/machine-config-agent{unit}.service");
+        let text = std::fs::read_to_string(&unit).unwrap();
+        for line in [&format!("Restart={restart}"), "RestartPreventExitStatus=2 102 105"] {
+            assert!(text.lines().any(|one| one == line), "{unit} has no {line}");
+        }
+    }
 }
 
 /// A login to a node at fault shows the fault; a healthy node shows nothing.

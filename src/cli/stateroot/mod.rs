@@ -40,6 +40,13 @@ enum Verb {
     Remove(remove::Arguments),
 }
 
+impl Arguments {
+    /// Returns true if a unit runs the verb.
+    pub(super) fn is_service(&self) -> bool {
+        matches!(self.verb, Verb::Trial(_))
+    }
+}
+
 /// Runs a verb.
 pub(super) fn run(arguments: Arguments, environment: &Environment) -> Result<u8, CliError> {
     runtime()?.block_on(async {
