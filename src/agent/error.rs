@@ -90,7 +90,7 @@ impl AgentError {
             Self::Host(error) => error.next(),
             Self::Apply(error) => error.next(),
             Self::Irreconcilable(error) => error.next_step().to_owned(),
-            Self::Seed(error) => error.next_step().to_owned(),
+            Self::Seed(error) => error.next_step(),
             Self::Drifted { .. } => {
                 "See `machine-config-agent verify`; restore the content, then the update continues by itself."
                     .to_owned()

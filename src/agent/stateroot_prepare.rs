@@ -55,7 +55,7 @@ pub async fn preparation(
     let seed = Seed::from_labels(&found.labels)?;
     let refused = refusals(&seed, Some(&version), &host_traits(root)?).into_iter().next();
     if let Some(Refusal { field, message }) = refused {
-        return Err(SeedError::Refused { field, message }.into());
+        return Err(SeedError::Refused { field, message, image: image.to_string() }.into());
     }
     Ok(Preparation::Job(Job::Prepare { stateroot, image, layout: seed.layout, version, carried }))
 }

@@ -169,7 +169,7 @@ impl CliError {
             Self::Observe(error) => Some(error.next()),
             Self::Journal(error) => Some(error.next()),
             Self::Model(_) => Some("Correct the document and run it again; nothing was touched.".to_owned()),
-            Self::Seed(error) => Some(error.next_step().to_owned()),
+            Self::Seed(error) => Some(error.next_step()),
             Self::Input { .. } => Some("Name a file that can be read.".to_owned()),
             // These name the next step themselves.
             Self::Usage(_)

@@ -133,7 +133,9 @@ impl JournalError {
                 format!("Restore {path}, or move record.json beside it away to start over.")
             }
             Self::StaterootLocked { .. } => "Wait for its end, or stop it.".to_owned(),
-            Self::Locked { .. } => "Stop it first: `systemctl stop machine-config-agent`.".to_owned(),
+            Self::Locked { .. } => {
+                "Wait for its end; the daemon ends with `systemctl stop machine-config-agent`.".to_owned()
+            }
             Self::Model(_) => "Correct the MachineConfig; the agent notices by itself.".to_owned(),
             Self::Edge(_) | Self::NoUpdate { .. } => {
                 "Report it, with `journalctl -u machine-config-agent` and record.json's phase.".to_owned()

@@ -327,7 +327,7 @@ fn two_agents_do_not_work_on_one_host() {
     node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
     let lock = std::fs::File::open(node.path(&format!("root/{STATE}/lock"))).unwrap();
     lock.lock().unwrap();
-    let told = ["another machine-config-agent", "lock", "Next: Stop it first"];
+    let told = ["another machine-config-agent", "lock", "Next: Wait for its end"];
     refused(&node, "lock", &apply("good.json"), 4, &told);
     lock.unlock().unwrap();
     assert_eq!(node.apply("good.json").code, 0);

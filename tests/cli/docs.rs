@@ -36,6 +36,19 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }
 
+/// Who reads a text of the agent is at a node or a cluster, not in a checkout.
+#[test]
+fn no_text_names_file_of_checkout() {
+    let mut wrong = Vec::new();
+    for path in below(Path::new("src"), ".rs") {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let names = lines.filter(|line| line.contains("dist/") || line.contains("docs/"));
+        wrong.extend(names.map(|line| format!("{}: {}", path.display(), line.trim())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().all(|c| c.is_ascii_alphanumeric())
 }

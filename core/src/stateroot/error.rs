@@ -26,6 +26,8 @@ pub enum SeedError {
         field: &'static str,
         /// How.
         message: String,
+        /// The seed image.
+        image: String,
     },
     /// It is of another format.
     #[error("the seed has format version {found}; this agent reads version {known}")]
@@ -108,19 +110,39 @@ impl SeedError {
     }
 
     /// Returns what a person does next.
-    pub fn next_step(&self) -> &'static str {
-        match self {
+    pub fn next_step(&self) -> String {
+        let text = match self {
             Self::NotSeed { .. } | Self::Label { .. } | Self::Format { .. } => {
                 "Name a seed image of format version 4; nothing was changed."
             }
-            Self::Refused { .. } => {
-                "`machine-config-agent stateroot inspect IMAGE` lists every reason; nothing was changed."
+            Self::Refused { image, .. } => {
+                return format!(
+                    "`machine-config-agent stateroot inspect {image}` lists every reason; nothing was changed."
+                );
             }
             Self::Version { .. } | Self::Exclusion { .. } | Self::Target { .. } | Self::Name { .. } => {
                 "Correct it; nothing was changed."
             }
             Self::NoBase { .. } => "Make a classic seed; nothing was changed.",
             Self::Missing { .. } | Self::Member { .. } => "Make the seed image again; nothing was changed.",
-        }
+        };
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_seed_has_command_that_lists_reasons() {
+        let image = format!("registry.test/seed@sha256:{}", "a".repeat(64));
+        let refused = SeedError::Refused {
+            field: "architecture",
+            message: "it is arm64".to_owned(),
+            image: image.clone(),
+        };
+        let next = refused.next_step();
+        assert!(next.starts_with(&format!("`machine-config-agent stateroot inspect {image}`")), "{next}");
     }
 }

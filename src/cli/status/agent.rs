@@ -133,7 +133,7 @@ impl AgentStatus {
                 "no process continues update {update}, which is in phase {phase}: the agent is {}",
                 self.text
             ),
-            format!("Run `machine-config-agent apply --to CONFIG` again, or `systemctl start {UNIT}`."),
+            format!("Repeat the `apply` that began it, or `systemctl start {UNIT}`."),
         )
     }
 }

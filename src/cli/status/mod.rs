@@ -46,7 +46,8 @@ pub(super) struct Arguments {
     /// Print again at every change
     #[arg(long, conflicts_with = "exit_code")]
     watch: bool,
-    /// Exit with 0 only when the node is Done and its agent at work; 1 not yet, 3 Unreconcilable, 4 Degraded
+    /// Exit with 0 only when the node is Done and its agent runs or is not expected to; 1 not yet, 3
+    /// Unreconcilable, 4 Degraded
     #[arg(long)]
     exit_code: bool,
     /// Output format

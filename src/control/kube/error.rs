@@ -139,7 +139,7 @@ impl KubeError {
                 "Renew the node's certificate or token; the agent reads it again by itself.".to_owned()
             }
             Self::Refused { status: 403, .. } => {
-                "Apply the permissions of dist/manifests; the agent tries again by itself.".to_owned()
+                "Grant the agent's identity this permission (its manifests have it); the agent tries again by itself.".to_owned()
             }
             Self::Refused { object, .. } | Self::Invalid { object, .. } => {
                 format!("Correct {object}; the agent tries again by itself.")

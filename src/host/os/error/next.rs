@@ -5,12 +5,14 @@ use crate::model::image::Transport;
 
 /// Placeholder for the command that inspects the image.
 const INSPECT: &str = " (INSPECT)";
+/// Name of the stateroot that the error is about.
+const STATEROOT: &str = "STATEROOT";
 
 /// Puts the image into a text; a text about no image of a registry goes without the command.
 pub(super) fn about(text: &str, object: &str) -> String {
     let image = ImageRef::parse(object).ok().filter(|image| image.transport() == Transport::Registry);
     let command = image.map(|image| format!(" (skopeo inspect docker://{image})")).unwrap_or_default();
-    text.replace(INSPECT, &command)
+    text.replace(INSPECT, &command).replace(STATEROOT, object)
 }
 
 pub(super) const NOT_BOOTED: &str =
@@ -53,7 +55,7 @@ pub(super) const DAEMON_LOST: &str =
     "Find out why it ended (systemctl status rpm-ostreed; journalctl -u rpm-ostreed); it is tried again.";
 pub(super) const DAEMON_MASKED: &str =
     "Unmask it (systemctl unmask rpm-ostreed.service), or set another --os-backend; it is tried again.";
-pub(super) const NO_REPOSITORIES: &str = "Remove the manually layered package (rpm-ostree status; rpm-ostree uninstall NAME), or give the node a repository that has it (/etc/yum.repos.d); it is tried again.";
+pub(super) const NO_REPOSITORIES: &str = "Remove the manually layered package (rpm-ostree status lists it; rpm-ostree uninstall with its name), or give the node a repository that has it (/etc/yum.repos.d); it is tried again.";
 pub(super) const MISSING_TOOL: &str = "Install the package skopeo in the OS image, or on this machine.";
 pub(super) const LOCKED: &str =
     "Drop it (rpm-ostree cleanup -p, or ostree admin undeploy 0): it is staged again without the lock.";
@@ -69,7 +71,23 @@ pub(super) const DEPLOYMENT_GONE: &str =
     "See which deployments there are (ostree admin status), or change the target.";
 pub(super) const SEED_DAMAGED: &str =
     "Make the seed image again, or name another one; no stateroot was made.";
-pub(super) const STATEROOT_IN_USE: &str = "List the stateroots (machine-config-agent stateroot list); one that neither runs nor boots next can be removed (machine-config-agent stateroot remove NAME).";
+pub(super) const STATEROOT_IN_USE: &str = "List the stateroots (machine-config-agent stateroot list); while it neither runs nor boots next, it can be removed (machine-config-agent stateroot remove STATEROOT).";
 pub(super) const NO_STATEROOT: &str = "List the stateroots (machine-config-agent stateroot list).";
-pub(super) const STATEROOT_BLOCKED: &str =
-    "Put right what the message names (docs/stateroots.md, Activate), then repeat the command.";
+pub(super) const STATEROOT_BLOCKED: &str = "Put right what the message names, then repeat the command.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command of a next step is complete.
+    #[test]
+    fn next_step_names_object_and_its_image() {
+        let text = about(STATEROOT_IN_USE, "rhcos_4.17");
+        assert!(text.contains("(machine-config-agent stateroot remove rhcos_4.17)"), "{text}");
+        let image = format!("registry.test/os@sha256:{}", "a".repeat(64));
+        let text = about(PULL_FAILED, &image);
+        assert!(text.contains(&format!("(skopeo inspect docker://{image})")), "{text}");
+        let text = about(NO_REPOSITORIES, "rpm-ostree");
+        assert!(!text.contains("NAME"), "{text}");
+    }
+}
