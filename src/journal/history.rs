@@ -3,8 +3,8 @@
 //! # Decisions
 //! 1. The order is that of writing: files are numbered. An update's id is its time by the wall clock, which may jump; of
 //!    the files of older agents, which are named by it, nothing better is known, and all of them come first.
-//! 2. An update that was undone, tried again and undone for the same reason is one entry with a count: a disk that is full
-//!    for a day does not push out earlier entries.
+//! 2. While one target is tried, what is undone for the same reason is one entry with a count, at the place of its last
+//!    try: a disk that is full for a day does not push out earlier entries, nor do two reasons in turn.
 //! 3. An unreadable entry is skipped, logged and kept: the history is for people, and no update waits for it.
 //! 4. An update that failed and is held is shown last although its record is still open: for people it has ended.
 
@@ -79,7 +79,7 @@ pub struct Entry {
     pub durations: BTreeMap<String, u64>,
     /// Its fault.
     pub fault: Option<Fault>,
-    /// Tries in a row that were undone for the same reason; the other fields are of the last one.
+    /// Tries that were undone for the same reason while no other target was tried; the other fields are of the last one.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub attempts: u32,
     /// Set if its record is still open: the target is held, or waits for its next try.
@@ -133,26 +133,24 @@ impl Entry {
     /// Writes the entry, and forgets the oldest beyond [`MAX_ENTRIES`]. It may be repeated.
     pub(super) fn save(mut self, root: &Root) -> Result<(), JournalError> {
         let mut names = names(root)?;
-        let last = match names.last() {
-            Some(name) => read(root, name)?.entry().map(|last| (name.clone(), last)),
-            None => None,
-        };
-        let name = match last {
-            Some((name, last)) if last.id == self.id => {
-                (self.attempts, self.started) = (last.attempts, last.started);
-                name
-            }
-            Some((name, last)) if self.is_retry_of(&last) => {
-                (self.attempts, self.started) = (last.attempts.saturating_add(1), last.started);
-                name
-            }
-            Some(_) | None => {
-                let number = names.last().and_then(|name| number(name)).map_or(1, |last| last + 1);
-                let name = format!("{PREFIX}{number:010}.json");
-                names.push(name.clone());
-                name
+        let merged = self.merged(root, &names)?;
+        // What was written before, and cut off after, has counted the others already.
+        let is_repeated = merged.first().is_some_and(|(_, entry)| entry.id == self.id);
+        let counted = || merged.iter().take(if is_repeated { 1 } else { usize::MAX }).map(|(_, entry)| entry);
+        let own = u32::from(!is_repeated);
+        self.attempts = counted().fold(own, |sum, entry| sum.saturating_add(entry.attempts));
+        if let Some(first) = counted().last() {
+            self.started.clone_from(&first.started);
+        }
+        let name = match (merged.first(), names.last()) {
+            (Some((newest, _)), Some(last)) if newest == last => newest.clone(),
+            (_, last) => {
+                let number = last.and_then(|name| number(name)).map_or(1, |last| last + 1);
+                format!("{PREFIX}{number:010}.json")
             }
         };
+        names.retain(|old| *old != name && merged.iter().all(|(merged, _)| merged != old));
+        names.push(name.clone());
         let path = path(&name);
         let bytes = serde_json::to_vec(&self).map_err(|error| JournalError::Unreadable {
             path: path.clone(),
@@ -160,18 +158,36 @@ impl Entry {
             cause: error.to_string(),
         })?;
         let surplus = names.iter().take(names.len().saturating_sub(MAX_ENTRIES));
-        let stale: Vec<String> = surplus.map(|old| self::path(old)).collect();
+        let others = merged.iter().map(|(name, _)| name).filter(|merged| **merged != name);
+        let stale: Vec<String> = surplus.chain(others).map(|old| self::path(old)).collect();
         Ok(root.replace_and_remove((&path, &bytes, STATE_MODE), &stale)?)
     }
 
-    /// Returns true if it ended as the previous one: the same way, undone for the same reason.
-    fn is_retry_of(&self, last: &Self) -> bool {
-        let reason = |entry: &Self| entry.fault.as_ref().map(|fault| fault.reason.clone());
-        self.outcome == Outcome::RolledBack
-            && last.outcome == Outcome::RolledBack
-            && (&self.from, &self.to) == (&last.from, &last.to)
-            && reason(self).is_some()
-            && reason(self) == reason(last)
+    /// Returns the entries that become one with it, the newest first: its own, which was cut off, and earlier tries that
+    /// were undone for the same reason, while no other target was tried.
+    fn merged(&self, root: &Root, names: &[String]) -> Result<Vec<(String, Self)>, JournalError> {
+        let mut merged = Vec::new();
+        for (back, name) in names.iter().rev().enumerate() {
+            let Some(entry) = read(root, name)?.entry() else { break };
+            let is_own = back == 0 && entry.id == self.id;
+            if !is_own && !self.is_of_same_target(&entry) {
+                break;
+            }
+            if is_own || self.reason() == entry.reason() {
+                merged.push((name.clone(), entry));
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Returns true if both are tries of one target that were undone for a fault.
+    fn is_of_same_target(&self, other: &Self) -> bool {
+        let is_undone = |entry: &Self| entry.outcome == Outcome::RolledBack && entry.fault.is_some();
+        is_undone(self) && is_undone(other) && (&self.from, &self.to) == (&other.from, &other.to)
+    }
+
+    fn reason(&self) -> Option<&str> {
+        self.fault.as_ref().map(|fault| fault.reason.as_str())
     }
 }
 

@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
 
-use super::history::{MAX_ENTRIES, load, load_with_held};
+use super::files::{STATE_MODE, state};
+use super::history::{Entry, MAX_ENTRIES, load, load_with_held};
 use super::{AdvanceError, Journal, JournalError, Outcome, Stored};
 use crate::host::root::Root;
 use crate::host::{FailPoints, fsync};
@@ -356,6 +357,56 @@ fn repeated_failures_are_one_entry() {
             ("d", "rolled-back", 2, "update-502"),
         ]
     );
+}
+
+/// Two reasons in turn are two entries, and push none out; the one that failed last is the last. A target between is
+/// another story.
+#[test]
+fn alternating_failures_are_one_entry_per_reason() {
+    let dir = StateDir::new();
+    let mut journal = dir.begun();
+    journal.commit(now()).unwrap();
+    let from = journal.origin_spec().unwrap();
+    let mut fail = |number: usize, name: &str, reason: &str| {
+        let target = config(name);
+        begin(&mut journal, &format!("update-{number:03}"), &from, &target).unwrap();
+        journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
+        journal.archive(Outcome::RolledBack, now()).unwrap();
+    };
+    let shown = || -> Vec<_> {
+        let entries = load(&dir.root).unwrap().entries;
+        let reason =
+            |entry: &Entry| entry.fault.as_ref().map(|fault| fault.reason.clone()).unwrap_or_default();
+        entries.iter().map(|entry| (entry.id.clone(), reason(entry), entry.attempts)).collect()
+    };
+    let row = |id: &str, reason: &str, attempts| (id.to_owned(), reason.to_owned(), attempts);
+    for number in (0..MAX_ENTRIES * 2).step_by(2) {
+        fail(number, "c", "ImagePullFailed");
+        fail(number + 1, "c", "OsStalled");
+    }
+    let first = row("update-1", "", 1);
+    let both = [row("update-126", "ImagePullFailed", 64), row("update-127", "OsStalled", 64)];
+    assert_eq!(shown(), [vec![first.clone()], both.to_vec()].concat());
+    fail(500, "d", "ImagePullFailed");
+    fail(501, "c", "OsStalled");
+    fail(502, "c", "ImagePullFailed");
+    let mut names = dir.root.list(&state("history")).unwrap();
+    names.sort();
+    let older = state(&format!("history/{}", names[names.len() - 2]));
+    let bytes = dir.root.read(&older).unwrap().unwrap();
+    fail(503, "c", "OsStalled");
+    let after = [
+        row("update-500", "ImagePullFailed", 1),
+        row("update-502", "ImagePullFailed", 1),
+        row("update-503", "OsStalled", 2),
+    ];
+    let all = [vec![first], both.to_vec(), after.to_vec()].concat();
+    assert_eq!(shown(), all);
+    // The end of the last write was cut off: it is repeated, and counts nothing twice.
+    dir.root.replace(&older, &bytes, STATE_MODE).unwrap();
+    assert_eq!(shown().len(), all.len() + 1);
+    load(&dir.root).unwrap().entries.pop().unwrap().save(&dir.root).unwrap();
+    assert_eq!(shown(), all);
 }
 
 /// A failed and held update has ended for people, although its record is open.
