@@ -10,9 +10,11 @@
 
 use tracing::{info, warn};
 
-use super::{Agent, AgentError};
+use super::Agent;
+use super::deployments::ChangeEnd;
 use crate::control::ControlPlane;
 use crate::host::boot_counter::BootCounter;
+use crate::host::os::OsChange;
 use crate::host::{HostError, Root};
 use crate::journal::stateroot::load_record;
 use crate::model::Observation;
@@ -40,35 +42,41 @@ impl<C: ControlPlane> Agent<C> {
     /// menu, only the count brings a machine up on which that one does not: it is ended after that is changed.
     ///
     /// While another stateroot is activated it boots next, and the count is its own.
-    pub(super) async fn end_stale_count(&self, observed: &Observation) {
+    pub(super) async fn end_stale_count(&mut self, observed: &Observation) {
         let activates = |record: StaterootRecord| {
             matches!(record.job, Job::Activate { .. }) && !record.came_back(&observed.boot_id)
         };
         if load_record(&self.host.root).is_ok_and(|record| record.is_some_and(activates)) {
             return;
         }
-        if let ObservedOs::Deployments { booted, next: Some(next), .. } = &observed.os
-            && let Err(error) = self.host.os.set_default_deployment(&booted.deployment).await
-        {
+        if let ObservedOs::Deployments { booted, next: Some(next), .. } = &observed.os {
             let (booted, next) = (&booted.deployment, &next.deployment);
-            warn!(
-                "Failed to make {booted} the default instead of {next}; boots stay counted: {}",
-                chain(&error)
-            );
-            return;
+            match self.change_deployments(OsChange::SetDefault(booted)).await {
+                Ok(ChangeEnd::Done) => {}
+                Ok(ChangeEnd::Left(_)) => return,
+                Err(error) => {
+                    warn!(
+                        "Failed to make {booted} the default instead of {next}; boots stay counted: {}",
+                        chain(&error)
+                    );
+                    return;
+                }
+            }
         }
         self.end_count();
     }
 
     /// Makes the deployment that the boot loader went back to the first of its menu.
-    pub(super) async fn stay(&self, observed: &Observation) -> Result<(), AgentError> {
+    pub(super) async fn stay(&mut self, observed: &Observation) -> Result<ChangeEnd, HostError> {
         let (BootCount::FellBack, Some(booted)) = (observed.boots, observed.os.booted()) else {
-            return Ok(());
+            return Ok(ChangeEnd::Done);
         };
         self.with_counter(|counter| counter.arm());
-        self.host.os.set_default_deployment(&booted.deployment).await?;
-        self.end_count();
-        Ok(())
+        let end = self.change_deployments(OsChange::SetDefault(&booted.deployment)).await?;
+        if end == ChangeEnd::Done {
+            self.end_count();
+        }
+        Ok(end)
     }
 
     /// Does something with the counter; returns true if there is one and that succeeded.

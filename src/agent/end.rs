@@ -1,5 +1,6 @@
 //! The ends of an update: committed, archived, planned for again; and the fault that leads to one.
 
+use super::deployments::ChangeEnd;
 use super::errors::log_fault;
 use super::fields::update_line;
 use super::{Agent, AgentError, RunMode};
@@ -98,11 +99,16 @@ impl<C: ControlPlane> Agent<C> {
         way: Option<&Transition>,
         observed: &Observation,
     ) -> Result<(), AgentError> {
-        if fault.reason == BOOT_FAILED
-            && let Err(error) = self.stay(observed).await
-        {
-            fault.message =
-                format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
+        if fault.reason == BOOT_FAILED {
+            match self.stay(observed).await {
+                Ok(ChangeEnd::Done) => {}
+                // The next process decides the same again.
+                Ok(ChangeEnd::Left(_)) => return Ok(()),
+                Err(error) => {
+                    fault.message =
+                        format!("{}; it is still the first of its menu: {}", fault.message, chain(&error));
+                }
+            }
         }
         log_fault(&fault, self.journal.record(), self.mode);
         if let Some(event) =

@@ -18,7 +18,7 @@ use crate::model::observation::Finalization;
 use crate::model::text::chain;
 use crate::model::{Observation, Target, message};
 use crate::plan::differences::{Difference, differences};
-use crate::report::{Event, LoopState, Progress, report};
+use crate::report::{Event, Progress, report};
 use crate::update::resume::NOT_FINALIZED;
 use crate::update::{Begun, Phase, Record, Transition};
 
@@ -163,6 +163,7 @@ impl<C: ControlPlane> Agent<C> {
 
     async fn advance_meanwhile(&mut self, record: &Record) -> Result<Carried, AgentError> {
         let staging = record.phase == Phase::Staging;
+        let unstaging = record.is_unstaging();
         let mut followed = staging;
         let corrected_from = self.provisioned_spec();
         let Self { journal, host, control, health, signals, telemetry, trust, .. } = self;
@@ -172,7 +173,8 @@ impl<C: ControlPlane> Agent<C> {
         tokio::pin!(work);
         loop {
             tokio::select! {
-                // The work is polled until it ends; only a pull, which can be begun again, is left for a signal.
+                // The work is polled until it ends; only a pull, which can be begun again, and a wait for another program are
+                // left for a signal.
                 done = &mut work => {
                     // A stop ends the workers of this service, too: that they failed is no fault then.
                     if done.is_err() && signals.is_stopping() {
@@ -181,10 +183,10 @@ impl<C: ControlPlane> Agent<C> {
                     done?;
                     break;
                 }
-                () = signals.stopped(), if staging => return Ok(Carried::Not),
-                // Cancel-safe: it only waits. The staging has limits of its own, so waiting for it is a sign of life:
-                // bootc tells nothing where systemd passes no pipe.
-                () = telemetry.notify.idle(), if staging => {}
+                () = signals.stopped(), if staging || health.waiting.is_some() => return Ok(Carried::Not),
+                // Cancel-safe: it only waits. The changes of the deployments have limits of their own, so waiting for them is a
+                // sign of life: bootc tells nothing where systemd passes no pipe.
+                () = telemetry.notify.idle(), if staging || unstaging => {}
                 // Cancel-safe: an event that was not returned comes again.
                 changed = control.changed(), if followed => {
                     // One that can't be followed now is looked at after the batch.
@@ -201,7 +203,7 @@ impl<C: ControlPlane> Agent<C> {
                     if changed.is_ok() {
                         let step = progress.borrow_and_update().clone();
                         health.progress = step.as_ref().map(|step| shown(record, step));
-                        note_wait(health, step.as_ref().and_then(OsProgress::waits_for));
+                        note_wait(&mut health.waiting, step.as_ref().and_then(OsProgress::waits_for));
                         let report = report(Some(record), health);
                         telemetry.progress(&report);
                         // A report that can't be published now is published after the batch.
@@ -266,12 +268,12 @@ enum Carried {
     Superseded,
 }
 
-/// Logs the running batch's awaited object, once.
-fn note_wait(health: &mut LoopState, what: Option<&str>) {
-    if let Some(what) = what.filter(|what| health.waiting.as_deref() != Some(what)) {
+/// Notes the awaited object of the running work, and logs it once.
+pub(super) fn note_wait(waiting: &mut Option<String>, what: Option<&str>) {
+    if let Some(what) = what.filter(|what| waiting.as_deref() != Some(what)) {
         info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
     }
-    health.waiting = what.map(str::to_owned);
+    *waiting = what.map(str::to_owned);
 }
 
 /// Shows the progress of the batch under way.

@@ -16,6 +16,7 @@
 //! | `prefetch` | an image is downloaded ahead of its update |
 //! | `pinned` | keeps the images of PinnedImageSets, beside all of these |
 //! | `rollback` | removes the previous deployment |
+//! | `deployments` | changes of the deployments, and what is heard meanwhile |
 //! | `boot_count` | the boot loader's counter |
 //! | `stateroot` | work on stateroots, for the verbs |
 //! | `stateroot_prepare` | what preparing a seed comes to, for the verbs and `lifecycle` |
@@ -32,6 +33,7 @@
 
 mod begin;
 mod boot_count;
+mod deployments;
 mod download;
 pub(crate) mod drift;
 mod end;
@@ -280,7 +282,7 @@ impl<C: ControlPlane> Agent<C> {
             Action::RebootInVain { how, again } => self.reboot_in_vain(how, again)?,
             Action::Prefetch(image) => self.begin_prefetch(image)?,
             Action::EndPrefetch => self.end_prefetch(),
-            Action::DropRollback => self.drop_rollback().await,
+            Action::DropRollback => self.drop_rollback().await?,
             Action::Wait(wait) => return self.begin_wait(wait).await,
             Action::EndForReboot => return Ok(LoopAction::Exit(ExitReason::Reboot)),
         }
@@ -336,12 +338,6 @@ impl<C: ControlPlane> Agent<C> {
     async fn wait(&mut self, delay: Option<Duration>) -> Result<(), AgentError> {
         self.memory.retry.answered();
         self.journal.release_decoded();
-        let drift = async {
-            match &mut self.monitor.watch {
-                Some(watch) => watch.changed().await,
-                None => std::future::pending().await,
-            }
-        };
         let stall = self.host.limits.stall;
         let prefetched =
             self.prefetching.ended(stall, &self.journal, &mut self.health, &mut self.telemetry.last);
@@ -355,14 +351,7 @@ impl<C: ControlPlane> Agent<C> {
                     self.memory.retry.request(RetryTrigger::Rewritten);
                 }
             }
-            changed = drift => {
-                self.memory.retry.request(RetryTrigger::Host);
-                match changed {
-                    Ok(paths) => self.monitor.changed = Some(paths),
-                    // The next pass begins another watch, or tells why it can't.
-                    Err(_) => self.monitor.watch = None,
-                }
-            }
+            () = self.monitor.host_changed() => self.memory.retry.request(RetryTrigger::Host),
             () = self.trust.changed() => {}
             () = prefetched => {}
             () = self.pinning.run() => {}

@@ -32,6 +32,16 @@ pub(super) struct Last {
 }
 
 impl Monitor {
+    /// Waits for a change of the host, and keeps its paths. Cancel-safe: one that was not returned comes again.
+    pub(super) async fn host_changed(&mut self) {
+        let Some(watch) = &mut self.watch else { return std::future::pending().await };
+        match watch.changed().await {
+            Ok(paths) => self.changed = Some(paths),
+            // The next pass begins another watch, or tells why it can't.
+            Err(_) => self.watch = None,
+        }
+    }
+
     /// Returns the last pass's observation, if the watch alone is the reason for this one.
     pub(super) fn take_last(&mut self) -> Option<Last> {
         let (observation, changed) = (self.last.take(), self.changed.take());

@@ -2,17 +2,19 @@
 
 use tracing::{info, warn};
 
-use super::Agent;
+use super::deployments::ChangeEnd;
+use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::decide::retention::Retention;
+use crate::host::os::OsChange;
 use crate::model::message;
 use crate::model::text::chain;
 
 impl<C: ControlPlane> Agent<C> {
-    /// Gives the old deployment up. A failure is tried again after the same time: the node is none the worse for it.
-    pub(super) async fn drop_rollback(&mut self) {
-        match self.host.os.drop_rollback().await {
-            Ok(()) => {
+    /// Gives the old deployment up. A failure is tried again after a while: the node is none the worse for it.
+    pub(super) async fn drop_rollback(&mut self) -> Result<(), AgentError> {
+        match self.change_deployments(OsChange::DropRollback).await {
+            Ok(ChangeEnd::Done) => {
                 self.memory.kept = Retention::Given;
                 let seconds = self.node_settings.keep_rollback.unwrap_or_default().as_secs();
                 info!(
@@ -20,10 +22,12 @@ impl<C: ControlPlane> Agent<C> {
                     "Removed the previous deployment: the node was healthy for {seconds} s"
                 );
             }
+            Ok(ChangeEnd::Left(event)) => self.reload_after(event)?,
             Err(error) => {
                 warn!("Failed to remove the previous deployment: {}", chain(&error));
-                self.memory.kept = Retention::Unknown;
+                self.memory.kept.fail(self.host.clock.monotonic());
             }
         }
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::deployments::ChangeEnd;
 use super::fields::update_line;
 use super::parts::{Next, Pass};
 use super::signals::SignalKind;
@@ -28,12 +29,13 @@ use crate::control::ControlPlane;
 use crate::decide::trial::{Attempts, check_limit};
 use crate::host::Host;
 use crate::host::health::{self, HealthChecks};
+use crate::host::os::OsChange;
 use crate::model::node_settings::HealthRules;
 use crate::model::text::chain;
 use crate::model::{FaultClass, Observation, UnitName, message};
 use crate::report::report;
 use crate::update::record::Trial;
-use crate::update::resume::{is_unproven, not_fallen_back, unproven};
+use crate::update::resume::{counts_as_fallback, is_unproven, not_fallen_back, unproven};
 use crate::update::{Record, Transition};
 
 /// Messages of the failed health checks.
@@ -159,8 +161,9 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) async fn fall_back(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
         let Some(origin) = &record.origin else { return Ok(Next::Requeue) };
-        match self.host.os.set_default_deployment(origin).await {
-            Ok(()) => {
+        match self.change_deployments(OsChange::SetDefault(origin)).await {
+            Ok(ChangeEnd::Left(_)) => return Ok(Next::Requeue),
+            Ok(ChangeEnd::Done) => {
                 self.host.fail_points.hit("fallen-back");
                 self.end_count();
                 pass.answers.has_fallen_back = true;
@@ -175,7 +178,7 @@ impl<C: ControlPlane> Agent<C> {
                     chain(&error)
                 );
                 self.journal.note(|record| {
-                    record.fallbacks += 1;
+                    record.fallbacks += u32::from(counts_as_fallback(error.reason()));
                     record.waiting = Some(format!("another try of falling back: {}", chain(&error)));
                 })?;
                 self.memory.later(self.host.clock.monotonic());

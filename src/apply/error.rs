@@ -3,26 +3,9 @@
 use std::time::Duration;
 
 use crate::host::HostError;
+use crate::host::os::Limit;
 use crate::model::{FaultClass, ImageRef};
 use crate::plan::Step;
-
-/// Exceeded limit of the work on the next deployment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// Time without progress.
-    Stall,
-    /// Time in all.
-    Total,
-}
-
-impl Limit {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Stall => "made no progress for",
-            Self::Total => "was not done within",
-        }
-    }
-}
 
 /// A step that failed.
 #[derive(Debug, thiserror::Error)]

@@ -36,7 +36,7 @@ pub async fn apply(
     host.fail_points.hit("begin");
     let done = match intent.work() {
         Work::Apply { batch, steps } => apply_batch(intent, host, batch, steps, progress).await,
-        Work::Undo { undo, steps } => undo::apply_batch(intent, host, undo, steps).await,
+        Work::Undo { undo, steps } => undo::apply_batch(intent, host, undo, steps, progress).await,
     };
     host.fail_points.hit("end");
     done

@@ -2,12 +2,11 @@
 //!
 //! Invariant: it ends. A backend that shows no progress, or takes too long, is abandoned.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::timeout;
 
+use crate::host::os::{Progress, TooSlow};
 use crate::host::{
     Credentials, Host, HostError, OsProgress, StageRequest, boot_loader, etc_merge, next_root,
 };
@@ -17,7 +16,6 @@ use crate::model::observation::Staged;
 use crate::plan::{BatchOp, OsOp, Step};
 
 use super::ApplyError;
-use super::error::Limit;
 
 /// Time to find a result that is there already, even when no time is left.
 const SHORTEST: Duration = Duration::from_secs(60);
@@ -118,36 +116,15 @@ async fn in_time(
 ) -> Result<Result<Staged, HostError>, ApplyError> {
     let limits = host.limits;
     let left = limits.total.saturating_sub(host.spent).max(SHORTEST.min(limits.total));
-    let end = Instant::now() + left;
-    let (last, moved) = (RefCell::new(None::<OsProgress>), Notify::new());
-    let heard = |step: OsProgress| {
-        // Saying the same again is no progress.
-        if last.borrow().as_ref() != Some(&step) {
-            last.replace(Some(step.clone()));
-            moved.notify_one();
-        }
-        progress(step);
-    };
-    let late = |limit, after| ApplyError::Late {
+    let progress = Progress::new(progress);
+    let heard = |step| progress.heard(step);
+    let work = host.os.stage(request, &heard);
+    let done = progress.limit(limits, left, || host.os.reports_progress(), work).await;
+    done.map_err(|TooSlow { limit, after, last }| ApplyError::Late {
         object: object(request),
         limit,
         after,
-        last: last.borrow().as_ref().map_or_else(|| "nothing".to_owned(), OsProgress::to_string),
+        last,
         ended: true,
-    };
-    let work = host.os.stage(request, &heard);
-    tokio::pin!(work);
-    loop {
-        let stall = if host.os.reports_progress() { limits.stall } else { limits.total };
-        tokio::select! {
-            // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun again.
-            biased;
-            done = &mut work => return Ok(done),
-            () = moved.notified() => if Instant::now() >= end {
-                return Err(late(Limit::Total, limits.total));
-            },
-            () = sleep_until(end) => return Err(late(Limit::Total, limits.total)),
-            () = sleep(stall) => return Err(late(Limit::Stall, limits.stall)),
-        }
-    }
+    })
 }

@@ -6,7 +6,8 @@
 //! directories of root it is an error, and tried again.
 
 use crate::host::durable::{self, Attempt, Change};
-use crate::host::{Host, accounts, etc_merge, next_root};
+use crate::host::os::OsChange;
+use crate::host::{Host, OsProgress, accounts, etc_merge, next_root};
 use crate::journal::Intent;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
@@ -21,6 +22,7 @@ pub(super) async fn apply_batch(
     host: &Host,
     undo: &Undo,
     steps: &[Step],
+    progress: &dyn Fn(OsProgress),
 ) -> Result<(), ApplyError> {
     match undo {
         Undo::UnstageOs => {
@@ -28,7 +30,7 @@ pub(super) async fn apply_batch(
             let dropped = async {
                 // Before the mount goes: `systemctl reboot` takes that way by itself.
                 next_root::drop(&host.root, &host.systemd).await.map_err(failed())?;
-                host.os.unstage().await.map_err(failed())?;
+                host.change_deployments(OsChange::Unstage, progress).await.map_err(failed())?;
                 etc_merge::forget(&host.root).map_err(failed())
             };
             together(intent, steps, "taking back ", dropped).await

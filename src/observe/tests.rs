@@ -131,7 +131,10 @@ impl OsBackend for Booting {
         Box::pin(async { unreachable!("facts stage nothing") })
     }
 
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn unstage<'a>(
+        &'a self,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -34,6 +34,7 @@ mod drift;
 mod drift_env;
 mod firstboot;
 mod interference;
+mod others;
 mod pinned;
 mod pinned_real;
 mod prefetch;

@@ -279,8 +279,8 @@ async fn other_pending_deployments_are_dropped_first() {
     let bench = Bench::new(&json!([with('3', json!({"staged": true})), booted('1')]));
     stage(&bench.backend(), &wants('2')).await.unwrap();
     assert_eq!(bench.log().await, ["Cleanup", "UpdateDeployment"]);
-    bench.backend().unstage().await.unwrap();
-    bench.backend().unstage().await.unwrap();
+    bench.backend().unstage(&|_| {}).await.unwrap();
+    bench.backend().unstage(&|_| {}).await.unwrap();
     assert_eq!(bench.log().await, ["Cleanup"], "once: nothing is left to drop");
     assert_eq!(staged(&bench.backend()).await, None);
 }
@@ -626,12 +626,12 @@ async fn rollback_is_kept_until_it_is_dropped() {
     let bench = Bench::new(&json!([booted('2'), deployment('1')]));
     stage(&bench.backend(), &wants('3')).await.unwrap();
     assert_eq!(bench.log().await, ["UpdateDeployment"], "staging keeps it");
-    bench.backend().drop_rollback().await.unwrap();
+    bench.backend().drop_rollback(&|_| {}).await.unwrap();
     assert_eq!(bench.log().await, Vec::<String>::new(), "the finalization will");
-    bench.backend().unstage().await.unwrap();
+    bench.backend().unstage(&|_| {}).await.unwrap();
     bench.log().await;
-    bench.backend().drop_rollback().await.unwrap();
-    bench.backend().drop_rollback().await.unwrap();
+    bench.backend().drop_rollback(&|_| {}).await.unwrap();
+    bench.backend().drop_rollback(&|_| {}).await.unwrap();
     assert_eq!(bench.log().await, ["Cleanup"]);
 }
 
@@ -652,4 +652,46 @@ async fn manual_changes_are_observed() {
     assert_eq!(next.image, Some(image('1')));
     assert_eq!(booted.local.requested.iter().collect::<Vec<_>>(), ["cowsay-3.0-1.noarch", "vim"]);
     assert!(booted.local.removed.contains("nano"));
+}
+
+/// The changes beside a staging wait for the transaction of another client, too: each names it, then goes on.
+#[tokio::test(flavor = "current_thread")]
+async fn other_transactions_are_awaited_by_each_change() {
+    for (change, deployments, asked) in [
+        ("unstage", json!([with('3', json!({"staged": true})), booted('1')]), "Cleanup"),
+        ("drop_rollback", json!([booted('2'), deployment('1')]), "Cleanup"),
+        ("set_default", json!([booted('2'), deployment('1')]), "Rollback"),
+    ] {
+        let bench = Bench::new(&deployments);
+        // It ends with nothing done.
+        bench.faults(json!({"hold": true, "fail": "canceled"})).await;
+        let _client = bench.foreign().await;
+        bench.faults(json!({})).await;
+        let (told, waits) = (RefCell::new(Vec::new()), Notify::new());
+        let progress = |step: OsProgress| {
+            if let Some(what) = step.waits_for() {
+                told.borrow_mut().push(what.to_owned());
+                waits.notify_one();
+            }
+        };
+        let backend = bench.backend();
+        let ObservedOs::Deployments { booted, .. } = backend.observe().await.unwrap() else {
+            panic!("{change}")
+        };
+        let first = booted.deployment.replace('2', "1");
+        let release = async {
+            waits.notified().await;
+            bench.control("Release", &()).await;
+        };
+        let work = match change {
+            "unstage" => backend.unstage(&progress),
+            "drop_rollback" => backend.drop_rollback(&progress),
+            _ => backend.set_default_deployment(&first, &progress),
+        };
+        let (done, ()) = tokio::join!(work, release);
+        done.unwrap_or_else(|error| panic!("{change}: {error}"));
+        let told = told.take();
+        assert!(told.len() == 1 && told[0].contains("\"rebase elsewhere\" of client(id:cli "), "{told:?}");
+        assert_eq!(bench.log().await, ["UpdateDeployment", asked], "{change}");
+    }
 }

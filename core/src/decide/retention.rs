@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::update::ending::{LATER, SOON};
+
 /// Progress of the retention. A restart of the agent begins it again: the time is a lower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retention {
@@ -10,6 +12,13 @@ pub enum Retention {
     Unknown,
     /// It is healthy since then, by the time since the boot.
     HealthySince(Duration),
+    /// It could not be given up so often; the next try is due then.
+    Again {
+        /// When.
+        at: Duration,
+        /// Number of failures.
+        failures: u32,
+    },
     /// The old deployment was given up.
     Given,
 }
@@ -35,12 +44,23 @@ impl Retention {
         }
         let since = match *self {
             Self::Given => return Due::Nothing,
+            Self::Again { at, .. } => {
+                let left = at.saturating_sub(now);
+                return if left.is_zero() { Due::Now } else { Due::In(left) };
+            }
             Self::HealthySince(since) => since,
             Self::Unknown => now,
         };
         *self = Self::HealthySince(since);
         let left = within.saturating_sub(now.saturating_sub(since));
         if left.is_zero() { Due::Now } else { Due::In(left) }
+    }
+
+    /// Takes a failure at `now`: the next try is due after a minute, then ever later, up to ten minutes.
+    pub fn fail(&mut self, now: Duration) {
+        let failures = if let Self::Again { failures, .. } = *self { failures } else { 0 };
+        let wait = SOON.saturating_mul(1 << failures.min(8)).min(LATER);
+        *self = Self::Again { at: now + wait, failures: failures + 1 };
     }
 }
 
@@ -59,6 +79,13 @@ mod tests {
         assert_eq!(kept.due(Some(hour), false, hour + minute), Due::Nothing);
         assert_eq!(kept.due(Some(hour), true, hour + minute * 2), Due::In(hour));
         assert_eq!(kept.due(Some(hour), true, hour * 2 + minute * 2), Due::Now);
+        kept.fail(hour * 3);
+        assert_eq!(kept.due(Some(hour), true, hour * 3), Due::In(minute));
+        assert_eq!(kept.due(Some(hour), true, hour * 3 + minute), Due::Now);
+        for minutes in [2, 4, 8, 10, 10] {
+            kept.fail(hour * 3);
+            assert_eq!(kept.due(Some(hour), true, hour * 3), Due::In(minute * minutes));
+        }
         kept = Retention::Given;
         assert_eq!(kept.due(Some(hour), true, hour * 9), Due::Nothing);
     }

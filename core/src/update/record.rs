@@ -248,6 +248,11 @@ impl Record {
         self.plan.steps().get(before).map(|step| (before, step))
     }
 
+    /// Returns true if the staged deployment is being dropped.
+    pub fn is_unstaging(&self) -> bool {
+        matches!(self.phase, Phase::RollingBack { next } if self.undo.get(next) == Some(&Undo::UnstageOs))
+    }
+
     /// Returns the last batch that may have touched the host; the one under way counts.
     fn reached(&self) -> Option<usize> {
         let last = self.plan.batches().len().checked_sub(1)?;

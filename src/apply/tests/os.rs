@@ -96,7 +96,10 @@ impl OsBackend for Remembering {
         })
     }
 
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn unstage<'a>(
+        &'a self,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async {
             *self.unstaged.borrow_mut() += 1;
             Ok(())

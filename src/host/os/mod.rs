@@ -12,6 +12,7 @@ pub mod stateroots;
 pub mod worker;
 
 mod error;
+mod limited;
 mod sysroot_cache;
 
 use std::fmt;
@@ -25,6 +26,7 @@ use crate::model::{Contents, ImageRef, Karg};
 
 use super::{AuthFile, BoxFuture, HostError};
 use error::{OsError, OsErrorKind};
+pub use limited::{Limit, OsChange, Progress, TooSlow};
 
 /// Contents of the next boot, in one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -182,7 +184,8 @@ pub trait OsBackend: fmt::Debug {
     }
 
     /// Drops the staged deployment; a missing one is ignored.
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>>;
+    fn unstage<'a>(&'a self, progress: &'a (dyn Fn(OsProgress) + 'a))
+    -> BoxFuture<'a, Result<(), HostError>>;
 
     /// Makes sure that the reboot will finalize the staged deployment; a missing one is ignored.
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>>;
@@ -193,12 +196,19 @@ pub trait OsBackend: fmt::Debug {
     }
 
     /// Gives up the deployment that ran before the booted one; a missing one is ignored.
-    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn drop_rollback<'a>(
+        &'a self,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 
     /// Makes a deployment of this host the next boot's; none is dropped but a staged one, which would come before it.
-    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+    fn set_default_deployment<'a>(
+        &'a self,
+        deployment: &'a str,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async { Err(HostError::NoBackend { object: deployment.to_owned() }) })
     }
 
@@ -247,7 +257,10 @@ impl OsBackend for NotImageBased {
         Box::pin(async { Err(HostError::NoBackend { object }) })
     }
 
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
+    fn unstage<'a>(
+        &'a self,
+        _progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async { Ok(()) })
     }
 

@@ -198,7 +198,7 @@ async fn rollback() -> Result<(), String> {
         (None, Some(line)) => line.split_whitespace().take(2).collect::<Vec<_>>().join("-"),
         (None, None) => return Err("No rollback available".to_owned()),
     };
-    backend().set_default_deployment(&first).await.map_err(|error| error.to_string())?;
+    backend().set_default_deployment(&first, &|_| {}).await.map_err(|error| error.to_string())?;
     println!("Next boot: rollback deployment");
     Ok(())
 }

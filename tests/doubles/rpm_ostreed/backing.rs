@@ -339,16 +339,16 @@ async fn work(job: Job, all: &[Deployment], progress: UnboundedSender<String>) -
     match job {
         Job::Cleanup { pending, rollback } => {
             if pending {
-                backend.unstage().await.map_err(told)?;
+                backend.unstage(&|_| {}).await.map_err(told)?;
             }
             if rollback {
-                backend.drop_rollback().await.map_err(told)?;
+                backend.drop_rollback(&|_| {}).await.map_err(told)?;
             }
             Ok(())
         }
         Job::Rollback => {
             let wanted = all.get(wanted_by_rollback(all)?).unwrap();
-            backend.set_default_deployment(&wanted.id()).await.map_err(told)
+            backend.set_default_deployment(&wanted.id(), &|_| {}).await.map_err(told)
         }
         Job::Kargs(line) => worker.kargs(&merge, &Karg::split(&line)).await.map(drop).map_err(told),
         Job::Update { refspec, install, .. } => {

@@ -118,6 +118,11 @@ impl FakeControlPlane {
 
     /// Starts a process of the agent at this plane.
     pub fn agent(&self, host: Host) -> Agent<Self> {
+        self.agent_with(host, ProcessSignals::never())
+    }
+
+    /// Starts a process that hears signals.
+    pub fn agent_with(&self, host: Host, signals: ProcessSignals) -> Agent<Self> {
         let kept = Rc::clone(&self.kept);
         let telemetry = Telemetry {
             notify: self.systemd.clone().map_or_else(Systemds::default, |(socket, interval)| {
@@ -128,7 +133,7 @@ impl FakeControlPlane {
             last: LastReport::new(move |report| *kept.borrow_mut() = Some(report.clone())),
         };
         let journal = open(&host);
-        Agent::new(host, journal, self.clone(), telemetry, ProcessSignals::never(), "worker-0")
+        Agent::new(host, journal, self.clone(), telemetry, signals, "worker-0")
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use machine_config_agent::host::os::{PrefetchRequest, Prefetched, Preflight, ProgressSender};
 use machine_config_agent::host::{AuthFile, BoxFuture, HostError, OsBackend, OsProgress, StageRequest};
@@ -36,6 +37,10 @@ pub struct Played {
     pub gone: Rc<Cell<bool>>,
     /// When a deployment is to boot next.
     pub back: Box<dyn Fn(&str) -> StageResult>,
+    /// True while another program holds the sysroot: a change of the deployments waits for its end.
+    pub others: Rc<Cell<bool>>,
+    /// Number of changes that were begun.
+    pub changes: Rc<Cell<u32>>,
 }
 
 /// Names an image by one digit of its digest.
@@ -65,6 +70,19 @@ impl Played {
             dropped: Box::new(|| {}),
             gone: Rc::default(),
             back: Box::new(|_| Ok(())),
+            others: Rc::default(),
+            changes: Rc::default(),
+        }
+    }
+
+    async fn await_others(&self, progress: &(dyn Fn(OsProgress) + '_)) {
+        self.changes.set(self.changes.get() + 1);
+        if self.others.get() {
+            let text = "waiting for the rpm-ostree transaction \"upgrade\" of cli".to_owned();
+            progress(OsProgress { text, percent: None });
+        }
+        while self.others.get() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 }
@@ -138,20 +156,31 @@ impl OsBackend for Played {
         (self.prefetched)(request)
     }
 
-    fn unstage(&self) -> BoxFuture<'_, StageResult> {
-        Box::pin(async { (self.unstaged)() })
+    fn unstage<'a>(&'a self, progress: &'a (dyn Fn(OsProgress) + 'a)) -> BoxFuture<'a, StageResult> {
+        Box::pin(async {
+            self.await_others(progress).await;
+            (self.unstaged)()
+        })
     }
 
     fn ensure_finalizable(&self) -> BoxFuture<'_, StageResult> {
         Box::pin(async { Ok(()) })
     }
 
-    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, StageResult> {
-        Box::pin(async move { (self.back)(deployment) })
+    fn set_default_deployment<'a>(
+        &'a self,
+        deployment: &'a str,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, StageResult> {
+        Box::pin(async move {
+            self.await_others(progress).await;
+            (self.back)(deployment)
+        })
     }
 
-    fn drop_rollback(&self) -> BoxFuture<'_, StageResult> {
+    fn drop_rollback<'a>(&'a self, progress: &'a (dyn Fn(OsProgress) + 'a)) -> BoxFuture<'a, StageResult> {
         Box::pin(async {
+            self.await_others(progress).await;
             (self.dropped)();
             Ok(())
         })

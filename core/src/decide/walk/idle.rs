@@ -65,7 +65,7 @@ pub(super) fn repair_done(good: World, bad: Option<World>) -> Vec<Outcome> {
 pub(super) fn drop_rollback(mut good: World, bad: Option<World>) -> Vec<Outcome> {
     (good.before, good.memory.kept) = (None, Retention::Given);
     let bad = bad.map(|mut bad| {
-        bad.memory.kept = Retention::Unknown;
+        bad.memory.kept.fail(bad.now);
         (None, bad)
     });
     std::iter::once((None, good)).chain(bad).map(|(why, world)| (why, world.without_question())).collect()

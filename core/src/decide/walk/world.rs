@@ -334,6 +334,7 @@ impl World {
         let kept = match kept {
             Retention::Unknown => None,
             Retention::HealthySince(since) => Some(ago(since).min(KEEP_ROLLBACK.as_secs())),
+            Retention::Again { at, failures } => Some((1 << 40) + (u64::from(*failures) << 20) + until(at)),
             Retention::Given => Some(u64::MAX),
         };
         let times = (

@@ -95,7 +95,7 @@ impl BootcBackend {
             other => {
                 if other.is_some() {
                     // bootc goes by the arguments of the staged deployment, and those were another request's.
-                    self.drop_staged().await?;
+                    self.drop_staged(progress).await?;
                 }
                 let same_kargs = request.delete_kargs.is_empty() && request.append_kargs.is_empty();
                 // Other arguments are another deployment than the one that was prepared, and need the whole boot.
@@ -142,9 +142,9 @@ impl BootcBackend {
     }
 
     /// Drops the staged deployment, and before that the way into it.
-    async fn drop_staged(&self) -> Result<(), HostError> {
+    async fn drop_staged(&self, progress: &(dyn Fn(OsProgress) + '_)) -> Result<(), HostError> {
         self.bootc.drop_next_root().await?;
-        self.worker.unstage().await
+        self.worker.unstage(progress).await
     }
 
     /// Reads from bootc the reasons against a switch. A status that is late is no reason to stop: bootc itself
@@ -186,14 +186,14 @@ impl BootcBackend {
 
     /// Has the previous deployment boot next. A second `bootc rollback` would undo the first, so it is run only where that
     /// deployment does not come first already; where bootc takes another one for it, libostree puts the order right.
-    async fn back_to(&self, deployment: &str) -> Result<(), HostError> {
+    async fn back_to(&self, deployment: &str, progress: &(dyn Fn(OsProgress) + '_)) -> Result<(), HostError> {
         if self.boots_next(deployment).await? {
             return Ok(());
         }
         if !self.exists(deployment) {
             return Err(OsError::gone(deployment).into_error());
         }
-        let Ran { ended, words } = self.bootc.rollback(deployment).await?;
+        let Ran { ended, words } = self.bootc.rollback(deployment, progress).await?;
         if !ended.is_success() {
             let cause = with_words(&format!("bootc rollback ended with {ended}"), &words);
             return Err(OsError::new(OsErrorKind::Bootc, deployment, cause).into_error());
@@ -201,7 +201,7 @@ impl BootcBackend {
         if self.boots_next(deployment).await? {
             Ok(())
         } else {
-            self.worker.set_default_deployment(deployment).await
+            self.worker.set_default_deployment(deployment, progress).await
         }
     }
 
@@ -283,8 +283,11 @@ impl OsBackend for BootcBackend {
         Box::pin(self.bootc.stop())
     }
 
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.drop_staged())
+    fn unstage<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.drop_staged(progress))
     }
 
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
@@ -295,12 +298,19 @@ impl OsBackend for BootcBackend {
         Box::pin(self.worker.ensure_per_object_fsync())
     }
 
-    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.drop_rollback())
+    fn drop_rollback<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.worker.drop_rollback(progress))
     }
 
-    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
-        Box::pin(self.back_to(deployment))
+    fn set_default_deployment<'a>(
+        &'a self,
+        deployment: &'a str,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.back_to(deployment, progress))
     }
 
     fn soft_reboot<'a>(

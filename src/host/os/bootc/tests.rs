@@ -193,24 +193,30 @@ async fn running_and_abandoned_switch_end_before_next() {
 #[tokio::test(flavor = "current_thread")]
 async fn held_sysroot_is_reported_as_wait() {
     use ostree_ext::gio::{Cancellable, File};
-    let Scene { dir, bootc, .. } = &scene("252", "echo run >$here/runs").await;
-    let sysroot = ostree_ext::ostree::Sysroot::new(Some(&File::for_path(dir.path())));
-    sysroot.ensure_initialized(Cancellable::NONE).unwrap();
-    sysroot.load(Cancellable::NONE).unwrap();
-    assert!(sysroot.try_lock().unwrap());
-    let (reported, ran) = (RefCell::new(Vec::new()), dir.path().join("runs"));
-    let progress = |step: OsProgress| {
-        if let Some(holder) = step.waits_for() {
-            assert!(!ran.exists(), "bootc was started");
-            reported.borrow_mut().push(holder.to_owned());
-            sysroot.unlock();
-        }
-    };
-    bootc.switch(&image("os"), NextRoot::Left, &progress).await.unwrap();
-    assert!(ran.exists());
     let name = std::fs::read_to_string("/proc/self/comm").unwrap();
     let holder = format!("process {} ({}), which holds the sysroot", std::process::id(), name.trim());
-    assert_eq!(reported.take(), [holder]);
+    for verb in ["switch", "rollback"] {
+        let Scene { dir, bootc, .. } = &scene("252", "echo run >$here/runs").await;
+        let sysroot = ostree_ext::ostree::Sysroot::new(Some(&File::for_path(dir.path())));
+        sysroot.ensure_initialized(Cancellable::NONE).unwrap();
+        sysroot.load(Cancellable::NONE).unwrap();
+        assert!(sysroot.try_lock().unwrap());
+        let (reported, ran) = (RefCell::new(Vec::new()), dir.path().join("runs"));
+        let progress = |step: OsProgress| {
+            if let Some(holder) = step.waits_for() {
+                assert!(!ran.exists(), "bootc was started");
+                reported.borrow_mut().push(holder.to_owned());
+                sysroot.unlock();
+            }
+        };
+        if verb == "switch" {
+            bootc.switch(&image("os"), NextRoot::Left, &progress).await.unwrap();
+        } else {
+            bootc.rollback("os-1.0", &progress).await.unwrap();
+        }
+        assert!(ran.exists(), "{verb}");
+        assert_eq!(reported.take(), [holder.as_str()], "{verb}");
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

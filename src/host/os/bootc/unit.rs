@@ -154,7 +154,7 @@ impl Bootc {
     }
 
     /// Waits while another program holds the sysroot, and names it: bootc waits for it, too, without a word that can be
-    /// relied on. The total limit of the staging ends the wait.
+    /// relied on. The caller's limits end the wait.
     async fn await_sysroot(&self, progress: &(dyn Fn(OsProgress) + '_)) {
         let mut logged = None;
         while let Some(holder) = lock_holder::find(&self.outside(LOCK_PATH)) {
@@ -181,12 +181,20 @@ impl Bootc {
     }
 
     /// Swaps the next boot's deployment with the previous one. A run that the agent had started before is waited for.
-    pub(super) async fn rollback(&self, deployment: &str) -> Result<Ran, HostError> {
+    pub(super) async fn rollback(
+        &self,
+        deployment: &str,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<Ran, HostError> {
         let (units, run) = (self.units(deployment.to_owned()).await?, Run::rollback()?);
         if units.find(&run.unit).await?.is_some() {
+            let text = "waiting for the bootc that was started before".to_owned();
+            progress(OsProgress { text, percent: None });
             let ended = units.wait(&run.unit).await?;
             return self.over(&units, &run, ended).await;
         }
+        self.await_sysroot(progress).await;
+        progress(OsProgress { text: "running bootc rollback".to_owned(), percent: None });
         self.root.replace(&run.file("stderr"), b"", FileMode::PRIVATE)?;
         let command: Vec<String> = [self.program.as_str(), "rollback"].map(str::to_owned).into();
         let description = format!("Go back to {deployment} (for machine-config-agent)");

@@ -111,8 +111,11 @@ impl OsBackend for OstreeBackend {
         self.worker.prefetch(request, progress)
     }
 
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.unstage())
+    fn unstage<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.worker.unstage(progress))
     }
 
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
@@ -123,12 +126,19 @@ impl OsBackend for OstreeBackend {
         Box::pin(self.worker.ensure_per_object_fsync())
     }
 
-    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(self.worker.drop_rollback())
+    fn drop_rollback<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.worker.drop_rollback(progress))
     }
 
-    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
-        Box::pin(self.worker.set_default_deployment(deployment))
+    fn set_default_deployment<'a>(
+        &'a self,
+        deployment: &'a str,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(self.worker.set_default_deployment(deployment, progress))
     }
 
     fn soft_reboot<'a>(

@@ -143,24 +143,34 @@ impl OsBackend for RpmOstreeBackend {
         Box::pin(stage::abandon(&self.root))
     }
 
-    fn unstage(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(stage::unstage(&self.root, &|_| {}))
+    fn unstage<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(stage::unstage(&self.root, progress))
     }
 
     fn ensure_finalizable(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.ensure_finalizable())
     }
 
-    fn set_default_deployment<'a>(&'a self, deployment: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
-        Box::pin(stage::set_default_deployment(&self.root, deployment))
+    fn set_default_deployment<'a>(
+        &'a self,
+        deployment: &'a str,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(stage::set_default_deployment(&self.root, deployment, progress))
     }
 
     fn ensure_per_object_fsync(&self) -> BoxFuture<'_, Result<(), HostError>> {
         Box::pin(self.worker.ensure_per_object_fsync())
     }
 
-    fn drop_rollback(&self) -> BoxFuture<'_, Result<(), HostError>> {
-        Box::pin(stage::drop_rollback(&self.root))
+    fn drop_rollback<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(stage::drop_rollback(&self.root, progress))
     }
 
     fn soft_reboot<'a>(

@@ -171,13 +171,17 @@ pub(super) async fn unstage(root: &Root, progress: &Progress<'_>) -> Result<(), 
 }
 
 /// Drops the deployment that ran before. With one staged the finalization does that.
-pub(super) async fn drop_rollback(root: &Root) -> Result<(), HostError> {
-    clean(root, "rollback-deploy", &|_| {}).await
+pub(super) async fn drop_rollback(root: &Root, progress: &Progress<'_>) -> Result<(), HostError> {
+    clean(root, "rollback-deploy", progress).await
 }
 
 /// Has the other deployment boot next. A second `Rollback` would undo the first, so it is requested only where that
 /// deployment does not come first already; and with one staged the daemon refuses it.
-pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Result<(), HostError> {
+pub(super) async fn set_default_deployment(
+    root: &Root,
+    deployment: &str,
+    progress: &Progress<'_>,
+) -> Result<(), HostError> {
     let daemon = Daemon::open(root).await?;
     let mut is_requested = false;
     for _ in 0..ROUNDS {
@@ -195,14 +199,14 @@ pub(super) async fn set_default_deployment(root: &Root, deployment: &str) -> Res
             return Err(OsError::new(OsErrorKind::WrongStaged, deployment, cause).into_error());
         }
         let done = if staged {
-            run_transaction(&daemon, "Cleanup", &(vec!["pending-deploy"],), deployment, &|_| {}).await
+            run_transaction(&daemon, "Cleanup", &(vec!["pending-deploy"],), deployment, progress).await
         } else {
             let none: BTreeMap<&str, Value<'_>> = BTreeMap::new();
-            run_transaction(&daemon, "Rollback", &(none,), deployment, &|_| {}).await
+            run_transaction(&daemon, "Rollback", &(none,), deployment, progress).await
         };
         match done {
             Ok(()) => is_requested |= !staged,
-            Err(CallError::Busy) => wait_for_others(&daemon, &|_| {}).await?,
+            Err(CallError::Busy) => wait_for_others(&daemon, progress).await?,
             Err(refused) => return Err(refused.into_error()),
         }
     }

@@ -188,8 +188,8 @@ impl Worker {
     }
 
     /// Drops the staged deployment.
-    pub(super) async fn unstage(&self) -> Result<(), HostError> {
-        self.quietly(WorkerCommand::Unstage).await.map(drop)
+    pub(super) async fn unstage(&self, progress: &(dyn Fn(OsProgress) + '_)) -> Result<(), HostError> {
+        self.request(WorkerCommand::Unstage, progress).await.map(drop)
     }
 
     /// Finds out whether a soft reboot leads into a deployment.
@@ -207,13 +207,17 @@ impl Worker {
     }
 
     /// Gives up the deployment that ran before the booted one.
-    pub(super) async fn drop_rollback(&self) -> Result<(), HostError> {
-        self.quietly(WorkerCommand::DropRollback).await.map(drop)
+    pub(super) async fn drop_rollback(&self, progress: &(dyn Fn(OsProgress) + '_)) -> Result<(), HostError> {
+        self.request(WorkerCommand::DropRollback, progress).await.map(drop)
     }
 
     /// Makes a deployment the next boot's.
-    pub(super) async fn set_default_deployment(&self, deployment: &str) -> Result<(), HostError> {
-        self.quietly(WorkerCommand::FallBack { deployment: deployment.to_owned() }).await.map(drop)
+    pub(super) async fn set_default_deployment(
+        &self,
+        deployment: &str,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<(), HostError> {
+        self.request(WorkerCommand::FallBack { deployment: deployment.to_owned() }, progress).await.map(drop)
     }
 
     /// Checks that the reboot will finalize the staged deployment. Without a sign of a lock no worker is started.
