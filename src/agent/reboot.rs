@@ -105,7 +105,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Returns true if an inhibitor blocks the shutdown, and reports it. From here on only the agent reboots.
     pub(super) async fn is_blocked(&mut self) -> Result<bool, AgentError> {
         self.journal.note(|record| record.reboot_left = None)?;
-        let inhibitors = self.shutdown_listener.block_inhibitors(&self.host).await;
+        let inhibitors = self.shutdown_listener.block_inhibitors(&*self.host.power).await;
         if inhibitors.is_empty() {
             return Ok(false);
         }

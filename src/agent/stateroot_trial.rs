@@ -7,7 +7,8 @@
 //! 3. Why it is left is written down before anything is done, for this system and for the other one. The way back is a whole reboot:
 //!    a soft one would keep this stateroot's `/var`.
 //! 4. The return is recorded in the other stateroot on a best-effort basis: its boot does not wait for that.
-//! 5. What fails ends the process; its unit starts another one.
+//! 5. What fails ends the process; its unit starts another one. A way back that was requested does not end it: its reboot is
+//!    requested again until the boot ends.
 
 use std::time::Duration;
 
@@ -16,12 +17,14 @@ use tracing::{error, info, warn};
 
 use super::AgentError;
 use super::boot_count::with_counter;
+use super::shutdown_listener::{ShutdownListener, reboot_in_vain};
 use super::trial::attempts;
+use crate::decide::stage::StageRetry;
 use crate::decide::trial::Attempts;
 use crate::host::health::HealthChecks;
 use crate::host::os::stateroots::{Boots, Stateroots};
 use crate::host::power::RebootKind;
-use crate::host::{Host, HostError, Rebooting};
+use crate::host::{Host, Rebooting};
 use crate::journal::stateroot::{StaterootJournal, Trial, load_record, load_return, record_return};
 use crate::model::node_settings::HealthRules;
 use crate::model::text::chain;
@@ -38,8 +41,8 @@ const COMPLETE: &str = "multi-user.target";
 pub enum BootEnd {
     /// The system stays.
     Stays,
-    /// It is left.
-    GoesDown(Rebooting),
+    /// It is left: a supervisor plays the reboot.
+    GoesDown,
 }
 
 /// Does what this boot has to do with stateroots.
@@ -170,8 +173,26 @@ impl BootWorker<'_> {
         Ok(BootEnd::Stays)
     }
 
-    /// Boots the deployment that ran before.
+    /// Boots the deployment that ran before. systemd ends this process with the boot; a reboot that came to nothing is requested
+    /// again, ever less often: the system is not well, and nobody else leaves it.
     async fn go_back(&self, trial: &Trial, fault: &Fault) -> Result<BootEnd, AgentError> {
+        let (mut shutdowns, mut retry) = (ShutdownListener::default(), StageRetry::new(self.node));
+        loop {
+            // Before the request: what comes of it is not missed.
+            shutdowns.listen(&*self.host.power).await;
+            if self.request_return(trial, fault).await? == Rebooting::Exit {
+                return Ok(BootEnd::GoesDown);
+            }
+            let how = shutdowns.until_in_vain(&self.host.clock).await;
+            let again = retry.fail();
+            reboot_in_vain(stateroot_of(&trial.current().previous), how, again);
+            shutdowns.end();
+            tokio::time::sleep(again).await;
+        }
+    }
+
+    /// Makes the deployment that ran before the next boot's, and requests the reboot.
+    async fn request_return(&self, trial: &Trial, fault: &Fault) -> Result<Rebooting, AgentError> {
         let previous = &trial.current().previous;
         let left = self.returned(&trial.current().deployment, fault.clone());
         if let Err(error) = self.stateroots.record_return(previous, left).await {
@@ -191,8 +212,7 @@ impl BootWorker<'_> {
         with_counter(&self.host.root, |counter| counter.end());
         let why = format!("Node will reboot into the stateroot {}, its previous one", stateroot_of(previous));
         info!(MESSAGE_ID = message::STATEROOT_REBOOT, "{why}");
-        let result: Result<_, HostError> = self.host.power.reboot(RebootKind::Whole, &why).await;
-        Ok(BootEnd::GoesDown(result?))
+        Ok(self.host.power.reboot(RebootKind::Whole, &why).await?)
     }
 }
 

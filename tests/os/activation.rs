@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::backend_env::{Lab, Machine};
+use crate::logind::{Comes, Logind};
 use crate::stateroot::{NAME, Ran, SeedFiles, nothing_left, running, stateroot, unchanged};
 
 const REBOOT: i32 = 133;
@@ -212,6 +213,32 @@ fn failed_trial_returns_to_the_old_stateroot() {
     expect(&stateroot(&fourth, &TRIAL), 0);
     assert_eq!(stateroot(&fourth, &["activate", NAME, "--output", "json"]).json()["state"], "failed");
     expect(&stateroot(&fourth, &BACK), REBOOT);
+}
+
+/// A way back whose shutdown is taken back is requested again: nobody else does.
+#[test]
+fn reboot_in_vain_of_the_way_back_is_requested_again() {
+    if !rustix::process::geteuid().is_root() {
+        crate::ran::not_run("reboot_in_vain_of_the_way_back_is_requested_again", "root");
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lab = lab();
+    let boot = lab.boot();
+    prepared(&lab, &boot, true);
+    expect(&stateroot(&boot, &[&ACTIVATE[..], &["--within", "1"]].concat()), REBOOT);
+    boot.power_cut();
+    let second = lab.boot();
+    let root = second.run_dir().parent().unwrap().to_owned();
+    let mut logind = runtime.block_on(Logind::start(&root, Vec::new(), vec![Comes::TakenBack]));
+    let mut child = second.agent(&["stateroot", "trial", "--reboot-by", "logind"]).spawn().unwrap();
+    runtime.block_on(logind.requested_times(2));
+    assert!(child.try_wait().unwrap().is_none(), "it waits for the end of the boot");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(logind);
+    second.power_cut();
+    assert!(is_in(&lab.boot(), "sandbox"));
 }
 
 /// The boot loader boots the old system, since the new one does not come up.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::activation::{TRIAL, is_in, prepared_seed};
 use crate::backend_env::{Lab, Machine};
+use crate::logind::{Comes, Logind};
 use crate::stateroot::{NAME, nothing_left, running, stateroot, unchanged};
 
 /// The directory of the daemon, as seen inside.
@@ -26,12 +27,15 @@ struct Daemon<'b> {
 impl<'b> Daemon<'b> {
     /// Starts it; it may die at a fail point.
     fn start(boot: &'b Machine, point: Option<&str>) -> Self {
+        Self::start_with(boot, point, "supervisor")
+    }
+
+    fn start_with(boot: &'b Machine, point: Option<&str>, reboot_by: &str) -> Self {
         let directory = boot.run_dir().join("control");
         fs::create_dir_all(&directory).unwrap();
         let log = fs::File::options().create(true).append(true).open(boot.run_dir().join("log")).unwrap();
         let words = ["daemon", "--directory", DIRECTORY, "--os-backend", "none", "--metrics-listen", "off"];
-        let mut command =
-            boot.agent(&[&words[..], &["--reboot-by", "supervisor", "--node-name", "a"]].concat());
+        let mut command = boot.agent(&[&words[..], &["--reboot-by", reboot_by, "--node-name", "a"]].concat());
         if let Some(point) = point {
             command.env("MCA_FAIL_POINT", point);
         }
@@ -201,6 +205,38 @@ fn stages_lead_to_another_stateroot_and_end_idle() {
     assert_eq!((valid(&report), report["conditions"].as_array().unwrap().len()), (&json!(["Prep"]), 1));
     let left = stateroot(&second, &["list", "--output", "json"]).json();
     assert_eq!(left["stateroots"].as_array().unwrap().len(), 1, "{left:#}");
+}
+
+/// A shutdown that is taken back is requested again, and the condition says so; one that does not end the boot leaves the stage
+/// listening: it can be aborted.
+#[test]
+fn reboot_in_vain_is_requested_again_and_desire_is_read() {
+    if !rustix::process::geteuid().is_root() {
+        crate::ran::not_run("reboot_in_vain_is_requested_again_and_desire_is_read", "root");
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lab = crate::activation::lab();
+    let boot = lab.boot();
+    let image = prepared_seed(&lab, false);
+    let root = boot.run_dir().parent().unwrap().to_owned();
+    let mut logind =
+        runtime.block_on(Logind::start(&root, Vec::new(), vec![Comes::TakenBack, Comes::TakenBack]));
+    let daemon = Daemon::start_with(&boot, None, "logind");
+    daemon.put(&stage("Prep", &image));
+    daemon.condition(PREPARED);
+    daemon.put(&stage("Upgrade", &image));
+    assert_eq!(runtime.block_on(logind.requested_times(3)).len(), 3);
+    let told =
+        format!("The requested reboot into the stateroot {NAME} was taken back: requesting it again in");
+    daemon.condition(["UpgradeInProgress", "True", "InProgress", &told]);
+    assert_eq!(daemon.logged(&told), 2);
+    // The third one has begun, and hangs.
+    daemon.put(&stage("Idle", &image));
+    daemon.condition(IDLE);
+    assert_eq!(logind.requests().len(), 3);
+    drop(daemon);
+    nothing_left(&lab);
 }
 
 /// The way back by a person finds the old system as it was, and its stages go on there.

@@ -14,6 +14,9 @@
 
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
+#[path = "../cli/logind.rs"]
+#[allow(dead_code, reason = "shared with the tests of the executable")]
+mod logind;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/ran.rs"]

@@ -7,7 +7,9 @@
 //!    neither the cluster's object nor the file of this system is there.
 //! 3. A desire that changes is compared at once. The same action goes on; for another one the work is dropped, which is as a
 //!    kill for it, and what was done is undone by the next action.
-//! 4. Nothing is polled: the desire, and the records of the trial and of updates, are watched. A failure that may pass is tried
+//! 4. systemd ends this process with a requested reboot. One that was taken back, was not begun or does not end the boot is
+//!    requested again, as an update's; until then it can be superseded.
+//! 5. Nothing is polled: the desire, and the records of the trial and of updates, are watched. A failure that may pass is tried
 //!    again ever less often.
 
 mod generation;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::AgentError;
+use super::shutdown_listener::reboot_in_vain;
 use crate::control::lifecycle::{LifecycleLink, LifecycleReport};
 use crate::decide::stage::StageRetry;
 use crate::host::watch::Watch;
@@ -39,7 +42,7 @@ use crate::update::Fault;
 
 pub use generation::GenerationWorker;
 pub use host::LifecycleHost;
-use work::{Outcome, execute, observe, open_record, perform};
+use work::{Outcome, depart, observe, open_record, perform};
 
 /// Files below the state's directory whose change may be what a stage waits for.
 const AWAITED: [&str; 5] =
@@ -72,7 +75,7 @@ fn watch_awaited(root: &Root) -> Result<Watch, AgentError> {
 enum PassEnd {
     Requeue,
     Wait(Option<Duration>),
-    GoesDown(Rebooting),
+    GoesDown,
 }
 
 impl LifecycleWorker {
@@ -96,9 +99,7 @@ impl LifecycleWorker {
             match end {
                 PassEnd::Requeue => {}
                 PassEnd::Wait(delay) => self.wait(delay).await,
-                PassEnd::GoesDown(Rebooting::Exit) => return Rebooting::Exit,
-                // systemd ends this process.
-                PassEnd::GoesDown(Rebooting::Requested) => std::future::pending().await,
+                PassEnd::GoesDown => return Rebooting::Exit,
             }
         }
     }
@@ -152,7 +153,7 @@ impl LifecycleWorker {
         let ended = match ended {
             Ok(Outcome::Leaves(job)) => {
                 self.leave(&job, observed).await?;
-                match self.unless_superseded(action, observed, Box::pin(execute(&host, &job))).await? {
+                match self.depart(action, &job, observed).await? {
                     Some(ended) => ended,
                     None => return Ok(PassEnd::Requeue),
                 }
@@ -191,8 +192,8 @@ impl LifecycleWorker {
                 }
                 Ok(if is_watched { PassEnd::Wait(None) } else { PassEnd::Requeue })
             }
-            Outcome::GoesDown(how) => Ok(PassEnd::GoesDown(how)),
-            Outcome::Leaves(_) => Ok(PassEnd::Requeue),
+            Outcome::GoesDown => Ok(PassEnd::GoesDown),
+            Outcome::Leaves(_) | Outcome::InVain(_) => Ok(PassEnd::Requeue),
         }
     }
 
@@ -207,6 +208,28 @@ impl LifecycleWorker {
         self.host.fail_points.hit("lifecycle-handed-over");
         open_record(&self.host, job)?;
         self.record(state)
+    }
+
+    /// Goes into another stateroot, or returns why not. A reboot that came to nothing is requested again, ever less often.
+    async fn depart(
+        &mut self,
+        action: &LifecycleAction,
+        job: &Job,
+        observed: &ObservedStateroots,
+    ) -> Result<Option<Result<Outcome, AgentError>>, AgentError> {
+        let host = Rc::clone(&self.host);
+        loop {
+            let ended = self.unless_superseded(action, observed, Box::pin(depart(&host, job))).await?;
+            let Some(Ok(Outcome::InVain(how))) = ended else { return Ok(ended) };
+            let again = self.retry.fail();
+            let told = reboot_in_vain(job.stateroot().as_str(), how, again);
+            if let Some(state) = self.state() {
+                self.record(state.progressed(&told, &self.now()))?;
+            }
+            if self.unless_superseded(action, observed, tokio::time::sleep(again)).await?.is_none() {
+                return Ok(None);
+            }
+        }
     }
 
     /// Works until the end, or until something else is desired.

@@ -2,6 +2,7 @@
 
 use tracing::debug;
 
+use super::super::shutdown_listener::ShutdownListener;
 use super::super::stateroot_prepare::{Preparation, SeedRequest, preparation};
 use super::super::{AgentError, StaterootEnd, StaterootWorker};
 use super::hooks::Hook;
@@ -26,8 +27,10 @@ pub(super) enum Outcome {
     Retry(Fault),
     /// Something else has to end first.
     Waits(String),
-    /// The machine goes down.
-    GoesDown(Rebooting),
+    /// A supervisor plays the reboot: this process ends.
+    GoesDown,
+    /// The requested reboot has come to nothing: how.
+    InVain(&'static str),
     /// This job leads into another stateroot, once that is written down.
     Leaves(Job),
 }
@@ -39,6 +42,15 @@ impl Outcome {
         let is_locked = matches!(error, AgentError::Journal(JournalError::StaterootLocked { .. }));
         let may_pass = is_locked || error.class() == FaultClass::Retry;
         if may_pass { Self::Retry(fault) } else { Self::Failed(fault.message) }
+    }
+
+    fn of_end(end: StaterootEnd) -> Self {
+        match end {
+            StaterootEnd::Done(_) => Self::Done,
+            StaterootEnd::GoesDown(_) => Self::GoesDown,
+            StaterootEnd::Open(fault) if fault.class == FaultClass::Retry => Self::Retry(fault),
+            StaterootEnd::Open(fault) | StaterootEnd::Undone(fault) => Self::Failed(fault.message),
+        }
     }
 }
 
@@ -98,17 +110,32 @@ fn worker(host: &LifecycleHost) -> Result<StaterootWorker<'_>, AgentError> {
     })
 }
 
+/// Executes a job that leads into another stateroot. A reboot that is requested ends this process, or has come to nothing when
+/// this returns.
+pub(super) async fn depart(host: &LifecycleHost, job: &Job) -> Result<Outcome, AgentError> {
+    if let Some(waits) = others(host)? {
+        return Ok(waits);
+    }
+    // Before the request: what comes of it is not missed.
+    let mut shutdowns = ShutdownListener::default();
+    shutdowns.listen(&*host.power).await;
+    let end = execute_to_end(host, job).await?;
+    if end == StaterootEnd::GoesDown(Rebooting::Requested) {
+        return Ok(Outcome::InVain(shutdowns.until_in_vain(&host.clock).await));
+    }
+    Ok(Outcome::of_end(end))
+}
+
 /// Executes a job of the verbs.
-pub(super) async fn execute(host: &LifecycleHost, job: &Job) -> Result<Outcome, AgentError> {
+async fn execute(host: &LifecycleHost, job: &Job) -> Result<Outcome, AgentError> {
+    execute_to_end(host, job).await.map(Outcome::of_end)
+}
+
+async fn execute_to_end(host: &LifecycleHost, job: &Job) -> Result<StaterootEnd, AgentError> {
     let mut journal = StaterootJournal::open(host.root.clone(), host.fail_points.clone())?;
     let worker = worker(host)?;
     let log_progress = |step| debug!("{step}");
-    Ok(match Box::pin(worker.execute(&mut journal, job, &log_progress)).await? {
-        StaterootEnd::Done(_) => Outcome::Done,
-        StaterootEnd::GoesDown(how) => Outcome::GoesDown(how),
-        StaterootEnd::Open(fault) if fault.class == FaultClass::Retry => Outcome::Retry(fault),
-        StaterootEnd::Open(fault) | StaterootEnd::Undone(fault) => Outcome::Failed(fault.message),
-    })
+    Box::pin(worker.execute(&mut journal, job, &log_progress)).await
 }
 
 /// Runs the programs of a hook; returns its failure.
@@ -134,6 +161,18 @@ async fn prepare(host: &LifecycleHost, seed: &SeedRef) -> Result<Outcome, AgentE
     Ok(run_hook(host, Hook::AfterPrepare, stateroot.as_str()).await?.unwrap_or(Outcome::Done))
 }
 
+/// Returns other work that has to end before a reboot into another stateroot.
+fn others(host: &LifecycleHost) -> Result<Option<Outcome>, AgentError> {
+    // Its reboot would be that into the other stateroot.
+    if let Some(record) = stored::load_record(&host.root)? {
+        let (id, config) = (record.id, record.to.config);
+        return Ok(Some(Outcome::Waits(format!("Waiting for the end of the update {id} to {config}"))));
+    }
+    // So would it be the end of a seed.
+    let seed = seed::load_record(&host.root)?;
+    Ok(seed.map(|record| Outcome::Waits(format!("Waiting for the end of the seed {}", record.image))))
+}
+
 /// Makes the job that leads into another stateroot; `trial` is that of a new system.
 async fn leave(
     host: &LifecycleHost,
@@ -141,14 +180,8 @@ async fn leave(
     stateroot: &StaterootName,
     trial: Option<crate::stateroot::TrialRules>,
 ) -> Result<Outcome, AgentError> {
-    // Its reboot would be that into the other stateroot.
-    if let Some(record) = stored::load_record(&host.root)? {
-        let (id, config) = (record.id, record.to.config);
-        return Ok(Outcome::Waits(format!("Waiting for the end of the update {id} to {config}")));
-    }
-    // So would it be the end of a seed.
-    if let Some(record) = seed::load_record(&host.root)? {
-        return Ok(Outcome::Waits(format!("Waiting for the end of the seed {}", record.image)));
+    if let Some(waits) = others(host)? {
+        return Ok(waits);
     }
     if let Some(hook) = hook
         && let Some(failed) = run_hook(host, hook, stateroot.as_str()).await?

@@ -6,7 +6,7 @@ use super::super::host::REBOOT_REQUIRED;
 use super::super::output::print;
 use super::machine::Machine;
 use crate::agent::{BootEnd, BootWorker};
-use crate::host::{Rebooting, machine_name};
+use crate::host::machine_name;
 use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
 
@@ -33,7 +33,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         print(&format!("fail points: {count}"))?;
     }
     Ok(match end {
-        BootEnd::GoesDown(Rebooting::Exit) => REBOOT_REQUIRED,
-        BootEnd::Stays | BootEnd::GoesDown(Rebooting::Requested) => 0,
+        BootEnd::GoesDown => REBOOT_REQUIRED,
+        BootEnd::Stays => 0,
     })
 }
