@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::host::HostError;
-use crate::host::os::Limit;
+use crate::host::os::in_time::Limit;
 use crate::model::{FaultClass, ImageRef};
 use crate::plan::Step;
 
@@ -115,8 +115,7 @@ impl ApplyError {
                 source.reason()
             }
             Self::WrongImage { .. } => "WrongImageStaged",
-            Self::Late { limit: Limit::Stall, .. } => "OsStalled",
-            Self::Late { limit: Limit::Total, .. } => "OsTooSlow",
+            Self::Late { limit, .. } => limit.reason(),
             Self::NotInConfig { .. } => "BrokenPlan",
         }
     }
@@ -128,14 +127,7 @@ impl ApplyError {
             Self::WrongImage { .. } => {
                 "Find out who else stages deployments on this node (ostree admin status).".to_owned()
             }
-            Self::Late { limit: Limit::Stall, .. } => {
-                "See what it waits for (the line to the registry, journalctl -b); it is tried again.".to_owned()
-            }
-            Self::Late { limit: Limit::Total, .. } => {
-                "Make the image or the line to the registry smaller or faster, or raise the limit in \
-                 /etc/machine-config-agent/settings.toml; it is tried again."
-                    .to_owned()
-            }
+            Self::Late { limit, .. } => limit.next_step().to_owned(),
             Self::NotInConfig { .. } => {
                 "Report it, with `journalctl -u machine-config-agent`; the record on the node is not consistent."
                     .to_owned()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::host::os::{Progress, TooSlow};
+use crate::host::os::in_time::{Late, in_time};
 use crate::host::{
     Credentials, Host, HostError, OsProgress, StageRequest, boot_loader, etc_merge, next_root,
 };
@@ -79,7 +79,7 @@ async fn stage(
         let set = host.os.ensure_per_object_fsync().await;
         set.map_err(|source| ApplyError::Stage { object: object(request), source })?;
     }
-    let staged = match in_time(host, request, progress).await {
+    let staged = match stage_in_time(host, request, progress).await {
         Ok(staged) => staged.map_err(|source| {
             let source = Credentials::explain(source, &host.root, to, host.os.auth_file());
             ApplyError::Stage { object: object(request), source }
@@ -109,21 +109,19 @@ fn object(request: &StageRequest) -> String {
 }
 
 /// Stages within the limits. The future of the backend is dropped when this returns.
-async fn in_time(
+async fn stage_in_time(
     host: &Host,
     request: &StageRequest,
     progress: &dyn Fn(OsProgress),
 ) -> Result<Result<Staged, HostError>, ApplyError> {
     let limits = host.limits;
     let left = limits.total.saturating_sub(host.spent).max(SHORTEST.min(limits.total));
-    let progress = Progress::new(progress);
-    let heard = |step| progress.heard(step);
-    let work = host.os.stage(request, &heard);
-    let done = progress.limit(limits, left, || host.os.reports_progress(), work).await;
-    done.map_err(|TooSlow { limit, after, last }| ApplyError::Late {
+    let stall = || if host.os.reports_progress() { limits.stall } else { limits.total };
+    let staged = in_time(left, stall, progress, async |heard| host.os.stage(request, heard).await).await;
+    staged.map_err(|Late { limit, last }| ApplyError::Late {
         object: object(request),
         limit,
-        after,
+        after: limit.of(limits),
         last,
         ended: true,
     })

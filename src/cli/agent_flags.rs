@@ -46,10 +46,10 @@ impl AgentFlags {
     }
 
     /// Opens the means of work on stateroots, beside the host that the loop owns.
-    fn lifecycle_host(&self, host: &Host) -> LifecycleHost {
+    fn lifecycle_host(&self, host: &Host, node_settings: &SettingsFile) -> LifecycleHost {
         LifecycleHost {
             root: host.root.clone(),
-            stateroots: self.host.stateroots(&host.proxies),
+            stateroots: self.host.stateroots(&host.proxies).within(node_settings.limits(&host.root)),
             systemd: host.systemd.clone(),
             proxies: host.proxies.clone(),
             clock: Clock::system(),
@@ -77,8 +77,8 @@ impl ContainerFlags {
     }
 
     /// Opens the means of work on stateroots.
-    pub(super) fn lifecycle_host(&self, host: &Host) -> LifecycleHost {
-        self.agent.lifecycle_host(host)
+    pub(super) fn lifecycle_host(&self, host: &Host, node_settings: &SettingsFile) -> LifecycleHost {
+        self.agent.lifecycle_host(host, node_settings)
     }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let container = &arguments.container;
                 let stages = match &arguments.pool {
                     Some(_) => None,
-                    None => Some(stages::of_directory(&path, container, &host, &node)?),
+                    None => Some(stages::of_directory(&path, container, &host, &node_settings, &node)?),
                 };
                 let follow = Box::pin(setting.follow(host, control, Vec::new(), None));
                 Box::pin(stages::beside(follow, stages)).await
@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let setting = Setting { kubelet: Some(&kubelet), ..setting };
                 let authorizer = Box::new(super::telemetry::ClusterAuthorizer(cluster.reviews()));
                 let stages =
-                    arguments.lifecycle.then(|| stages::of_cluster(&cluster, &arguments.container, &host, &node));
+                    arguments.lifecycle.then(|| stages::of_cluster(&cluster, &arguments.container, &host, &node_settings, &node));
                 let guard = stages::SeedGuard::new(&host);
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 let follow = Box::pin(stages::beside(follow, stages));

@@ -1,11 +1,14 @@
 //! The settings file of the node, as a flag.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use super::CliError;
 use crate::agent::SettingsLoader;
 use crate::host::Root;
+use crate::host::os::in_time::LimitsSource;
 use crate::model::NodeSettings;
+use crate::model::node_settings::OsLimits;
 use crate::settings::file::{self, FileError, SETTINGS_PATH};
 use crate::update::Fault;
 
@@ -46,6 +49,11 @@ impl SettingsFlags {
 }
 
 impl SettingsFile {
+    /// Takes the usual one.
+    pub(super) fn usual() -> Self {
+        Self(None)
+    }
+
     /// Reads them for a person who waits.
     pub(super) fn read(&self, root: &Root) -> Result<NodeSettings, CliError> {
         self.reader(root)().map_err(|error| CliError::Usage(format!("{error}. {}", error.next())))
@@ -56,6 +64,17 @@ impl SettingsFile {
         let read = self.reader(root);
         SettingsLoader::new(move || {
             read().map_err(|error| Fault::from_error(error.class(), error.reason(), &error, &error.next()))
+        })
+    }
+
+    /// Returns the limits of pulls beside the updates. While the file can't be used they are the last ones that could.
+    pub(super) fn limits(&self, root: &Root) -> LimitsSource {
+        let (read, last) = (self.reader(root), Cell::new(OsLimits::default()));
+        LimitsSource::new(move || {
+            if let Ok(node_settings) = read() {
+                last.set(node_settings.os);
+            }
+            last.get()
         })
     }
 

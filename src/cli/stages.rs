@@ -5,6 +5,7 @@ use std::path::Path;
 use super::CliError;
 use super::agent_flags::ContainerFlags;
 use super::host::REBOOT_REQUIRED;
+use super::settings::SettingsFile;
 use crate::agent::{GenerationWorker, LifecycleEnd, LifecycleWorker, take_up_seed};
 use crate::control::ControlError;
 use crate::control::kube::{Cluster, LifecycleObjects};
@@ -16,10 +17,11 @@ pub(super) fn of_directory(
     path: &Path,
     flags: &ContainerFlags,
     host: &Host,
+    node_settings: &SettingsFile,
     node: &str,
 ) -> Result<impl Future<Output = LifecycleEnd> + use<>, ControlError> {
     let (file, link) = StageFile::open(path, node)?;
-    let worker = LifecycleWorker::new(flags.lifecycle_host(host), link, node);
+    let worker = LifecycleWorker::new(flags.lifecycle_host(host, node_settings), link, node);
     Ok(async move {
         tokio::select! {
             // It does not end by itself.
@@ -34,11 +36,12 @@ pub(super) fn of_cluster(
     cluster: &Cluster,
     flags: &ContainerFlags,
     host: &Host,
+    node_settings: &SettingsFile,
     node: &str,
 ) -> impl Future<Output = LifecycleEnd> + use<> {
     let LifecycleObjects { watcher, stages, seeds, cluster } = cluster.follow_lifecycle();
-    let worker = LifecycleWorker::new(flags.lifecycle_host(host), stages, node);
-    let seeds = GenerationWorker::new(flags.lifecycle_host(host), seeds, cluster, node);
+    let worker = LifecycleWorker::new(flags.lifecycle_host(host, node_settings), stages, node);
+    let seeds = GenerationWorker::new(flags.lifecycle_host(host, node_settings), seeds, cluster, node);
     async move {
         let _watcher = watcher;
         tokio::select! {

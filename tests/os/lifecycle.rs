@@ -19,14 +19,14 @@ const DIRECTORY: &str = "/run/control";
 const LONG: Duration = Duration::from_secs(120);
 
 /// A daemon that follows the directory, in one boot.
-struct Daemon<'b> {
+pub struct Daemon<'b> {
     boot: &'b Machine,
     child: Child,
 }
 
 impl<'b> Daemon<'b> {
     /// Starts it; it may die at a fail point.
-    fn start(boot: &'b Machine, point: Option<&str>) -> Self {
+    pub fn start(boot: &'b Machine, point: Option<&str>) -> Self {
         Self::start_with(boot, point, "supervisor")
     }
 
@@ -47,7 +47,7 @@ impl<'b> Daemon<'b> {
         self.boot.run_dir().join("control")
     }
 
-    fn put(&self, text: &str) {
+    pub fn put(&self, text: &str) {
         put(self.boot, text);
     }
 
@@ -92,7 +92,7 @@ impl<'b> Daemon<'b> {
     }
 
     /// Waits for a condition: its type, status, reason, and a part of its message.
-    fn condition(&self, expected: [&str; 4]) -> Value {
+    pub fn condition(&self, expected: [&str; 4]) -> Value {
         let what = expected.join(" ");
         self.until(&what, |report| last(report, expected))
     }
@@ -133,12 +133,12 @@ pub fn last(report: &Value, [kind, status, reason, message]: [&str; 4]) -> bool 
     })
 }
 
-fn stage(stage: &str, image: &str) -> String {
+pub fn stage(stage: &str, image: &str) -> String {
     format!("stage: {stage}\nimage: {image}\nversion: 4.17.2\ntrialSeconds: 5\n")
 }
 
 const IDLE: [&str; 4] = ["Idle", "True", "Idle", "Idle"];
-const PREPARED: [&str; 4] = ["PrepCompleted", "True", "Completed", "Prep stage completed successfully"];
+pub const PREPARED: [&str; 4] = ["PrepCompleted", "True", "Completed", "Prep stage completed successfully"];
 const UPGRADED: [&str; 4] = ["UpgradeCompleted", "True", "Completed", "Upgrade completed"];
 
 fn state_of(lab: &Lab, stateroot: &str) -> PathBuf {

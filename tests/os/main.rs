@@ -32,6 +32,7 @@ mod contract;
 mod lifecycle;
 mod lifecycle_cluster;
 mod lifecycle_seed;
+mod lifecycle_silent;
 mod prefetch;
 mod pull;
 mod rpm_ostree;

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::super::CliError;
 use super::super::host::RebootBy;
 use super::super::output::print;
+use super::super::settings::SettingsFile;
 use crate::agent::{StaterootEnd, StaterootWorker};
 use crate::host::clock::Clock;
 use crate::host::os::stateroots::Stateroots;
@@ -44,7 +45,8 @@ impl Machine {
         let worker = Worker::new(root.base(), ContainerHandles::default()).through(proxies);
         let power = reboot_by.power(&root);
         let boot_id = power.boot_id()?;
-        Ok(Self { root, stateroots: Stateroots::new(worker), fail_points, power, boot_id })
+        let stateroots = Stateroots::new(worker).within(SettingsFile::usual().limits(&root));
+        Ok(Self { root, stateroots, fail_points, power, boot_id })
     }
 
     /// Returns the boot.

@@ -5,14 +5,15 @@
 
 pub mod bootc;
 pub mod choice;
+pub mod in_time;
 pub mod ostree;
 pub mod push;
 pub mod rpmostree;
 pub mod stateroots;
 pub mod worker;
 
+mod change;
 mod error;
-mod limited;
 mod sysroot_cache;
 
 use std::fmt;
@@ -25,8 +26,8 @@ use crate::model::soft_reboot::SoftRebootFacts;
 use crate::model::{Contents, ImageRef, Karg};
 
 use super::{AuthFile, BoxFuture, HostError};
+pub use change::OsChange;
 use error::{OsError, OsErrorKind};
-pub use limited::{Limit, OsChange, Progress, TooSlow};
 
 /// Contents of the next boot, in one deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

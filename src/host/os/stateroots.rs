@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::OsProgress;
 use super::error::{OsError, OsErrorKind, SYSROOT};
+use super::in_time::{LimitsSource, in_time};
 use super::worker::Worker;
 use super::worker::protocol::{
     ArchiveRequest, AssembleRequest, DeployRequest, Secret, SeedRequest, StaterootCommand, StaterootReply,
@@ -22,6 +23,7 @@ use crate::stateroot::{
 #[derive(Debug, Clone)]
 pub struct Stateroots {
     worker: Worker,
+    limits: LimitsSource,
 }
 
 /// Description of an image.
@@ -47,7 +49,13 @@ pub struct Boots {
 impl Stateroots {
     /// Takes what asks the worker.
     pub fn new(worker: Worker) -> Self {
-        Self { worker }
+        Self { worker, limits: LimitsSource::default() }
+    }
+
+    /// Takes the limits of its pulls.
+    #[must_use]
+    pub fn within(self, limits: LimitsSource) -> Self {
+        Self { limits, ..self }
     }
 
     /// Returns the stateroots in the order of their names.
@@ -65,7 +73,7 @@ impl Stateroots {
     ) -> Result<FoundSeed, HostError> {
         let credentials = credentials.and_then(Secret::from_json);
         let command = StaterootCommand::Inspect { image: image.clone(), credentials };
-        let reply = self.worker.stateroot(command, &|_| {}).await?;
+        let reply = self.pull(command, &|_| {}).await?;
         let StaterootReply::Labels { labels, download } = reply else { return Err(other()) };
         Ok(FoundSeed { labels, download })
     }
@@ -76,7 +84,7 @@ impl Stateroots {
         seed: &SeedToFetch<'_>,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Vec<String>, HostError> {
-        let reply = self.worker.stateroot(StaterootCommand::Fetch(seed.request()), progress).await?;
+        let reply = self.pull(StaterootCommand::Fetch(seed.request()), progress).await?;
         let StaterootReply::Fetched(seed) = reply else { return Err(other()) };
         Ok(seed.containers)
     }
@@ -91,7 +99,7 @@ impl Stateroots {
     ) -> Result<String, HostError> {
         let (version, carried) = (version.clone(), carried.to_vec());
         let request = DeployRequest { seed: seed.request(), version, carried };
-        let reply = self.worker.stateroot(StaterootCommand::Deploy(request), progress).await?;
+        let reply = self.pull(StaterootCommand::Deploy(request), progress).await?;
         let StaterootReply::Deployed(deployment) = reply else { return Err(other()) };
         Ok(deployment)
     }
@@ -107,7 +115,7 @@ impl Stateroots {
         let credentials = credentials.and_then(Secret::from_json);
         let (image, directory) = (image.clone(), directory.to_owned());
         let command = StaterootCommand::FetchBase { image, credentials, directory };
-        self.worker.stateroot(command, progress).await.map(drop)
+        self.pull(command, progress).await.map(drop)
     }
 
     /// Archives `/etc` and `/var` of this host.
@@ -190,6 +198,18 @@ impl Stateroots {
     /// nothing: no record is needed for it.
     pub async fn hand_over(&self, deployment: &str, state: Lifecycle) -> Result<(), HostError> {
         self.quietly(StaterootCommand::HandOver { deployment: deployment.to_owned(), state }).await
+    }
+
+    /// Does what pulls an image, within the limits. Late, its worker is ended, and lets go of its locks.
+    async fn pull(
+        &self,
+        command: StaterootCommand,
+        progress: &(dyn Fn(OsProgress) + '_),
+    ) -> Result<StaterootReply, HostError> {
+        let (limits, object) = (self.limits.get(), command.object());
+        let work = async |heard: &dyn Fn(OsProgress)| self.worker.stateroot(command, heard).await;
+        let done = in_time(limits.total, || limits.stall, progress, work).await;
+        done.unwrap_or_else(|late| Err(late.into_error(object, limits)))
     }
 
     async fn quietly(&self, command: StaterootCommand) -> Result<(), HostError> {
