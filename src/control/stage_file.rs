@@ -6,10 +6,11 @@
 //! ```
 //!
 //! As for `target.yaml`: only root and the agent's own user may have written it, what can't be read is an error of the report
-//! and the last desire stays, and changes are noticed by inotify. A file that is gone withdraws nothing: after the reboot into
-//! another stateroot there is another `/etc`, in which it never was.
+//! and the last desire stays, and changes are noticed by inotify. What may pass without one is tried again by time. A file that
+//! is gone withdraws nothing: after the reboot into another stateroot there is another `/etc`, in which it never was.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -27,7 +28,7 @@ use crate::model::text::chain;
 use crate::model::{FileMode, ModelError, message, yaml};
 use crate::stateroot::TrialRules;
 use crate::stateroot::lifecycle::{Conditions, Desire, SeedRef, Source, Stage};
-use crate::update::Fault;
+use crate::update::{Ending, Fault};
 
 /// Some names.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -46,7 +47,10 @@ pub struct StageFile {
     path: String,
     watch: Watch,
     source: LifecycleSource,
+    /// The next try to write the report.
     backoff: Backoff,
+    /// The next try to read the file.
+    reading: Backoff,
     /// Fault of a file that is not used.
     fault: Option<Fault>,
     published: Option<Vec<u8>>,
@@ -105,14 +109,15 @@ impl StageFile {
         let watch = Watch::from_set(&root, watched(&root, &path)?)?;
         let (source, link) = link();
         let backoff = Backoff::for_work(&format!("{node}/stage-file"));
-        Ok((Self { root, path, watch, source, backoff, fault: None, published: None }, link))
+        let reading = backoff.clone();
+        Ok((Self { root, path, watch, source, backoff, reading, fault: None, published: None }, link))
     }
 
     /// Follows the file, and writes the report, without end.
     pub async fn run(mut self) {
         loop {
             self.read();
-            let mut delay = None;
+            let mut delay = self.next_read();
             if let Err(error) = self.write() {
                 warn!(
                     MESSAGE_ID = message::NOT_PUBLISHED,
@@ -121,7 +126,8 @@ impl StageFile {
                     self.path,
                     chain(&error)
                 );
-                delay = Some(self.backoff.next_wait());
+                let again = self.backoff.next_wait();
+                delay = Some(delay.map_or(again, |delay| delay.min(again)));
             }
             if let Err(error) = self.changed(delay).await {
                 warn!("Failed to watch {}{FILE}: {}", self.path, chain(&error));
@@ -130,8 +136,17 @@ impl StageFile {
         }
     }
 
+    /// Returns the time until the file is read again without a change; `None` if nothing passes by itself.
+    fn next_read(&mut self) -> Option<Duration> {
+        let longest = self.fault.as_ref().and_then(|fault| Ending::from_fault(fault).longest());
+        if longest.is_none() {
+            self.reading.reset();
+        }
+        longest.map(|longest| self.reading.next_wait_up_to(longest))
+    }
+
     /// Waits for a change of the file or of the report.
-    async fn changed(&mut self, delay: Option<std::time::Duration>) -> Result<(), HostError> {
+    async fn changed(&mut self, delay: Option<Duration>) -> Result<(), HostError> {
         tokio::select! {
             // Each only waits: what came is read again.
             changed = self.watch.changed() => drop(changed?),
@@ -301,5 +316,27 @@ mod tests {
         put("stage: Idle\n");
         file.read();
         assert!(file.fault.is_none());
+    }
+
+    /// A fault that may pass without a change of the file is tried again by time; of one that needs another file nothing is read.
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn passing_fault_is_tried_again_by_time() {
+        for (text, is_tried) in [("#".repeat(70_000), true), ("stage: Pr".to_owned(), false)] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("stateroot.yaml"), &text).unwrap();
+            let (file, _link) = StageFile::open(dir.path(), "a").unwrap();
+            let report = dir.path().join("stateroot-report.json");
+            let look = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                // It is not watched: whoever looks again writes it again.
+                std::fs::remove_file(&report).unwrap();
+                tokio::time::sleep(Duration::from_secs(3600)).await;
+            };
+            tokio::select! {
+                () = file.run() => {}
+                () = look => {}
+            }
+            assert_eq!(report.exists(), is_tried, "{}", text.len());
+        }
     }
 }
