@@ -207,7 +207,7 @@ impl<C: ControlPlane> Agent<C> {
             observed: &pass.observed,
             is_forced: pass.is_forced,
             is_refused: self.health.fault.is_some(),
-            is_unwatched: self.health.unwatched.is_some(),
+            is_unwatched: self.health.is_unwatched(),
             can_drain: self.control.can_drain(),
             node_settings: &self.node_settings,
             answers: &pass.answers,
@@ -304,7 +304,7 @@ impl<C: ControlPlane> Agent<C> {
         let mut shutdown = None;
         let action = loop {
             let fault = (!error.is_away()).then_some(&fault);
-            let (mode, is_unwatched) = (self.mode, self.health.unwatched.is_some());
+            let (mode, is_unwatched) = (self.mode, self.health.is_unwatched());
             let error = Failed { mode, is_unwatched, shutdown, fault, now: self.host.clock.monotonic() };
             let action = failed(&error, &mut self.memory);
             if !matches!(action, Action::Query(_)) {

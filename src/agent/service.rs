@@ -84,6 +84,11 @@ impl<C: ControlPlane> Agent<C> {
                 self.health.fault = Some(fault);
             }
         }
+        let unwatched = self.control.unwatched();
+        if let Some(fault) = unwatched.as_ref().filter(|_| self.health.unwatched_source != unwatched) {
+            log_fault(fault, None, self.mode);
+        }
+        self.health.unwatched_source = unwatched;
     }
 
     /// Publishes the recorded state. A control plane that is away does not stop the work.

@@ -30,14 +30,16 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::lookout::Lookout;
 use super::{ControlError, ControlPlane};
 use crate::host::HostError;
 use crate::host::root::Root;
-use crate::host::watch::{Watch, WatchSet};
+use crate::host::watch::WatchSet;
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short, yaml};
 use crate::report::NodeReport;
+use crate::update::Fault;
 
 /// Two names and some comments.
 const MAX_TARGET_BYTES: u64 = 64 * 1024;
@@ -50,7 +52,7 @@ pub struct Directory {
     /// Its absolute path.
     path: String,
     layout: Layout,
-    watch: Watch,
+    lookout: Lookout,
     published: Option<Vec<u8>>,
 }
 
@@ -134,8 +136,8 @@ impl Directory {
         if !root.exists(&path)? {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
-        let watch = Watch::from_set(&root, watched(&root, &path, &layout)?)?;
-        Ok(Self { root, path, layout, watch, published: None })
+        let lookout = Lookout::new(&root, watched(&root, &path, &layout)?);
+        Ok(Self { root, path, layout, lookout, published: None })
     }
 
     fn document(&self, path: &str) -> String {
@@ -230,11 +232,8 @@ impl Directory {
 
 impl ControlPlane for Directory {
     async fn changed(&mut self) -> Result<(), ControlError> {
-        self.watch.changed().await?;
-        let now = watched(&self.root, &self.path, &self.layout)?;
-        if now != *self.watch.watch_set() {
-            self.watch = Watch::from_set(&self.root, now)?;
-        }
+        self.lookout.changed().await;
+        self.lookout.watch_over(watched(&self.root, &self.path, &self.layout)?);
         // Another directory may stand there, without the report.
         if !self.root.exists(&self.document("/report.json"))? {
             self.published = None;
@@ -248,8 +247,15 @@ impl ControlPlane for Directory {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
-        self.watch.begin_observation()?;
+        if self.lookout.fault().is_some() {
+            self.lookout.watch_over(watched(&self.root, &self.path, &self.layout)?);
+        }
+        self.lookout.begin_observation();
         self.read_target()
+    }
+
+    fn unwatched(&self) -> Option<Fault> {
+        self.lookout.fault().cloned()
     }
 
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

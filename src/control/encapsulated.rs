@@ -6,14 +6,16 @@
 
 use std::collections::BTreeSet;
 
+use super::lookout::Lookout;
 use super::{ControlError, ControlPlane};
 use crate::host::console::Console;
-use crate::host::watch::{Watch, WatchSet};
+use crate::host::watch::WatchSet;
 use crate::host::{HostError, Root};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, FileMode, ModelError, Target};
 use crate::report::{NodeReport, NodeState};
+use crate::update::Fault;
 
 /// File that Ignition writes it to.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
@@ -29,18 +31,15 @@ const IDLE: &str = "Idle";
 pub struct Encapsulated {
     root: Root,
     path: String,
-    watch: Watch,
+    lookout: Lookout,
     console: Console,
 }
 
 impl Encapsulated {
     /// Begins to watch the file. It need not be there: then there is no target.
     pub fn open(root: &Root, path: &str) -> Result<Self, ControlError> {
-        let watch = Watch::from_set(
-            root,
-            WatchSet { paths: BTreeSet::from([path.to_owned()]), ..WatchSet::default() },
-        )?;
-        Ok(Self { root: root.clone(), path: path.to_owned(), watch, console: Console::new(root) })
+        let lookout = Lookout::new(root, watched(path));
+        Ok(Self { root: root.clone(), path: path.to_owned(), lookout, console: Console::new(root) })
     }
 
     fn read(&self) -> Result<Option<MachineConfig>, ControlError> {
@@ -57,6 +56,10 @@ impl Encapsulated {
         config.spec(None).and_then(|_| config.check_kernel_type()).map_err(invalid)?;
         Ok(Some(config))
     }
+}
+
+fn watched(path: &str) -> WatchSet {
+    WatchSet { paths: BTreeSet::from([path.to_owned()]), ..WatchSet::default() }
 }
 
 /// Ends the first boot: renames the file to MCD's other name for it. A missing file is ignored.
@@ -79,7 +82,7 @@ pub fn clear_leftovers(root: &Root) -> Result<bool, HostError> {
 
 impl ControlPlane for Encapsulated {
     async fn changed(&mut self) -> Result<(), ControlError> {
-        self.watch.changed().await?;
+        self.lookout.changed().await;
         Ok(())
     }
 
@@ -88,8 +91,13 @@ impl ControlPlane for Encapsulated {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
+        self.lookout.watch_over(watched(&self.path));
         // The image is a field of the config here: the node is in no image mode before its cluster sets one.
         Ok(self.read()?.map(|config| Target { config: config.name().clone(), image: None }))
+    }
+
+    fn unwatched(&self) -> Option<Fault> {
+        self.lookout.fault().cloned()
     }
 
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

@@ -9,6 +9,7 @@ pub mod encapsulated;
 pub mod kube;
 pub mod lifecycle;
 pub mod link;
+mod lookout;
 #[cfg(test)]
 mod one_answer;
 pub mod oneshot;
@@ -23,6 +24,7 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Target};
 use crate::report::{Event, LinkDown, NodeReport};
+use crate::update::Fault;
 
 pub use crate::decide::answer::{DrainStatus, UncordonStatus};
 pub use error::ControlError;
@@ -78,6 +80,11 @@ pub trait ControlPlane {
 
     /// Returns why the control plane can't be reached. That it changed is a change. None by default.
     fn link_down(&self) -> Option<LinkDown> {
+        None
+    }
+
+    /// Returns why the source is not watched, and has to be read from time to time. None by default.
+    fn unwatched(&self) -> Option<Fault> {
         None
     }
 

@@ -19,10 +19,11 @@ use super::ControlError;
 use super::directory::{first_line, with_ways};
 use super::lifecycle::{LifecycleLink, LifecycleReport, LifecycleSource};
 use super::link::link;
+use super::lookout::Lookout;
 use crate::host::HostError;
 use crate::host::clock::elapsed;
 use crate::host::root::Root;
-use crate::host::watch::{Watch, WatchSet};
+use crate::host::watch::WatchSet;
 use crate::model::backoff::Backoff;
 use crate::model::text::chain;
 use crate::model::{FileMode, ModelError, message, yaml};
@@ -45,7 +46,7 @@ pub struct StageFile {
     root: Root,
     /// The directory.
     path: String,
-    watch: Watch,
+    lookout: Lookout,
     source: LifecycleSource,
     /// The next try to write the report.
     backoff: Backoff,
@@ -106,11 +107,11 @@ impl StageFile {
         let absolute = absolute.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidInput.into()))?;
         let path = absolute.trim_end_matches('/').to_owned();
         let root = Root::open(Path::new("/"))?;
-        let watch = Watch::from_set(&root, watched(&root, &path)?)?;
+        let lookout = Lookout::new(&root, watched(&root, &path)?);
         let (source, link) = link();
         let backoff = Backoff::for_work(&format!("{node}/stage-file"));
         let reading = backoff.clone();
-        Ok((Self { root, path, watch, source, backoff, reading, fault: None, published: None }, link))
+        Ok((Self { root, path, lookout, source, backoff, reading, fault: None, published: None }, link))
     }
 
     /// Follows the file, and writes the report, without end.
@@ -138,7 +139,8 @@ impl StageFile {
 
     /// Returns the time until the file is read again without a change; `None` if nothing passes by itself.
     fn next_read(&mut self) -> Option<Duration> {
-        let longest = self.fault.as_ref().and_then(|fault| Ending::from_fault(fault).longest());
+        let faults = self.fault.iter().chain(self.lookout.fault());
+        let longest = faults.filter_map(|fault| Ending::from_fault(fault).longest()).min();
         if longest.is_none() {
             self.reading.reset();
         }
@@ -149,14 +151,11 @@ impl StageFile {
     async fn changed(&mut self, delay: Option<Duration>) -> Result<(), HostError> {
         tokio::select! {
             // Each only waits: what came is read again.
-            changed = self.watch.changed() => drop(changed?),
+            () = self.lookout.changed() => {}
             () = self.source.reported() => {}
             () = elapsed(delay) => {}
         }
-        let now = watched(&self.root, &self.path)?;
-        if now != *self.watch.watch_set() {
-            self.watch = Watch::from_set(&self.root, now)?;
-        }
+        self.lookout.watch_over(watched(&self.root, &self.path)?);
         // Another directory may stand there.
         if !self.root.exists(&format!("{}{REPORT}", self.path))? {
             self.published = None;
@@ -191,7 +190,7 @@ impl StageFile {
     }
 
     fn desire(&mut self) -> Result<Option<Desire>, ControlError> {
-        self.watch.begin_observation()?;
+        self.lookout.begin_observation();
         let document = format!("{}{FILE}", self.path);
         let Some(bytes) = self.root.read_trusted(&document, MAX_BYTES)? else { return Ok(None) };
         parse(&String::from_utf8_lossy(&bytes)).map(Some).map_err(|cause| {
@@ -207,11 +206,8 @@ impl StageFile {
             return Ok(());
         }
         let path = format!("{}{REPORT}", self.path);
-        let bytes = json(report.as_deref(), self.fault.as_ref()).map_err(|error| HostError::Malformed {
-            path,
-            format: "JSON",
-            cause: error.to_string(),
-        })?;
+        let bytes = json(report.as_deref(), self.fault.as_ref().or(self.lookout.fault()))
+            .map_err(|error| HostError::Malformed { path, format: "JSON", cause: error.to_string() })?;
         if self.published.as_ref() == Some(&bytes) {
             return Ok(());
         }

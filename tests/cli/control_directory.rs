@@ -533,3 +533,45 @@ async fn bootstrap_rendering_is_followed_by_pool() {
     assert_eq!(ran.code, 2, "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("the directory has no machine-pools/master.yaml; "), "{}", ran.err);
 }
+
+/// In a user namespace without inotify, until the file `raise` is there.
+const NO_INOTIFY: &str = "limit=/proc/sys/user/max_inotify_instances; echo 0 > $limit; \
+    (for i in $(seq 1200); do test -e raise && break; sleep 0.1; done; echo 100 > $limit) & exec \"$@\"";
+
+/// inotify's limits at the start: reported, and the directory is read from time to time, until they are raised.
+#[tokio::test(flavor = "current_thread")]
+async fn start_without_watches_is_reported_and_mended() {
+    let is_possible = std::process::Command::new("unshare").args(["-Ur", "true"]).status();
+    if !is_possible.is_ok_and(|status| status.success()) {
+        ran::not_run("start_without_watches_is_reported_and_mended", "user namespaces");
+        return;
+    }
+    let node = Node::new();
+    let by = |agent: std::process::Command| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-Ur", "sh", "-c", NO_INOTIFY, "sh"]).arg(agent.get_program()).args(agent.get_args());
+        command.current_dir(agent.get_current_dir().unwrap()).env_clear().env("PATH", "/usr/sbin:/usr/bin");
+        command.stdin(std::process::Stdio::null());
+        command
+    };
+    node.put("control/policy.yaml", QUIET);
+    node.put("control/machineconfigs/rendered-worker-a.yaml", motd("rendered-worker-a", "a"));
+    node.put("control/target.yaml", "config: rendered-worker-a\n");
+    let mut daemon = Daemon::start_by(node, &["--reboot-by", "supervisor"], &[], by);
+    let unwatched = |report: &Value| {
+        report["reason"].as_str().unwrap().starts_with("TooManyWatches: ")
+            && report["currentConfig"] == "rendered-worker-a"
+    };
+    daemon.until("the applied config, and that nothing is watched", unwatched).await;
+    daemon.put("machineconfigs/rendered-worker-b.yaml", &motd("rendered-worker-b", "b"));
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    daemon.put("stateroot.yaml", "stage: [");
+    daemon.node.put("raise", "");
+    daemon.until_done("rendered-worker-b").await;
+    let began = std::time::Instant::now();
+    daemon.put("machineconfigs/rendered-worker-c.yaml", &motd("rendered-worker-c", "c"));
+    daemon.put("target.yaml", "config: rendered-worker-c\n");
+    daemon.until_done("rendered-worker-c").await;
+    assert!(began.elapsed() < Duration::from_secs(30), "it is watched: {:?}", began.elapsed());
+    daemon.until_logged(&["InvalidDocument", "stateroot.yaml"]).await;
+}

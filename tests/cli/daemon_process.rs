@@ -1,6 +1,6 @@
 //! The daemon on a bare host, following a directory: its reports are waited for, never polled.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use machine_config_agent::host::root::Root;
@@ -25,6 +25,16 @@ impl Daemon {
 
     /// Starts it with more flags, and variables of its environment.
     pub fn start_with(node: Node, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_by(node, flags, variables, |command| command)
+    }
+
+    /// Starts it by another program.
+    pub fn start_by(
+        node: Node,
+        flags: &[&str],
+        variables: &[(&str, &str)],
+        by: impl FnOnce(Command) -> Command,
+    ) -> Self {
         std::fs::create_dir_all(node.path("control")).unwrap();
         // Not the directory itself: a test may put another one there.
         let root = Root::open(node.dir.path()).unwrap();
@@ -47,6 +57,7 @@ impl Daemon {
         let words = [&words[..], name, flags].concat();
         let mut command = node.command(&words);
         command.envs(variables.iter().copied());
+        let mut command = by(command);
         let child = command.stderr(Stdio::from(log)).spawn().unwrap();
         Self { node, child, watch }
     }

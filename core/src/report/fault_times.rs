@@ -28,7 +28,7 @@ impl FaultTimes {
             health.fault_since = health.fault.as_ref().map(|_| now);
             health.is_fault_newest = health.fault.is_some();
         }
-        let duty = health.duty.as_ref().or(health.unwatched.as_ref()).cloned();
+        let duty = health.duty().cloned();
         let beside = (!health.drift.is_empty(), duty);
         if self.beside != beside {
             health.beside_since = (beside.0 || beside.1.is_some()).then_some(now);

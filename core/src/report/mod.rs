@@ -140,12 +140,26 @@ pub struct LoopState {
     pub duty: Option<Fault>,
     /// Fault of the watch of the host, which is then polled; no update waits for it.
     pub unwatched: Option<Fault>,
+    /// Fault of the watch of the source of targets, which is then polled.
+    pub unwatched_source: Option<Fault>,
     /// The image that is to be on the node before it is desired.
     pub prefetch: Option<PrefetchStatus>,
     /// Storage of the current config that differs from the node's installation; `None` if unknown.
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
     /// Time at which the state was reached, when no update is open.
     pub since: Timestamp,
+}
+
+impl LoopState {
+    /// Returns true if something is polled because it can't be watched.
+    pub fn is_unwatched(&self) -> bool {
+        self.unwatched.is_some() || self.unwatched_source.is_some()
+    }
+
+    /// Returns the first fault that no update waits for.
+    fn duty(&self) -> Option<&Fault> {
+        self.duty.as_ref().or(self.unwatched.as_ref()).or(self.unwatched_source.as_ref())
+    }
 }
 
 /// The node's report to the cluster.

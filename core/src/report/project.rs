@@ -11,7 +11,7 @@ use crate::update::{Fault, Record};
 pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
     let (fault, faulted) = newest(record, health).unzip();
     let own = fault.or_else(|| drift_fault(record, health));
-    let duty = health.duty.as_ref().or(health.unwatched.as_ref()).cloned();
+    let duty = health.duty().cloned();
     let fault = own.clone().or_else(|| duty.clone());
     let state = state(record, health, fault.as_ref());
     let beside = || fault.as_ref().and(health.beside_since);
