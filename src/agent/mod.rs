@@ -22,6 +22,7 @@
 //! | `stateroot_prepare` | what preparing a seed comes to, for the verbs and `lifecycle` |
 //! | `seed` | the making of a seed, and the host's restore, for the verbs and `lifecycle` |
 //! | `seed_facts` | the facts of the host that go into a seed |
+//! | `seed_restorer` | the host after a seed that was cut short |
 //! | `lifecycle` | stages of an image-based upgrade and seeds of a cluster, beside all of these |
 //! | `stateroot_trial` | what a boot does with an activation |
 //! | `workload` | drain and uncordon |
@@ -52,6 +53,7 @@ mod reboot;
 mod rollback;
 mod seed;
 mod seed_facts;
+mod seed_restorer;
 mod service;
 mod settings_loader;
 mod shutdown_listener;
@@ -68,6 +70,7 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::control::ControlPlane;
+use crate::control::link::changed;
 use crate::decide::action::{Action, Query, Wait};
 use crate::decide::decide;
 use crate::decide::failed::{Failed, failed, pause};
@@ -84,8 +87,9 @@ pub use errors::log_fault;
 pub use lifecycle::{GenerationWorker, LifecycleEnd, LifecycleHost, LifecycleWorker};
 pub use parts::Agent;
 use parts::{Next, Pass};
-pub use seed::{SeedEnd, make_seed, restore_seed, take_up_seed};
+pub use seed::{SeedEnd, make_seed, restore_seed};
 pub use seed_facts::{SeedFacts, active_services, seed_directory, seed_facts};
+pub use seed_restorer::SeedRestorer;
 pub use settings_loader::SettingsLoader;
 pub use signals::ProcessSignals;
 use signals::SignalKind;
@@ -356,6 +360,7 @@ impl<C: ControlPlane> Agent<C> {
             () = prefetched => {}
             () = self.pinning.run() => {}
             () = self.shutdown_listener.changed() => {}
+            () = changed(&mut self.unrestored) => {}
             () = elapsed(delay) => {}
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! The agent of one node: its parts, and its memory. Each file beside this one carries out some of the
 //! decisions; none of them knows the loop.
 
+use tokio::sync::watch::{Receiver, channel};
+
 use crate::control::ControlPlane;
 use crate::decide::inputs::{Answers, Memory};
 use crate::decide::mode::{Reboots, RunMode};
@@ -10,6 +12,7 @@ use crate::model::{HostSpec, NodeSettings, Observation, Target};
 use crate::observe::{machine, managed};
 use crate::report::{FaultTimes, LoopState};
 use crate::telemetry::Telemetry;
+use crate::update::Fault;
 
 use super::download::Prefetching;
 use super::error::AgentError;
@@ -49,6 +52,8 @@ pub struct Agent<C> {
     pub(super) fault_times: FaultTimes,
     /// Target that a first boot has applied.
     pub(super) provisioned: Option<Target>,
+    /// Fault of the host after a seed that was cut short.
+    pub(super) unrestored: Receiver<Option<Fault>>,
 }
 
 /// State of one pass of the loop.
@@ -109,6 +114,7 @@ impl<C: ControlPlane> Agent<C> {
             logged_away: None,
             fault_times: FaultTimes::default(),
             provisioned: None,
+            unrestored: channel(None).1,
         }
     }
 
@@ -117,6 +123,12 @@ impl<C: ControlPlane> Agent<C> {
     pub fn with(self, mode: RunMode, reboots: Reboots) -> Self {
         let memory = Memory::new(mode, &self.health.node);
         Self { mode, reboots, memory, ..self }
+    }
+
+    /// Takes the fault of a host that is not restored after a seed that was cut short.
+    #[must_use]
+    pub fn with_unrestored(self, unrestored: Receiver<Option<Fault>>) -> Self {
+        Self { unrestored, ..self }
     }
 
     /// Returns the state beside the record; `apply` shows it to its caller.

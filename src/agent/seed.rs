@@ -7,18 +7,14 @@
 //!    up meanwhile: its node comes first.
 //! 3. The booted image is fetched before the services rest, and the image is pushed after: they rest while the host is archived.
 
-use tracing::{info, warn};
-
 use super::AgentError;
 use crate::apply::{SeedHost, SeedWork, apply_seed, restore_seed_host};
-use crate::host::failpoint::FailPoints;
-use crate::host::{HostError, OsProgress, Root, Systemd};
+use crate::host::{HostError, OsProgress, Root};
 use crate::journal::AdvanceError;
 use crate::journal::history::newest;
-use crate::journal::seed::{SeedJournal, load_record};
+use crate::journal::seed::SeedJournal;
 use crate::journal::stored::load_record as load_update;
 use crate::model::FaultClass;
-use crate::model::text::chain;
 use crate::stateroot::{SeedRecord, SeedStep};
 use crate::update::Fault;
 
@@ -99,30 +95,5 @@ fn unapplied(error: AdvanceError<HostError>) -> AgentError {
     match error {
         AdvanceError::Journal(error) => error.into(),
         AdvanceError::Effect(error) => error.into(),
-    }
-}
-
-/// Takes up a seed that was cut short, at the start of the daemon. A failure is logged: the node has other work, too.
-pub async fn take_up_seed(root: &Root, systemd: &Systemd, fail_points: &FailPoints) {
-    let restored = async {
-        // Without a record there is no lock to take.
-        if load_record(root)?.is_none() {
-            return Ok(false);
-        }
-        let Some(mut journal) = SeedJournal::open(root.clone(), fail_points.clone())? else {
-            return Ok(false);
-        };
-        restore_seed(&mut journal, &SeedHost { root, systemd }).await
-    };
-    match restored.await {
-        Ok(false) => {}
-        Ok(true) => {
-            info!("Restored the host after a seed that was cut short: its services run, its files are gone");
-        }
-        Err(error) => warn!(
-            "Failed to restore the host after a seed that was cut short: {}. Next: {}",
-            chain(&error),
-            error.next()
-        ),
     }
 }

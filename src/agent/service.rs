@@ -94,6 +94,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Publishes the recorded state. A control plane that is away does not stop the work.
     pub(super) async fn publish(&mut self) {
         self.health.link_down = self.control.link_down();
+        self.health.unrestored.clone_from(&self.unrestored.borrow());
         self.fault_times.date(self.journal.record(), &mut self.health, self.host.clock.now());
         let report = report(self.journal.record(), &self.health);
         // Before `status` shows the same.

@@ -57,8 +57,8 @@ pub async fn apply_seed(
 /// Starts what was stopped and removes what was made.
 pub async fn restore_seed_host(intent: &SeedIntent<'_>, host: &SeedHost<'_>) -> Result<(), HostError> {
     let restored = async {
-        start(host.systemd, &intent.record().stopped).await?;
-        host.root.remove_tree(&intent.record().directory)
+        let started = start(host.systemd, &intent.record().stopped).await;
+        started.and(host.root.remove_tree(&intent.record().directory))
     };
     logged(intent, restored).await
 }
@@ -130,9 +130,12 @@ async fn stop(host: &SeedHost<'_>, units: &[UnitName]) -> Result<(), HostError> 
     Ok(())
 }
 
+/// Starts all of them; returns the first error.
 async fn start(systemd: &Systemd, units: &[UnitName]) -> Result<(), HostError> {
+    let mut started = Ok(());
     for unit in units.iter().rev() {
-        systemd.start_installed(unit).await?;
+        // One that does not start keeps no other one down.
+        started = started.and(systemd.start_installed(unit).await.map(drop));
     }
-    Ok(())
+    started
 }

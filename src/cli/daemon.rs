@@ -15,7 +15,7 @@ use super::output::Output;
 use super::settings::SettingsFile;
 use super::stages;
 use super::telemetry::{ListenFlags, telemetry};
-use crate::agent::{Agent, ExitReason, ProcessSignals, take_up_seed};
+use crate::agent::{Agent, ExitReason, ProcessSignals, SeedRestorer};
 use crate::control::directory::Directory;
 use crate::control::encapsulated::{self, ENCAPSULATED};
 use crate::control::kube::{Cluster, DrainBy, Identity, Mounted};
@@ -127,7 +127,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let authorizer = Box::new(super::telemetry::ClusterAuthorizer(cluster.reviews()));
                 let stages =
                     arguments.lifecycle.then(|| stages::of_cluster(&cluster, &arguments.container, &host, &node_settings, &node));
-                let guard = stages::SeedGuard::new(&host);
+                let guard = stages::SeedGuard::new(&host, &node);
                 let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
                 let follow = Box::pin(stages::beside(follow, stages));
                 let work = async {
@@ -200,7 +200,8 @@ impl Setting<'_> {
         let settings_loader = self.node_settings.settings_loader(&host.root);
         last_report::mark_stopped(&host.root);
         clear_leftovers(&host.root);
-        take_up_seed(&host.root, &host.systemd, &self.environment.fail_points).await;
+        let restorer = SeedRestorer::new(&host, self.node);
+        let is_restored = restorer.restore().await;
         let last = last_report::writer(&host.root, &follows(self.arguments));
         let mut telemetry = telemetry(self.environment, &host, readings, last)?;
         if let Some(kubelet) = self.kubelet {
@@ -210,7 +211,12 @@ impl Setting<'_> {
         let root = host.root.clone();
         let mut agent =
             Agent::new(host, journal, control, telemetry, stop, self.node).with_settings(settings_loader);
-        let end = agent.run().await?;
+        agent = agent.with_unrestored(restorer.unrestored());
+        let end = tokio::select! {
+            end = agent.run() => end?,
+            // It does not end by itself.
+            () = restorer.run(is_restored) => std::future::pending().await,
+        };
         last_report::mark_stopped(&root);
         match end {
             ExitReason::Stopped | ExitReason::Settled => Ok(0),

@@ -6,11 +6,11 @@ use super::CliError;
 use super::agent_flags::ContainerFlags;
 use super::host::REBOOT_REQUIRED;
 use super::settings::SettingsFile;
-use crate::agent::{GenerationWorker, LifecycleEnd, LifecycleWorker, take_up_seed};
+use crate::agent::{GenerationWorker, LifecycleEnd, LifecycleWorker, SeedRestorer};
 use crate::control::ControlError;
 use crate::control::kube::{Cluster, LifecycleObjects};
 use crate::control::stage_file::StageFile;
-use crate::host::{FailPoints, Host, Root, Systemd};
+use crate::host::Host;
 
 /// Follows the file beside `target.yaml`.
 pub(super) fn of_directory(
@@ -52,18 +52,13 @@ pub(super) fn of_cluster(
     }
 }
 
-/// The parts of the host that restore it after a seed of this process.
-pub(super) struct SeedGuard {
-    root: Root,
-    systemd: Systemd,
-    fail_points: FailPoints,
-}
+/// Restorer of the host after a seed of this process.
+pub(super) struct SeedGuard(SeedRestorer);
 
 impl SeedGuard {
-    /// Takes them.
-    pub(super) fn new(host: &Host) -> Self {
-        let (root, systemd) = (host.root.clone(), host.systemd.clone());
-        Self { root, systemd, fail_points: host.fail_points.clone() }
+    /// Takes the host.
+    pub(super) fn new(host: &Host, node: &str) -> Self {
+        Self(SeedRestorer::new(host, node))
     }
 
     /// Runs the agent to its end. A seed that this cuts short does not leave services at rest until the next start.
@@ -72,7 +67,7 @@ impl SeedGuard {
         work: impl Future<Output = Result<u8, CliError>>,
     ) -> Result<u8, CliError> {
         let ended = work.await;
-        take_up_seed(&self.root, &self.systemd, &self.fail_points).await;
+        self.0.restore().await;
         ended
     }
 }

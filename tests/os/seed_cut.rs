@@ -142,6 +142,12 @@ pub fn node_name() -> String {
 
 /// Has the daemon restore the host, as at its start. It goes on with its own work: its files are not compared.
 fn daemon_restores(_: &Lab, boot: &Machine, _: &Before) {
+    let mut daemon = daemon(boot);
+    daemon.wait_line("Restored the host after a seed that was cut short");
+    daemon.kill();
+}
+
+fn daemon(boot: &Machine) -> Running {
     let node = node_name();
     let daemon = [
         "bash",
@@ -154,9 +160,7 @@ fn daemon_restores(_: &Lab, boot: &Machine, _: &Before) {
         &node,
     ];
     let rest = ["--os-backend", "ostree", "--reboot-by", "supervisor", "--log-format", "json"];
-    let mut daemon = Running::start(boot.command(daemon.iter().chain(&rest)), "daemon", &node);
-    daemon.wait_line("Restored the host after a seed that was cut short");
-    daemon.kill();
+    Running::start(boot.command(daemon.iter().chain(&rest)), "daemon", &node)
 }
 
 fn verb_restores(lab: &Lab, boot: &Machine, before: &Before) {
@@ -318,4 +322,40 @@ fn create_killed_while_it_pushes_is_restored() {
         as_it_was(&lab, &boot, "after a push");
         drop(registry);
     }
+}
+
+/// A service that does not start at the start of the daemon: the others do, the report says so, and it is tried again.
+#[test]
+fn service_that_does_not_start_is_reported_and_tried_again() {
+    let lab = host_of("A");
+    let boot = boot(&lab);
+    let large = Aside::sparse(host(&lab, "var/lib/large"), LARGE_BYTES);
+    let create = Running::create(&boot, "registry.test/cut-start:1", &[]);
+    wait_bytes(&lab, LAYER);
+    create.kill();
+    drop(large);
+    assert_eq!(states(&boot), INACTIVE.map(str::to_owned));
+    let refused = boot.run_dir().join("units/crio.service.refused");
+    fs::write(&refused, "").unwrap();
+    let mut daemon = daemon(&boot);
+    daemon.wait_line("Failed to restore the host after a seed that was cut short");
+    assert_eq!(states(&boot), ["active", "inactive"], "the kubelet does not wait for CRI-O");
+    let report = lab.world.control().join("report.json");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = Root::open(report.parent().unwrap()).unwrap();
+        let mut watch = Watch::new(&directory, ["/report.json"], []).unwrap();
+        let told = || -> Value {
+            serde_json::from_slice(&fs::read(&report).unwrap_or_default()).unwrap_or_default()
+        };
+        // The lab has drifted from its config: that comes first.
+        while told()["duty"]["reason"] != "JobFailed" {
+            let changed = tokio::time::timeout(LIMIT, watch.changed()).await;
+            assert!(changed.is_ok(), "{:#}", told());
+        }
+    });
+    fs::remove_file(&refused).unwrap();
+    daemon.wait_line("Restored the host after a seed that was cut short");
+    daemon.kill();
+    as_it_was(&lab, &boot, "after the service started");
 }

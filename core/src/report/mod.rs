@@ -140,6 +140,8 @@ pub struct LoopState {
     pub duty: Option<Fault>,
     /// Fault of the watch of the host, which is then polled; no update waits for it.
     pub unwatched: Option<Fault>,
+    /// Fault of the host after a seed that was cut short.
+    pub unrestored: Option<Fault>,
     /// Fault of the watch of the source of targets, which is then polled.
     pub unwatched_source: Option<Fault>,
     /// The image that is to be on the node before it is desired.
@@ -158,7 +160,8 @@ impl LoopState {
 
     /// Returns the first fault that no update waits for.
     fn duty(&self) -> Option<&Fault> {
-        self.duty.as_ref().or(self.unwatched.as_ref()).or(self.unwatched_source.as_ref())
+        let beside = [&self.duty, &self.unrestored, &self.unwatched, &self.unwatched_source];
+        beside.into_iter().flatten().next()
     }
 }
 

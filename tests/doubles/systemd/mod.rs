@@ -299,6 +299,10 @@ impl Double {
         if !self.state().units.contains_key(&unit) {
             return Err(Refusal::NoSuchUnit(format!("Unit {unit} not found.")));
         }
+        let refused = |kept: &PathBuf| kept.join(format!("{unit}.refused")).exists();
+        if self.state().kept.as_ref().is_some_and(refused) {
+            return Err(Refusal::UnitMasked(format!("Unit {unit} is masked.")));
+        }
         Ok(self.play(bus, unit).await)
     }
 
