@@ -77,6 +77,11 @@ pub mod telemetry;
 
 pub use machine_config_core::{decide, model, plan, report, stateroot, update};
 
+/// Takes the lines that a test logs.
+#[cfg(test)]
+#[path = "../tests/support/log_lines.rs"]
+mod log_lines;
+
 /// Makes programs for tests.
 #[cfg(test)]
 #[path = "../tests/support/program.rs"]

@@ -3,8 +3,6 @@
 
 #[path = "../../tests/support/fake_control_plane/mod.rs"]
 mod fake_control_plane;
-#[path = "../../tests/support/log_lines.rs"]
-mod log_lines;
 #[path = "../../tests/support/plain_host.rs"]
 mod plain_host;
 
@@ -15,12 +13,12 @@ use std::time::Duration;
 
 use self::fake_control_plane::FakeControlPlane;
 use self::fake_control_plane::os::{Played, image};
-use self::log_lines::Lines;
 use super::{Agent, ExitReason, SettingsLoader};
 use crate::control::{DrainStatus, trust_channel};
 use crate::host::systemd::tests::double::Double;
 use crate::host::systemd::tests::peers;
 use crate::host::{FailPoints, Host, HostError, Root};
+use crate::log_lines::Lines;
 use crate::model::certificates::{Registries, ServerCaRotation};
 use crate::model::observation::{Booted, EmbeddedConfig, LocalPackages, ObservedOs};
 use crate::model::{

@@ -139,7 +139,7 @@ impl Entry {
         let counted = || merged.iter().take(if is_repeated { 1 } else { usize::MAX }).map(|(_, entry)| entry);
         let own = u32::from(!is_repeated);
         self.attempts = counted().fold(own, |sum, entry| sum.saturating_add(entry.attempts));
-        if let Some(first) = counted().last() {
+        if let Some(first) = counted().next_back() {
             self.started.clone_from(&first.started);
         }
         let name = match (merged.first(), names.last()) {

@@ -14,7 +14,7 @@ static BESIDE: LazyLock<tracing::Dispatch> =
 
 /// The fields of the lines of this thread, in order.
 #[derive(Clone, Default)]
-pub(super) struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
 impl<S: tracing::Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &tracing::Event<'_>, _context: Context<'_, S>) {
@@ -39,13 +39,13 @@ impl Visit for Fields {
 
 impl Lines {
     /// Takes the lines of this thread until it is dropped.
-    pub(super) fn taken(&self) -> tracing::subscriber::DefaultGuard {
+    pub(crate) fn taken(&self) -> tracing::subscriber::DefaultGuard {
         LazyLock::force(&BESIDE);
         tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()))
     }
 
     /// Returns the lines since the last call.
-    pub(super) fn take(&self) -> Vec<BTreeMap<String, String>> {
+    pub(crate) fn take(&self) -> Vec<BTreeMap<String, String>> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }

@@ -1,10 +1,10 @@
 //! Lines of failed steps.
 
-use super::log_lines::Lines;
 use super::*;
 use crate::apply::run_steps::{left_as_it_is, together};
 use crate::apply::single_step::SingleStep;
 use crate::host::HostError;
+use crate::log_lines::Lines;
 use crate::model::message;
 
 fn full() -> HostError {

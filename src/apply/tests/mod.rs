@@ -4,8 +4,6 @@
 
 mod crash;
 mod log;
-#[path = "../../../tests/support/log_lines.rs"]
-mod log_lines;
 mod os;
 mod steps;
 mod undo;
