@@ -3,11 +3,12 @@
 use super::deployments::ChangeEnd;
 use super::errors::log_fault;
 use super::fields::update_line;
-use super::{Agent, AgentError, RunMode};
+use super::provisioning::is_corrected;
+use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
-use crate::model::{HostSpec, Observation, message};
+use crate::model::{Observation, message};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::record::StagedOs;
@@ -47,11 +48,6 @@ impl<C: ControlPlane> Agent<C> {
         self.health.since = now;
         self.memory.backoff.reset();
         Ok(())
-    }
-
-    /// Returns the spec that a first boot applies.
-    pub(super) fn provisioned_spec(&self) -> Option<HostSpec> {
-        self.journal.target_spec().filter(|_| self.mode == RunMode::FirstBoot).cloned()
     }
 
     /// Ends the update with its effects in place; the next pass plans from the observation.
@@ -133,12 +129,4 @@ impl<C: ControlPlane> Agent<C> {
             self.telemetry.metrics.switched(result);
         }
     }
-}
-
-/// Returns true if the file of a first boot has other contents under the same name: a person has corrected it. One that can't
-/// be read is reported by the next pass.
-pub(super) async fn is_corrected<C: ControlPlane>(control: &mut C, applied: Option<&HostSpec>) -> bool {
-    let Some(applied) = applied else { return false };
-    let config = control.machine_config(&applied.name).await;
-    config.is_ok_and(|config| config.spec(None).is_ok_and(|spec| spec != *applied))
 }

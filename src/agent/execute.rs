@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::end::is_corrected;
 use super::fields::update_line;
 use super::parts::{Next, Pass};
+use super::provisioning::is_corrected;
 use super::{Agent, AgentError, RunMode};
 use crate::apply::apply;
 use crate::control::ControlPlane;

@@ -49,6 +49,7 @@ mod monitor;
 mod parts;
 mod pinned;
 mod prefetch;
+mod provisioning;
 mod reboot;
 mod rollback;
 mod seed;
@@ -137,7 +138,6 @@ impl<C: ControlPlane> Agent<C> {
             self.host.os.name(),
             self.host.backend_reason
         );
-        self.import_mcd_state()?;
         self.log_record();
         loop {
             let next = match Box::pin(self.pass()).await {
@@ -170,6 +170,7 @@ impl<C: ControlPlane> Agent<C> {
     async fn pass(&mut self) -> Result<LoopAction, AgentError> {
         self.read_desired().await;
         self.read_prefetch();
+        self.import_mcd_state()?;
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let observed = self.observe_machine().await?;
         self.health.current = self.journal.current().cloned();

@@ -34,8 +34,9 @@ use crate::model::node_settings::HealthRules;
 use crate::model::text::chain;
 use crate::model::{FaultClass, Observation, UnitName, message};
 use crate::report::report;
+use crate::update::ending::counts_as_fallback;
 use crate::update::record::Trial;
-use crate::update::resume::{counts_as_fallback, is_unproven, not_fallen_back, unproven};
+use crate::update::resume::{is_unproven, not_fallen_back, unproven};
 use crate::update::{Record, Transition};
 
 /// Messages of the failed health checks.

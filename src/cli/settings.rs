@@ -50,6 +50,7 @@ impl SettingsFlags {
 
 impl SettingsFile {
     /// Takes the usual one.
+    #[cfg(feature = "backend-ostree")]
     pub(super) fn usual() -> Self {
         Self(None)
     }

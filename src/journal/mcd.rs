@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// What is committed decides what the next update removes and puts back, as root.
+    /// The committed config decides what the next update removes and puts back, as root.
     #[test]
     fn config_of_another_user_is_not_taken_over() {
         let dir = tempfile::tempdir().unwrap();

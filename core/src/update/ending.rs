@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use super::phase::Phase;
 use super::record::{Fault, Record};
-use super::resume::VERIFICATION_FAILED;
 use crate::model::FaultClass;
 use crate::plan::Undo;
 
@@ -236,7 +235,7 @@ impl Ending {
 pub fn ended_by(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'static str {
     let ending = match update {
         // The node came up so: it is compared again whenever something changes.
-        Some(record) if record.phase == Phase::Verifying && fault.reason == VERIFICATION_FAILED => {
+        Some(record) if record.phase == Phase::Verifying && fault.reason == "VerificationFailed" => {
             Ending::Event
         }
         Some(_) | None => Ending::from_fault(fault),
@@ -298,6 +297,12 @@ pub fn has_rebooted(record: &Record) -> bool {
 fn has_rebooted_by(record: &Record, fault: Option<&Fault>) -> bool {
     let not_yet = fault.is_some_and(|fault| fault.reason == "RebootDidNotHappen");
     record.reboots > 0 && !(not_yet && record.failed_finalizations + record.interrupted_finalizations == 0)
+}
+
+/// Returns true if a failure to make the previous deployment the next boot's is one of the tries. One that only waited for
+/// another program is none: it may pass with that program, however long that takes.
+pub fn counts_as_fallback(reason: &str) -> bool {
+    reason != "SysrootBusy"
 }
 
 fn has_touched_services(record: &Record) -> bool {

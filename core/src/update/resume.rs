@@ -29,9 +29,6 @@ use crate::plan::{Op, PostActions};
 /// try, and a person should see the rest. A wait for an inhibitor of the shutdown is no try.
 pub const REBOOT_TRIES: u32 = 3;
 
-/// Another program holds the sysroot, and does not end.
-const SYSROOT_BUSY: &str = "SysrootBusy";
-
 /// Failed boots before the config is held; and boots of the old deployment with an error of libostree.
 pub const WRONG_BOOTS: u32 = 2;
 
@@ -42,9 +39,6 @@ pub const OLD_BOOTS: u32 = 5;
 
 /// The fault of a staged deployment that no shutdown finalized.
 pub const NOT_FINALIZED: &str = "DeploymentNotFinalized";
-
-/// The fault of a host that differs from its config after the update.
-pub const VERIFICATION_FAILED: &str = "VerificationFailed";
 
 /// The fault of a new deployment that did not prove itself.
 pub const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
@@ -322,12 +316,6 @@ fn was_rebooted(record: &Record, observed: &Observation) -> bool {
 fn is_back(record: &Record, observed: &Observation) -> bool {
     record.staged_os() != StagedOs::None
         && observed.os.booted().map(|os| &os.deployment) == record.origin.as_ref()
-}
-
-/// Returns true if a failure to make the previous deployment the next boot's is one of the tries. One that only waited for
-/// another program is none: it may pass with that program, however long that takes.
-pub fn counts_as_fallback(reason: &str) -> bool {
-    reason != SYSROOT_BUSY
 }
 
 fn falling_back(record: &Record, observed: &Observation) -> Decision {
