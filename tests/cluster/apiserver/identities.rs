@@ -54,6 +54,18 @@ async fn anonymous_user_reads_health_and_version_only() {
     assert!(code == 403 && why["message"].as_str().unwrap().contains("system:anonymous"), "{why}");
 }
 
+/// The log has one line about it, which is its end: a test beside it waits for no other.
+#[tokio::test]
+async fn unknown_token_is_answered_in_log() {
+    let bench = shared();
+    let mark = bench.mark().await;
+    let client = bench.client_as(&Identity::Token("unheard-of-either".to_owned()), "stranger").await;
+    assert_eq!(call(&client, "GET", "/version", None).await.0, 401);
+    let requests = bench.requests_since(mark).await;
+    let own: Vec<_> = requests.iter().filter(|request| request.agent == "stranger").collect();
+    assert_eq!((own.len(), own[0].code, own[0].user.as_str()), (1, Some(401), ""));
+}
+
 #[tokio::test]
 async fn token_review_names_user() {
     let bench = shared();

@@ -96,7 +96,9 @@ impl Audit {
                 let at = entry.pointer("/stageTimestamp").cloned().unwrap_or_default();
                 request.answered = serde_json::from_value(at).ok().map(|at: MicroTime| at.0.as_microsecond());
             }
-            request.over |= stage == "ResponseComplete" || stage == "Panic";
+            // The server logs a refused identity when it begins to answer, and not again.
+            let is_refused = stage == "ResponseStarted" && code == Some(401);
+            request.over |= is_refused || stage == "ResponseComplete" || stage == "Panic";
         });
     }
 
