@@ -65,7 +65,7 @@ fn step(home: &Path, outside: &Path, chance: &mut Chance) -> bool {
         1 | 2 => fs::rename(&at, &aside).is_ok(),
         3 | 4 => fs::rename(&aside, &at).is_ok(),
         5 | 6 => {
-            let targets: [PathBuf; 7] = [
+            let targets: [PathBuf; 9] = [
                 "/etc".into(),
                 "../../../etc".into(),
                 outside.to_owned(),
@@ -73,8 +73,11 @@ fn step(home: &Path, outside: &Path, chance: &mut Chance) -> bool {
                 "/proc/self/root/etc".into(),
                 at.clone(),
                 "/etc/shadow".into(),
+                // Below the agent's root, too, no one can follow these.
+                at.file_name().unwrap().into(),
+                "x".repeat(300).into(),
             ];
-            symlink(&targets[usize::try_from(chance.draw(7)).unwrap() - 1], &at).is_ok()
+            symlink(&targets[usize::try_from(chance.draw(9)).unwrap() - 1], &at).is_ok()
         }
         7 => mknodat(CWD, &at, FileType::Fifo, Mode::from_raw_mode(0o644), 0).is_ok(),
         8 => write(&at, "").is_ok_and(|file| file.set_len(HUGE).is_ok()),

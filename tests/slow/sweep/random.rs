@@ -293,7 +293,14 @@ impl Player {
             tree
         };
         let [old, new] = wishes.map(|wish| of_root(expected_tree(&self.installed, wish)));
-        one_of(&of_root(found(&root)), &[&old, &new]).map_err(|wrong| self.wrong(&wish, &ran, &wrong))?;
+        let now = of_root(found(&root));
+        // All of an update that ended, or nothing of it: a half would be right path by path.
+        let ended = match ran.code {
+            0 => exactly(&now, &new),
+            FAILED => exactly(&now, &old).or_else(|wrong| exactly(&now, &new).map_err(|_| wrong)),
+            _ => one_of(&now, &[&old, &new]),
+        };
+        ended.map_err(|wrong| self.wrong(&wish, &ran, &wrong))?;
         let secret = fs::read_to_string(self.dir.join("outside/secret")).unwrap();
         let outside = fs::read_dir(self.dir.join("outside")).unwrap().count();
         if secret != "secret" || outside != 1 {
