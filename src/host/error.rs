@@ -376,3 +376,35 @@ pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::update::{Ending, Fault};
+
+    /// Item 5: whatever the kernel says once, the next try comes by itself.
+    #[test]
+    fn each_errno_is_retried_by_time() {
+        for (action, errno, reason, ending) in [
+            ("write", Errno::NOSPC, "DiskFull", Ending::Soon),
+            ("write", Errno::DQUOT, "DiskFull", Ending::Soon),
+            ("open", Errno::MFILE, "Io", Ending::Soon),
+            ("open", Errno::NFILE, "Io", Ending::Soon),
+            ("read", Errno::NOMEM, "Io", Ending::Soon),
+            ("read", Errno::INTR, "Io", Ending::Soon),
+            ("rename", Errno::BUSY, "Io", Ending::Soon),
+            ("watch", Errno::NOSPC, "TooManyWatches", Ending::Soon),
+            ("watch", Errno::MFILE, "TooManyWatches", Ending::Soon),
+            ("read", Errno::IO, "Io", Ending::Later),
+            ("open", Errno::ACCESS, "Io", Ending::Later),
+            // `chattr +i`
+            ("rename", Errno::PERM, "Io", Ending::Later),
+            ("write", Errno::ROFS, "ReadOnlyFilesystem", Ending::Later),
+        ] {
+            let error = HostError::io(action, "/etc/a", errno);
+            let fault = Fault::from_error(error.class(), error.reason(), &error, &error.next());
+            assert_eq!((error.reason(), Ending::from_fault(&fault)), (reason, ending), "{action}: {errno}");
+            assert!(fault.message.contains("/etc/a") && !fault.next.is_empty(), "{fault}");
+        }
+    }
+}

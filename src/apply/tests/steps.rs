@@ -118,10 +118,12 @@ async fn foreign_ssh_directory_is_moved_aside_and_link_is_refused() {
     fs::create_dir(home.join(".ssh")).unwrap();
     fs::write(home.join(".ssh/authorized_keys"), "mallory\n").unwrap();
     std::os::unix::fs::chown(home.join(".ssh"), Some(4711), Some(4711)).unwrap();
+    // The user may have taken the name, or it is there since the last time.
+    fs::create_dir(home.join(".ssh.mca-foreign")).unwrap();
     let host = host(dir.path(), FailPoints::off());
     let (batch, steps) = &batches()[1];
     apply_batch(&host, 1, *batch, steps).await.unwrap();
-    assert!(home.join(".ssh.mca-foreign/authorized_keys").exists());
+    assert!(home.join(".ssh.mca-foreign.1/authorized_keys").exists());
     assert!(!home.join(".ssh/authorized_keys").exists());
     assert!(home.join(".ssh/authorized_keys.d/ignition").exists());
 

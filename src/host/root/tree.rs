@@ -14,6 +14,8 @@ use crate::model::FileMode;
 
 /// Deeper trees than this are not the agent's.
 const MAX_DEPTH: u32 = 32;
+/// Names that are tried for what is moved aside.
+const MOST_ASIDE: u32 = 1000;
 
 impl Root {
     /// Makes a directory and the ones above it, durably; one that is there keeps its mode.
@@ -88,16 +90,25 @@ impl Root {
         }
     }
 
-    /// Moves a directory entry aside within its directory, durably; a missing one is ignored.
+    /// Moves a directory entry aside within its directory, durably, to the first free of the names `aside`, `aside.1` and so on;
+    /// a missing one is ignored.
     pub(in crate::host) fn move_aside(&self, path: &str, aside: &str, trusted: u32) -> Result<(), HostError> {
         let failed = |errno: Errno| HostError::io("move aside", path, errno);
         let (above, name) = split(path).ok_or_else(|| no_name(path))?;
         let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
-        match rustix::fs::renameat_with(&parent, name, &parent, aside, rustix::fs::RenameFlags::NOREPLACE) {
-            Err(Errno::NOENT) => return Ok(()),
-            other => other.map_err(failed)?,
+        let numbered = (1..MOST_ASIDE).map(|number| format!("{aside}.{number}"));
+        for free in std::iter::once(aside.to_owned()).chain(numbered) {
+            match rustix::fs::renameat_with(&parent, name, &parent, free, rustix::fs::RenameFlags::NOREPLACE)
+            {
+                Err(Errno::EXIST) => {}
+                Err(Errno::NOENT) => return Ok(()),
+                other => {
+                    other.map_err(failed)?;
+                    return fsync(&parent).map_err(failed);
+                }
+            }
         }
-        fsync(&parent).map_err(failed)
+        Err(failed(Errno::EXIST))
     }
 
     /// Returns mode, user and group of a path, a link at its end not followed; `None` when it is absent.
