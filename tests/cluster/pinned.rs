@@ -130,7 +130,10 @@ async fn refused_request_for_sets_is_tried_again() {
     node.ask("1").await;
     node.pinned("pinned", set(1)).await;
     let log = agent.lines().join("\n");
-    assert!(log.contains("PinnedImageSets can't be asked for: ") && log.contains("dist/manifests"), "{log}");
+    assert!(
+        log.contains("PinnedImageSets can't be asked for: ") && log.contains("Grant the agent's identity"),
+        "{log}"
+    );
 }
 
 /// A node learns of its first set without a watch: it asks once, when its annotation or its labels change.
