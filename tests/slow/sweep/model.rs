@@ -266,16 +266,25 @@ pub fn plain(mut tree: Tree, masked_in: &[&Wish]) -> Tree {
             *bytes = text.replace("core:!:", "core:*:").replace("core:!!:", "core:*:").into_bytes();
         }
     }
-    let link = |name: &str| tree.get(&format!("{UNITS}/{name}")).cloned();
-    let own: Vec<&str> =
-        NAMES.into_iter().filter(|name| link(name) == Some(Entry::Link("/dev/null".to_owned()))).collect();
-    let masked = |name: &str| own.contains(&name) || masked_in.iter().any(|wish| wish.masks(name));
+    let own = masked(&tree);
+    let is_masked = |name: &str| own.contains(&name) || masked_in.iter().any(|wish| wish.masks(name));
     tree.retain(|path, entry| match entry {
-        Entry::Link(target) => target == "/dev/null" || !(masked(base(path)) || masked(target)),
+        Entry::Link(_) => !is_link_of(path, entry, is_masked),
         Entry::File { bytes, .. } => path != KEYS || !bytes.is_empty(),
         Entry::Boot(_) => true,
     });
     tree
+}
+
+/// Units that a link masks.
+pub fn masked(tree: &Tree) -> Vec<&'static str> {
+    let mask = Entry::Link("/dev/null".to_owned());
+    NAMES.into_iter().filter(|name| tree.get(&format!("{UNITS}/{name}")) == Some(&mask)).collect()
+}
+
+/// True for a link, but a mask, by which one of these units is named.
+pub fn is_link_of(path: &str, entry: &Entry, is_one: impl Fn(&str) -> bool) -> bool {
+    matches!(entry, Entry::Link(target) if target != "/dev/null" && (is_one(base(path)) || is_one(target)))
 }
 
 fn base(path: &str) -> &str {

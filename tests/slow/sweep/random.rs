@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::attacker::Attacker;
 use super::host::{Down, FAILED, KILLED, Kind, REBOOT, Ran, SweepHost};
-use super::model::{HOME, KEYS, MASKED, NAMES, Unit, Wish, expected_tree, found, install, plain, policy};
+use super::model::{
+    HOME, KEYS, MASKED, NAMES, Unit, Wish, expected_tree, found, install, is_link_of, masked, plain, policy,
+};
 use super::play::Chance;
 use super::tree::{Tree, exactly, one_of};
 
@@ -294,12 +296,7 @@ impl Player {
         };
         let [old, new] = wishes.map(|wish| of_root(expected_tree(&self.installed, wish)));
         let now = of_root(found(&root));
-        // All of an update that ended, or nothing of it: a half would be right path by path.
-        let ended = match ran.code {
-            0 => exactly(&now, &new),
-            FAILED => exactly(&now, &old).or_else(|wrong| exactly(&now, &new).map_err(|_| wrong)),
-            _ => one_of(&now, &[&old, &new]),
-        };
+        let ended = whole_or_on_the_way(ran.code, now, old, new);
         ended.map_err(|wrong| self.wrong(&wish, &ran, &wrong))?;
         let secret = fs::read_to_string(self.dir.join("outside/secret")).unwrap();
         let outside = fs::read_dir(self.dir.join("outside")).unwrap().count();
@@ -347,6 +344,24 @@ impl Player {
             "config {} {why}\n  from {:?}\n  to   {wish:?}\n  exit code {}\n{}{log}",
             self.number, self.has, ran.code, ran.out
         )
+    }
+}
+
+/// All of an update that ended, or nothing of it: a half would be right path by path.
+fn whole_or_on_the_way(code: i32, now: Tree, old: Tree, new: Tree) -> Result<(), String> {
+    match code {
+        0 => exactly(&now, &new),
+        FAILED => exactly(&now, &old).or_else(|wrong| exactly(&now, &new).map_err(|_| wrong)),
+        _ => {
+            // In between, a unit may have lost its mask and have its links still, which meant nothing.
+            let units: Vec<_> = [&now, &old, &new].into_iter().flat_map(masked).collect();
+            let without = |mut tree: Tree| {
+                tree.retain(|path, entry| !is_link_of(path, entry, |unit| units.contains(&unit)));
+                tree
+            };
+            let [now, old, new] = [now, old, new].map(without);
+            one_of(&now, &[&old, &new])
+        }
     }
 }
 
