@@ -324,6 +324,16 @@ fn full_history_forgets_oldest_written() {
     assert_eq!(ids()[0], "20261120-000000-000001");
 }
 
+/// Plays updates that fail: their number, target and reason.
+fn failing<'a>(journal: &'a mut Journal, from: &'a HostSpec) -> impl FnMut(usize, &str, &str) + 'a {
+    move |number: usize, name: &str, reason: &str| {
+        let target = config(name);
+        begin(journal, &format!("update-{number:03}"), from, &target).unwrap();
+        journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
+        journal.archive(Outcome::RolledBack, now()).unwrap();
+    }
+}
+
 /// An update that is tried again all day is one entry; another reason, or another target, is another one.
 #[test]
 fn repeated_failures_are_one_entry() {
@@ -331,12 +341,7 @@ fn repeated_failures_are_one_entry() {
     let mut journal = dir.begun();
     journal.commit(now()).unwrap();
     let from = journal.origin_spec().unwrap();
-    let mut fail = |number: usize, name: &str, reason: &str| {
-        let target = config(name);
-        begin(&mut journal, &format!("update-{number:03}"), &from, &target).unwrap();
-        journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
-        journal.archive(Outcome::RolledBack, now()).unwrap();
-    };
+    let mut fail = failing(&mut journal, &from);
     for number in 0..MAX_ENTRIES * 2 {
         fail(number, "c", "DiskFull");
     }
@@ -367,12 +372,7 @@ fn alternating_failures_are_one_entry_per_reason() {
     let mut journal = dir.begun();
     journal.commit(now()).unwrap();
     let from = journal.origin_spec().unwrap();
-    let mut fail = |number: usize, name: &str, reason: &str| {
-        let target = config(name);
-        begin(&mut journal, &format!("update-{number:03}"), &from, &target).unwrap();
-        journal.fail(fault(reason), Some(&Transition::RollBack), now()).unwrap();
-        journal.archive(Outcome::RolledBack, now()).unwrap();
-    };
+    let mut fail = failing(&mut journal, &from);
     let shown = || -> Vec<_> {
         let entries = load(&dir.root).unwrap().entries;
         let reason =

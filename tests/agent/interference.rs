@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -112,23 +112,29 @@ fn ways_astray() -> [(&'static str, String); 3] {
     ]
 }
 
+/// A host with the account `core`, and its home.
+fn host_of_core() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    plain_host::bare(dir.path());
+    fs::write(
+        dir.path().join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n",
+    )
+    .unwrap();
+    fs::write(dir.path().join("etc/shadow"), "core:*:1\n").unwrap();
+    let home = dir.path().join("home/core");
+    fs::create_dir_all(&home).unwrap();
+    fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+    lchown(&home, Some(1000), Some(1000)).unwrap();
+    (dir, home)
+}
+
 /// Item 2: `core` leads `.ssh` where no one can follow it. A target that has nothing to do with it arrives, one that is being
 /// verified is not held, and when the link is gone the node is Done.
 #[tokio::test(start_paused = true)]
 async fn unreachable_home_of_user_holds_no_other_target() {
     for (way, link) in ways_astray() {
-        let dir = tempfile::tempdir().unwrap();
-        plain_host::bare(dir.path());
-        fs::write(
-            dir.path().join("etc/passwd"),
-            "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n",
-        )
-        .unwrap();
-        fs::write(dir.path().join("etc/shadow"), "core:*:1\n").unwrap();
-        let home = dir.path().join("home/core");
-        fs::create_dir_all(&home).unwrap();
-        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
-        lchown(&home, Some(1000), Some(1000)).unwrap();
+        let (dir, home) = host_of_core();
         let mut plane = plane(&[("rendered-a", None), ("rendered-b", None), ("rendered-c", None)]);
         let (reports, astray) = (Rc::clone(&plane.reports), home.join(".ssh"));
         plane.at_report = Rc::new(move || {
@@ -155,18 +161,7 @@ async fn unreachable_home_of_user_holds_no_other_target() {
 #[tokio::test(start_paused = true)]
 async fn keys_behind_unreachable_home_are_named_until_it_is_repaired() {
     for (way, link) in ways_astray() {
-        let dir = tempfile::tempdir().unwrap();
-        plain_host::bare(dir.path());
-        fs::write(
-            dir.path().join("etc/passwd"),
-            "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n",
-        )
-        .unwrap();
-        fs::write(dir.path().join("etc/shadow"), "core:*:1\n").unwrap();
-        let home = dir.path().join("home/core");
-        fs::create_dir_all(&home).unwrap();
-        fs::create_dir_all(dir.path().join("proc/self")).unwrap();
-        lchown(&home, Some(1000), Some(1000)).unwrap();
+        let (dir, home) = host_of_core();
         let plane = plane(&[("rendered-a", Some("ssh-ed25519 k1")), ("rendered-b", Some("ssh-ed25519 k2"))]);
         let mut agent = agent(dir.path(), &plane);
         let report = after(&mut agent, &plane, LATER).await;
