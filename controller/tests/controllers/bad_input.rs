@@ -226,18 +226,17 @@ async fn policy_without_pool_is_reported_until_corrected() {
     pools.accepted("canary", "False", "PoolNotFound").await;
     let events: Api<Event> = Api::namespaced(pools.cluster.client.clone(), "default");
     let mut events = pin!(changes(&events, &ListParams::default()).await.unwrap());
-    within("an Event of the policy", async {
-        while let Some((event, _)) = events.next().await {
+    let event = within("an Event of the policy", async {
+        loop {
+            let (event, _) = events.next().await.unwrap();
             if event.involved_object.name.as_deref() == Some("night") {
-                assert_eq!(event.involved_object.kind.as_deref(), Some("RolloutPolicy"));
-                assert_eq!(event.reason.as_deref(), Some("PoolNotFound"));
-                assert_eq!(event.message.as_deref(), Some(message));
-                return;
+                break event;
             }
         }
-        panic!("the watch ended");
     })
     .await;
+    assert_eq!(event.involved_object.kind.as_deref(), Some("RolloutPolicy"));
+    assert_eq!((event.reason.as_deref(), event.message.as_deref()), (Some("PoolNotFound"), Some(message)));
     pools.other_goes_on().await;
     pools.cluster.pool("gpu").await;
     assert_eq!(pools.accepted("night", "True", "PoolFound").await, "");
