@@ -116,7 +116,11 @@ async fn stage_in_time(
 ) -> Result<Result<Staged, HostError>, ApplyError> {
     let limits = host.limits;
     let left = limits.total.saturating_sub(host.spent).max(SHORTEST.min(limits.total));
-    let stall = || if host.os.reports_progress() { limits.stall } else { limits.total };
+    // Another program's work is none of the pull's: how long that makes no progress is not for this limit.
+    let shows_progress = |last: Option<&OsProgress>| {
+        host.os.reports_progress() && last.is_none_or(|step| step.waits_for().is_none())
+    };
+    let stall = |last: Option<&OsProgress>| if shows_progress(last) { limits.stall } else { limits.total };
     let staged = in_time(left, stall, progress, async |heard| host.os.stage(request, heard).await).await;
     staged.map_err(|Late { limit, last }| ApplyError::Late {
         object: object(request),

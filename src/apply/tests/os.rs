@@ -35,6 +35,8 @@ enum Pace {
     Repeats,
     /// Always a little further.
     Creeps,
+    /// Not at all: another program works.
+    Waits,
 }
 
 impl OsBackend for Remembering {
@@ -67,6 +69,13 @@ impl OsBackend for Remembering {
                 match self.pace {
                     Pace::Done => break,
                     Pace::Stands => std::future::pending::<()>().await,
+                    Pace::Waits => {
+                        progress(OsProgress {
+                            text: "waiting for the upgrade of another".to_owned(),
+                            percent: None,
+                        });
+                        std::future::pending::<()>().await;
+                    }
                     Pace::Repeats => progress(OsProgress { text: "pulling".to_owned(), percent: Some(50) }),
                     Pace::Creeps => progress(OsProgress { text: format!("layer {layer}"), percent: None }),
                 }
@@ -232,6 +241,13 @@ async fn hung_backend_is_abandoned() {
         (Pace::Repeats, OsLimits { stall: short, total: never }, "OsStalled", "progress is: pulling, 50 %"),
         (Pace::Stands, OsLimits { stall: never, total: short }, "OsTooSlow", "progress is: pulling, 50 %"),
         (Pace::Creeps, OsLimits { stall: never, total: short }, "OsTooSlow", "progress is: layer "),
+        // Another program's work is not the pull's: all of the time is its limit.
+        (
+            Pace::Waits,
+            OsLimits { stall: short, total: short * 10 },
+            "OsTooSlow",
+            "progress is: waiting for the upgrade",
+        ),
     ] {
         let mut host = host(dir.path(), FailPoints::off());
         let backend = Remembering { pace, ..Remembering::default() };

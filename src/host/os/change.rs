@@ -31,7 +31,7 @@ impl Host {
             OsChange::DropRollback => self.os.drop_rollback(heard).await,
             OsChange::SetDefault(deployment) => self.os.set_default_deployment(deployment, heard).await,
         };
-        let done = in_time(limits.total, || limits.stall, progress, work).await;
+        let done = in_time(limits.total, |_| limits.stall, progress, work).await;
         done.unwrap_or_else(|Late { limit, last }| {
             let (after, limit) = (limit.of(limits).as_secs(), limit.as_str());
             let cause =

@@ -88,10 +88,11 @@ impl Late {
     }
 }
 
-/// Works until the end, and drops the work that makes no progress for `stall`, or has not ended after `left`.
+/// Works until the end, and drops the work that makes no progress for `stall`, which may depend on the last one, or has not
+/// ended after `left`.
 pub async fn in_time<T>(
     left: Duration,
-    stall: impl Fn() -> Duration,
+    stall: impl Fn(Option<&OsProgress>) -> Duration,
     progress: &dyn Fn(OsProgress),
     work: impl AsyncFnOnce(&dyn Fn(OsProgress)) -> T,
 ) -> Result<T, Late> {
@@ -112,6 +113,7 @@ pub async fn in_time<T>(
     let work = work(&heard);
     tokio::pin!(work);
     loop {
+        let stall = stall(last.borrow().as_ref());
         tokio::select! {
             // The work is only borrowed; a notice that another arm overtakes is kept; both clocks are limits, begun again.
             biased;
@@ -120,7 +122,7 @@ pub async fn in_time<T>(
                 return Err(late(Limit::Total));
             },
             () = sleep_until(end) => return Err(late(Limit::Total)),
-            () = sleep(stall()) => return Err(late(Limit::Stall)),
+            () = sleep(stall) => return Err(late(Limit::Stall)),
         }
     }
 }

@@ -208,7 +208,7 @@ impl Stateroots {
     ) -> Result<StaterootReply, HostError> {
         let (limits, object) = (self.limits.get(), command.object());
         let work = async |heard: &dyn Fn(OsProgress)| self.worker.stateroot(command, heard).await;
-        let done = in_time(limits.total, || limits.stall, progress, work).await;
+        let done = in_time(limits.total, |_| limits.stall, progress, work).await;
         done.unwrap_or_else(|late| Err(late.into_error(object, limits)))
     }
 
