@@ -33,7 +33,7 @@ CASES = {
     "unit": (lambda spec: spec["config"].update(systemd={"units": [{"name": "lab", "contents": "[Service]\n"}]}),
              "Degraded", "InvalidConfig", ("systemd.units", "lab", "suffix")),
     "owner": (lambda spec: storage(spec)["files"][1].update(user={"name": "nobody-here"}),
-              "Unreconcilable", "FailedToReconcile", (OTHER, "no user", "nobody-here")),
+              "Unreconcilable", "HostNotPrepared", (OTHER, "no user", "nobody-here")),
     "disks": (lambda spec: storage(spec).update(disks=[{"device": "/dev/vdb", "wipeTable": True}]),
               "Unreconcilable", "FailedToReconcile", ("storage.disks", "installed")),
     "kernel": (lambda spec: spec.update(kernelType="realtime"), "Degraded", "UnsupportedByBackend", ("kernel",)),
