@@ -25,7 +25,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let provisioned = self.provisioned_spec();
         self.journal.commit(now)?;
-        if provisioned.is_some() && !is_corrected(&mut self.control, provisioned.as_ref()).await {
+        if provisioned.is_some() && !is_corrected(&mut self.control, provisioned.as_deref()).await {
             self.provisioned = record.as_ref().map(|record| record.to.clone());
         }
         // Only a committed update is reported as done, and once.

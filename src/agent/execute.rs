@@ -192,7 +192,7 @@ impl<C: ControlPlane> Agent<C> {
                     // One that can't be followed now is looked at after the batch.
                     followed = changed.is_ok();
                     let other = |desired: Option<Target>| desired.is_some_and(|desired| desired != record.to);
-                    if control.desired().await.is_ok_and(other) || is_corrected(control, corrected_from.as_ref()).await {
+                    if control.desired().await.is_ok_and(other) || is_corrected(control, corrected_from.as_deref()).await {
                         return Ok(Carried::Superseded);
                     }
                     // The due report; the change may have been the reason for it.

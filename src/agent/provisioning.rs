@@ -1,12 +1,14 @@
 //! The target of a first boot: the contents of its file, which a person may correct under the same name.
 
+use std::rc::Rc;
+
 use super::{Agent, RunMode};
 use crate::control::ControlPlane;
 use crate::model::HostSpec;
 
 impl<C: ControlPlane> Agent<C> {
     /// Returns the spec that a first boot applies.
-    pub(super) fn provisioned_spec(&self) -> Option<HostSpec> {
+    pub(super) fn provisioned_spec(&self) -> Option<Rc<HostSpec>> {
         self.journal.target_spec().filter(|_| self.mode == RunMode::FirstBoot).cloned()
     }
 }

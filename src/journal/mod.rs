@@ -112,8 +112,8 @@ impl Journal {
     }
 
     /// Returns the spec that the update in progress leads to.
-    pub fn target_spec(&self) -> Option<&HostSpec> {
-        self.record.as_ref().map(|open| &*open.to)
+    pub fn target_spec(&self) -> Option<&Rc<HostSpec>> {
+        self.record.as_ref().map(|open| &open.to)
     }
 
     /// Returns the committed spec, or the unmanaged one.
