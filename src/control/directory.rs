@@ -30,7 +30,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::lookout::Lookout;
+use super::source_watch::SourceWatch;
 use super::{ControlError, ControlPlane};
 use crate::host::HostError;
 use crate::host::root::Root;
@@ -52,7 +52,7 @@ pub struct Directory {
     /// Its absolute path.
     path: String,
     layout: Layout,
-    lookout: Lookout,
+    watch: SourceWatch,
     published: Option<Vec<u8>>,
 }
 
@@ -136,8 +136,8 @@ impl Directory {
         if !root.exists(&path)? {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
-        let lookout = Lookout::new(&root, watched(&root, &path, &layout)?);
-        Ok(Self { root, path, layout, lookout, published: None })
+        let watch = SourceWatch::new(&root, watched(&root, &path, &layout)?);
+        Ok(Self { root, path, layout, watch, published: None })
     }
 
     fn document(&self, path: &str) -> String {
@@ -232,8 +232,8 @@ impl Directory {
 
 impl ControlPlane for Directory {
     async fn changed(&mut self) -> Result<(), ControlError> {
-        self.lookout.changed().await;
-        self.lookout.watch_over(watched(&self.root, &self.path, &self.layout)?);
+        self.watch.changed().await;
+        self.watch.watch_over(watched(&self.root, &self.path, &self.layout)?);
         // Another directory may stand there, without the report.
         if !self.root.exists(&self.document("/report.json"))? {
             self.published = None;
@@ -247,15 +247,15 @@ impl ControlPlane for Directory {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
-        if self.lookout.fault().is_some() {
-            self.lookout.watch_over(watched(&self.root, &self.path, &self.layout)?);
+        if self.watch.fault().is_some() {
+            self.watch.watch_over(watched(&self.root, &self.path, &self.layout)?);
         }
-        self.lookout.begin_observation();
+        self.watch.begin_observation();
         self.read_target()
     }
 
     fn unwatched(&self) -> Option<Fault> {
-        self.lookout.fault().cloned()
+        self.watch.fault().cloned()
     }
 
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

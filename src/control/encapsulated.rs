@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::lookout::Lookout;
+use super::source_watch::SourceWatch;
 use super::{ControlError, ControlPlane};
 use crate::host::console::Console;
 use crate::host::watch::WatchSet;
@@ -31,15 +31,15 @@ const IDLE: &str = "Idle";
 pub struct Encapsulated {
     root: Root,
     path: String,
-    lookout: Lookout,
+    watch: SourceWatch,
     console: Console,
 }
 
 impl Encapsulated {
     /// Begins to watch the file. It need not be there: then there is no target.
     pub fn open(root: &Root, path: &str) -> Result<Self, ControlError> {
-        let lookout = Lookout::new(root, watched(path));
-        Ok(Self { root: root.clone(), path: path.to_owned(), lookout, console: Console::new(root) })
+        let watch = SourceWatch::new(root, watched(path));
+        Ok(Self { root: root.clone(), path: path.to_owned(), watch, console: Console::new(root) })
     }
 
     fn read(&self) -> Result<Option<MachineConfig>, ControlError> {
@@ -82,7 +82,7 @@ pub fn clear_leftovers(root: &Root) -> Result<bool, HostError> {
 
 impl ControlPlane for Encapsulated {
     async fn changed(&mut self) -> Result<(), ControlError> {
-        self.lookout.changed().await;
+        self.watch.changed().await;
         Ok(())
     }
 
@@ -91,13 +91,13 @@ impl ControlPlane for Encapsulated {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
-        self.lookout.watch_over(watched(&self.path));
+        self.watch.watch_over(watched(&self.path));
         // The image is a field of the config here: the node is in no image mode before its cluster sets one.
         Ok(self.read()?.map(|config| Target { config: config.name().clone(), image: None }))
     }
 
     fn unwatched(&self) -> Option<Fault> {
-        self.lookout.fault().cloned()
+        self.watch.fault().cloned()
     }
 
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

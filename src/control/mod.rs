@@ -9,12 +9,12 @@ pub mod encapsulated;
 pub mod kube;
 pub mod lifecycle;
 pub mod link;
-mod lookout;
 #[cfg(test)]
 mod one_answer;
 pub mod oneshot;
 pub mod pins;
 pub mod seed_generation;
+mod source_watch;
 pub mod stage_file;
 pub mod trust;
 

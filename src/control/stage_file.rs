@@ -19,7 +19,7 @@ use super::ControlError;
 use super::directory::{first_line, with_ways};
 use super::lifecycle::{LifecycleLink, LifecycleReport, LifecycleSource};
 use super::link::link;
-use super::lookout::Lookout;
+use super::source_watch::SourceWatch;
 use crate::host::HostError;
 use crate::host::clock::elapsed;
 use crate::host::root::Root;
@@ -46,7 +46,7 @@ pub struct StageFile {
     root: Root,
     /// The directory.
     path: String,
-    lookout: Lookout,
+    watch: SourceWatch,
     source: LifecycleSource,
     /// The next try to write the report.
     backoff: Backoff,
@@ -107,11 +107,11 @@ impl StageFile {
         let absolute = absolute.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidInput.into()))?;
         let path = absolute.trim_end_matches('/').to_owned();
         let root = Root::open(Path::new("/"))?;
-        let lookout = Lookout::new(&root, watched(&root, &path)?);
+        let watch = SourceWatch::new(&root, watched(&root, &path)?);
         let (source, link) = link();
         let backoff = Backoff::for_work(&format!("{node}/stage-file"));
         let reading = backoff.clone();
-        Ok((Self { root, path, lookout, source, backoff, reading, fault: None, published: None }, link))
+        Ok((Self { root, path, watch, source, backoff, reading, fault: None, published: None }, link))
     }
 
     /// Follows the file, and writes the report, without end.
@@ -139,7 +139,7 @@ impl StageFile {
 
     /// Returns the time until the file is read again without a change; `None` if nothing passes by itself.
     fn next_read(&mut self) -> Option<Duration> {
-        let faults = self.fault.iter().chain(self.lookout.fault());
+        let faults = self.fault.iter().chain(self.watch.fault());
         let longest = faults.filter_map(|fault| Ending::from_fault(fault).longest()).min();
         if longest.is_none() {
             self.reading.reset();
@@ -151,11 +151,11 @@ impl StageFile {
     async fn changed(&mut self, delay: Option<Duration>) -> Result<(), HostError> {
         tokio::select! {
             // Each only waits: what came is read again.
-            () = self.lookout.changed() => {}
+            () = self.watch.changed() => {}
             () = self.source.reported() => {}
             () = elapsed(delay) => {}
         }
-        self.lookout.watch_over(watched(&self.root, &self.path)?);
+        self.watch.watch_over(watched(&self.root, &self.path)?);
         // Another directory may stand there.
         if !self.root.exists(&format!("{}{REPORT}", self.path))? {
             self.published = None;
@@ -190,7 +190,7 @@ impl StageFile {
     }
 
     fn desire(&mut self) -> Result<Option<Desire>, ControlError> {
-        self.lookout.begin_observation();
+        self.watch.begin_observation();
         let document = format!("{}{FILE}", self.path);
         let Some(bytes) = self.root.read_trusted(&document, MAX_BYTES)? else { return Ok(None) };
         parse(&String::from_utf8_lossy(&bytes)).map(Some).map_err(|cause| {
@@ -206,7 +206,7 @@ impl StageFile {
             return Ok(());
         }
         let path = format!("{}{REPORT}", self.path);
-        let bytes = json(report.as_deref(), self.fault.as_ref().or(self.lookout.fault()))
+        let bytes = json(report.as_deref(), self.fault.as_ref().or(self.watch.fault()))
             .map_err(|error| HostError::Malformed { path, format: "JSON", cause: error.to_string() })?;
         if self.published.as_ref() == Some(&bytes) {
             return Ok(());

@@ -10,18 +10,18 @@ use crate::update::Fault;
 
 /// The watch, or why there is none.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(super) struct SourceWatch {
     root: Root,
     watch: Option<Watch>,
     fault: Option<Fault>,
 }
 
-impl Lookout {
+impl SourceWatch {
     /// Begins to watch.
     pub(super) fn new(root: &Root, desired: WatchSet) -> Self {
-        let mut lookout = Self { root: root.clone(), watch: None, fault: None };
-        lookout.watch_over(desired);
-        lookout
+        let mut watched = Self { root: root.clone(), watch: None, fault: None };
+        watched.watch_over(desired);
+        watched
     }
 
     /// Returns why nothing is watched.
