@@ -31,13 +31,9 @@ pub enum SandboxError {
         places: String,
     },
     /// The kernel allows no namespaces.
-    #[error(
-        "the sandbox can't take namespaces of its own ({cause}); run it as root, or allow user namespaces \
-         (sysctl user.max_user_namespaces=15000 kernel.unprivileged_userns_clone=1 \
-         kernel.apparmor_restrict_unprivileged_userns=0, as far as they exist; in a container: --privileged)"
-    )]
+    #[error("the sandbox can't take namespaces of its own: {cause}")]
     NoNamespaces {
-        /// The action, and the kernel's error.
+        /// The action, the kernel's error, and the next step.
         cause: String,
     },
     /// The directory holds something.

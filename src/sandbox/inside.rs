@@ -57,7 +57,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn probe() -> Result<(), SandboxError> {
     namespaces::enter(namespaces::Scope::Mounts)?;
     mount("tmpfs", "/mnt", "tmpfs", MountFlags::empty(), None)
-        .map_err(|e| SandboxError::NoNamespaces { cause: format!("mounting a tmpfs in them: {e}") })
+        .map_err(|e| namespaces::refused("mounting a tmpfs in them", e))
 }
 
 fn enter<'a>(args: impl Iterator<Item = &'a OsString>) -> Result<ExitCode, SandboxError> {

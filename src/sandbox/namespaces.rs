@@ -35,15 +35,25 @@ pub(super) fn enter(scope: Scope) -> Result<(), SandboxError> {
     }
     mounts::detach().map_err(|e| match e {
         // pivot_root(2) would refuse it as well.
-        Errno::INVAL => {
-            refused("its root is no mount point, as in a chroot: mount --bind DIR DIR outside of it", e)
-        }
+        Errno::INVAL => SandboxError::NoNamespaces {
+            cause: format!(
+                "its root is no mount point, as in a chroot ({e}); outside of the chroot, \
+                 mount --bind DIR DIR makes its directory DIR one, and then enter it anew"
+            ),
+        },
         other => refused("making mounts private", other),
     })
 }
 
-fn refused(what: &str, error: impl std::fmt::Display) -> SandboxError {
-    SandboxError::NoNamespaces { cause: format!("{what}: {error}") }
+/// Returns the error of a machine that does not allow it.
+pub(super) fn refused(what: &str, error: impl std::fmt::Display) -> SandboxError {
+    SandboxError::NoNamespaces {
+        cause: format!(
+            "{what}: {error}; run it as root, or allow user namespaces (sysctl user.max_user_namespaces=15000 \
+             kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0, as far as they exist; \
+             in a container: --privileged)"
+        ),
+    }
 }
 
 /// Root takes a user namespace too, with the same ids: in it the kernel refuses calls that would reach the machine

@@ -45,5 +45,6 @@ mod reboot;
 mod seed;
 mod server_manifests;
 mod service;
+mod setup;
 mod table;
 mod unchanged;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::make_program;
 use crate::rendered::{account, file, manifests, of_kind, render, text};
 use crate::table;
 use serde_json::{Value, json};
@@ -427,38 +426,5 @@ fn allocator_is_set_as_in_unit() {
             let given = each(container, "/env").find(|variable| variable["name"] == *name);
             assert_eq!(given.map(|variable| &variable["value"]), Some(&json!(value)), "{overlay}: {name}");
         }
-    }
-}
-
-/// Runs a word of `setup` with nothing in PATH but awk and programs that answer as these do.
-fn setup(word: &str, programs: &[(&str, &str)]) -> bool {
-    use std::os::unix::fs::symlink;
-    let bin = tempfile::tempdir().unwrap();
-    let awk = ["/usr/bin/awk", "/bin/awk"].iter().find(|path| Path::new(path).exists()).unwrap();
-    symlink(awk, bin.path().join("awk")).unwrap();
-    for (name, answer) in programs {
-        make_program(&bin.path().join(name), &format!("#!/bin/sh\n{answer}\n"));
-    }
-    let script = format!(". ./setup functions; PATH='{}'; {word}", bin.path().display());
-    let bash = Command::new("bash").args(["-c", &script]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
-    bash.unwrap().success()
-}
-
-/// A builder image has no Rust, and a rustup without a toolchain prints nothing on standard output.
-#[test]
-fn setup_takes_no_answer_for_no() {
-    for (word, program, new, old) in [
-        (
-            "recent_rust",
-            "cargo",
-            "echo 'cargo 1.89.0 (abc 2025-01-01)'",
-            "echo 'cargo 1.88.0 (abc 2025-01-01)'",
-        ),
-        ("recent_go", "go", "echo go1.26.0", "echo go1.25.9"),
-    ] {
-        assert!(!setup(word, &[]), "{word} without {program}");
-        assert!(!setup(word, &[(program, "exit 1")]), "{word} with {program} that fails");
-        assert!(!setup(word, &[(program, old)]), "{word}: {old}");
-        assert!(setup(word, &[(program, new)]), "{word}: {new}");
     }
 }
