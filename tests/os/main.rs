@@ -21,6 +21,8 @@ mod logind;
 mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/set_clock.rs"]
+mod set_clock;
 
 #[path = "../sandbox/registry/server.rs"]
 #[allow(dead_code, reason = "shared with the tests of the sandbox")]

@@ -1,6 +1,7 @@
 //! The image-mode table on a real libostree host: one test per row, from the target to the verified boot.
 
 use crate::sandbox_node::{Played, VerbResult, config, layer};
+use crate::set_clock::{PRELOADED, SetClock};
 use serde_json::{Value, json};
 
 fn ends(ended: &VerbResult, code: i32) {
@@ -75,6 +76,34 @@ fn differences_after_two_boots_hold_node_until_target_changes() {
     assert_eq!(node.read("/etc/other.conf").unwrap(), "c");
     assert_eq!(node.read("/etc/app.conf"), None);
     verified(&node);
+}
+
+/// The battery of the clock is empty, and each boot begins ten years back: what was tried last is no older than what was
+/// committed before, and the second boot with differences is the last one.
+#[test]
+fn clock_behind_makes_no_further_reboots() {
+    let mut node = Played::new();
+    let clock = |node: &Played, years| SetClock::new(&node.booted.as_ref().unwrap().run_dir()).set(years);
+    clock(&node, 0);
+    node.variable = Some(PRELOADED);
+    ends(&node.apply(&config("rendered-a", &[("/etc/app.conf", "a")], None), None, |_| {}), 0);
+    let image = node.derive("v2", &[layer("etc/app.conf", "b")], Some("rendered-b"));
+    clock(&node, -10);
+    let before = node.boots;
+    let ended =
+        node.apply(&config("rendered-b", &[("/etc/app.conf", "b")], None), Some(&image), |node: &Played| {
+            clock(node, -10);
+            std::fs::remove_file(node.path("/etc/app.conf")).unwrap();
+        });
+    ends(&ended, 4);
+    assert!(ended.text.contains("VerificationFailed"), "{}", ended.text);
+    assert_eq!(node.boots - before, 2, "{}", ended.text);
+    // Written last, whatever time it shows.
+    let history = node.verb(&["history"]).text;
+    let entries: Vec<_> = history.lines().filter(|line| line.contains(" rendered-")).collect();
+    assert!(entries[0].contains("committed") && entries[1].contains("faulted"), "{history}");
+    let year = |entry: &str| entry[..4].parse::<i32>().unwrap();
+    assert!(year(entries[1]) < year(entries[0]), "{history}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ mod forward_proxy;
 mod plain_host;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/set_clock.rs"]
+mod set_clock;
 
 mod demo;
 mod firstboot;

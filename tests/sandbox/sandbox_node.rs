@@ -23,6 +23,8 @@ pub struct Played {
     pub world: SandboxHost,
     pub booted: Option<Booted>,
     pub boots: usize,
+    /// Variable in the environment of each verb.
+    pub variable: Option<(&'static str, &'static str)>,
     /// Changes of the host just before each shutdown.
     pub going_down: fn(&Self),
 }
@@ -67,7 +69,7 @@ impl Played {
         let agent = Path::new(env!("CARGO_BIN_EXE_machine-config-agent"));
         let world = SandboxHost::create(dir.path(), agent, &BTreeMap::new(), &|_| {}).unwrap();
         let booted = Some(world.boot().unwrap());
-        Self { _dir: dir, world, booted, boots: 1, going_down: |_| {} }
+        Self { _dir: dir, world, booted, boots: 1, variable: None, going_down: |_| {} }
     }
 
     pub fn v1(&self) -> ImageRef {
@@ -108,6 +110,7 @@ impl Played {
     pub fn verb_at(&self, arguments: &[&str], point: &str) -> VerbResult {
         let argv = std::iter::once(AGENT).chain(arguments.iter().copied());
         let mut command = self.booted.as_ref().unwrap().command(argv);
+        command.envs(self.variable);
         if !point.is_empty() {
             command.env("MCA_FAIL_POINT", point);
         }
