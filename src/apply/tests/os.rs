@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::*;
-use crate::host::os::{OsBackend, OsProgress, Preflight, StageRequest};
+use crate::host::os::{OsBackend, OsChange, OsProgress, Preflight, StageRequest};
 use crate::host::{BoxFuture, HostError};
 use crate::model::node_settings::OsLimits;
 use crate::model::observation::{EmbeddedConfig, ObservedOs, Staged};
@@ -112,6 +112,17 @@ impl OsBackend for Remembering {
         Box::pin(async {
             *self.unstaged.borrow_mut() += 1;
             Ok(())
+        })
+    }
+
+    fn set_default_deployment<'a>(
+        &'a self,
+        _deployment: &'a str,
+        progress: &'a (dyn Fn(OsProgress) + 'a),
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            progress(OsProgress { text: "running bootc rollback".to_owned(), percent: None });
+            std::future::pending().await
         })
     }
 
@@ -261,6 +272,22 @@ async fn hung_backend_is_abandoned() {
         assert!(text.contains(words) && !text.contains("can't be ended"), "{text}");
         assert_eq!((*backend.abandoned.borrow(), backend.asked.borrow().len()), (1, 0), "{pace:?}");
     }
+}
+
+/// The same for a change of the deployments beside a staging.
+#[tokio::test(flavor = "current_thread", start_paused = true)]
+async fn hung_change_of_deployments_is_abandoned() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let backend = Remembering::default();
+    let mut host = host(dir.path(), FailPoints::off());
+    host.os = Box::new(backend.clone());
+    let change = OsChange::SetDefault("os-1.0");
+    let error = host.change_deployments(change, &|_| {}).await.unwrap_err();
+    assert_eq!(error.class(), FaultClass::Retry);
+    let text = error.to_string();
+    assert!(text.ends_with("s; the last progress is: running bootc rollback"), "{text}");
+    assert_eq!(*backend.abandoned.borrow(), 1);
 }
 
 /// Each sign of progress begins the time without progress again.

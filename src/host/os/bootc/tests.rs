@@ -188,6 +188,33 @@ async fn running_and_abandoned_switch_end_before_next() {
     bootc.stop().await.unwrap();
 }
 
+/// A rollback that hangs is waited for by the next agent, and ended when it is given up: the next one is a run of its own.
+#[tokio::test(flavor = "current_thread")]
+async fn hung_rollback_is_ended_before_next() {
+    let Scene { dir, double, bootc, .. } = &scene("252", WAITING).await;
+    let mut fifos = Fifos::make(dir.path());
+    for run in 1..=2 {
+        let waits = tokio::sync::Notify::new();
+        let progress = |step: OsProgress| {
+            if step.text.starts_with("waiting for the bootc") {
+                waits.notify_one();
+            }
+        };
+        tokio::select! {
+            ran = bootc.rollback("os-1.0", &progress) => panic!("it ended: {ran:?}"),
+            () = fifos.begun() => {}
+        }
+        tokio::select! {
+            ran = bootc.rollback("os-1.0", &progress) => panic!("it ended: {ran:?}"),
+            () = waits.notified() => {}
+        }
+        bootc.stop().await.unwrap();
+        assert!(double.state().units.is_empty(), "{:?}", double.state().units);
+        let runs = std::fs::read_to_string(dir.path().join("runs")).unwrap();
+        assert_eq!(runs.lines().count(), run, "{runs}");
+    }
+}
+
 /// rpm-ostree, ostree or another bootc holds the sysroot: the status reports the wait, and bootc runs afterwards.
 #[cfg(feature = "backend-ostree")]
 #[tokio::test(flavor = "current_thread")]

@@ -240,10 +240,12 @@ impl Bootc {
         self.over(&units, &run, ended).await.map(drop)
     }
 
-    /// Ends a switch that is still running.
+    /// Ends a switch or a rollback that is still running.
     pub(super) async fn stop(&self) -> Result<(), HostError> {
         let Some(units) = self.systemd.transients().await? else { return Ok(()) };
-        units.stop(&Run::switch()?.unit).await
+        let switch = units.stop(&Run::switch()?.unit).await;
+        let rollback = units.stop(&Run::rollback()?.unit).await;
+        switch.and(rollback)
     }
 
     async fn units(&self, object: String) -> Result<Transients, HostError> {
