@@ -100,11 +100,19 @@ impl Running {
             );
             is_agent && has_verb && words.iter().any(|word| *word == self.mark)
         };
+        let parent = |directory: &Path| {
+            let line = fs::read_to_string(directory.join("stat")).unwrap_or_default();
+            line.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<i32>().ok())
+        };
         let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-        let numbers = entries.filter(|path| is_it(path));
-        let found: Vec<i32> =
-            numbers.map(|path| path.file_name().unwrap().to_str().unwrap().parse().unwrap()).collect();
-        let [number] = found[..] else { panic!("{}: {found:?}", self.mark) };
+        let found = entries.filter(|path| is_it(path));
+        let number = |path: &Path| path.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap();
+        let found: Vec<_> = found.map(|path| (number(&path), parent(&path))).collect();
+        // A process that it starts has its words until it is another program.
+        let is_child = |(_, parent): &&(i32, Option<i32>)| found.iter().any(|(one, _)| Some(*one) == *parent);
+        let first: Vec<_> = found.iter().filter(|one| !is_child(one)).collect();
+        let [(number, _)] = first[..] else { panic!("{}: {found:?}", self.mark) };
+        let number = *number;
         rustix::process::kill_process(Pid::from_raw(number).unwrap(), signal).unwrap();
     }
 }
