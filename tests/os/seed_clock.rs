@@ -1,6 +1,5 @@
 //! The clock of a node is set while the seed of a SeedGenerator waits.
 
-
 use crate::cluster::{Connections, own_only};
 use crate::lifecycle_seed::{Scene, refused_credentials, refusing};
 use crate::set_clock::{PRELOADED, SetClock};

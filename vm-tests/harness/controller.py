@@ -16,7 +16,7 @@ class Controller:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [str(CONTROLLER), "run", "--kubeconfig", str(cluster.admin_kubeconfig()), "--metrics-listen", "127.0.0.1:0",
-                 "--lease-duration", "2", *more],
+                 "--lease-duration", "6", *more],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def close(self):

@@ -37,7 +37,7 @@ impl Pools {
             cluster.pool(pool).await;
             cluster.config(pool, config(&format!("50-{pool}"), "1")).await;
         }
-        let controller = cluster.start("a", &["--lease-duration", "60"]);
+        let controller = cluster.start("a", &[]);
         let bad = cluster.until_target("bad", "").await;
         let good = cluster.until_target("good", "").await;
         let agents = Agents::start(&cluster.bench).await;

@@ -73,6 +73,7 @@ async fn registry_that_refuses_delays_and_costs_no_build() {
 async fn two_leaders_at_once_make_no_build_twice() {
     let builds = Builds::new().await;
     let cluster = &builds.cluster;
+    cluster.lease("another-lease").await;
     let mut one = builds.start("one", &[]);
     let mut two = builds.start("two", &["--lease", "another-lease"]);
     one.line("The build controller runs").await;

@@ -54,7 +54,7 @@ async fn status_is_reported_once_it_is_written() {
     }
     let builds = Builds::new().await;
     let bench = &builds.cluster.bench;
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _controller = builds.start("a", &[]);
     let jobs = JobController::start(bench, Plays::Held).await;
     let mark = bench.mark().await;
     let path = "/apis/machineconfiguration.openshift.io/v1/machineosbuilds/";
@@ -265,8 +265,7 @@ pub async fn killed_until<Settled: Future<Output = ()>>(
 ) -> u32 {
     loop {
         let writes = (killed % 7 + 1).to_string();
-        let controller =
-            builds.start(&format!("c{killed}"), &["--abort-at-write", &writes, "--lease-duration", "30"]);
+        let controller = builds.start(&format!("c{killed}"), &["--abort-at-write", &writes]);
         tokio::select! {
             status = controller.end() => {
                 assert_eq!(status.code(), None, "{:?}", controller.lines());
@@ -274,8 +273,7 @@ pub async fn killed_until<Settled: Future<Output = ()>>(
                 builds.cluster.free_lease().await;
             }
             () = settled() => {
-                // The next one need not wait for the end of its Lease.
-                drop(controller);
+                controller.kill().await;
                 builds.cluster.free_lease().await;
                 return killed;
             }
@@ -317,6 +315,7 @@ async fn second_controller_goes_on_with_build() {
     let leader = builds.cluster.until_leader(|name| !name.is_empty()).await;
     let (leading, _other) = if leader.starts_with("a_") { (first, second) } else { (second, first) };
     leading.kill().await;
+    builds.cluster.free_lease().await;
     jobs.play(Plays::Well);
     let (published, _) = builds.until_published("").await;
     assert_eq!(jobs.started(), [published]);

@@ -20,7 +20,7 @@ async fn build_survives_api_server_outage_at_each_write() {
         return;
     }
     let builds = Builds::new().await;
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _controller = builds.start("a", &[]);
     let mut target = builds.cluster.until_target("worker", "").await;
     ready_node(&builds.cluster.client, "n1", &target).await;
     let pairs = Pairs::start(&builds.cluster.bench).await;
@@ -76,7 +76,7 @@ async fn build_survives_api_server_outage() {
         return;
     }
     let builds = Builds::new().await;
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _controller = builds.start("a", &[]);
     let jobs = JobController::start(&builds.cluster.bench, Plays::Running).await;
     builds.secret().await;
     builds.os_config(CONTAINERFILE).await;

@@ -163,6 +163,7 @@ async fn blocked_drain_names_pod_and_budgets_and_goes_on_by_itself() {
     // Two budgets on one pod: the API server evicts no such pod. Another process goes on where this one stopped.
     controller.line("the drain waits: pod default/kept").await;
     controller.kill().await;
+    scene.cluster.free_lease().await;
     scene.budget("two", "shop").await;
     let controller = scene.cluster.start("b", &["--controllers", "drain"]);
     let node =

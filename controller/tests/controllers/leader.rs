@@ -3,22 +3,25 @@
 use rustix::process::Signal;
 
 use crate::cluster::MachineConfigBuilder;
-use crate::process::{Cluster, LEASE};
+use crate::process::{Cluster, LEASE, SHORT_LEASE};
+
+/// One controller, and a short Lease.
+const RENDER: [&str; 4] = ["--controllers", "render", SHORT_LEASE[0], SHORT_LEASE[1]];
 
 #[tokio::test]
 async fn one_of_two_replicas_leads_and_other_succeeds_it() {
     let cluster = Cluster::new().await;
-    let one = cluster.start("one", &["--controllers", "render"]);
+    let one = cluster.start("one", &RENDER);
     let first = cluster.until_leader(|_| true).await;
     assert!(first.starts_with("one_"), "{first}");
-    let mut two = cluster.start("two", &["--controllers", "render"]);
+    let mut two = cluster.start("two", &RENDER);
     two.line("metrics and health on").await;
     // Stopped by a signal, it hands over.
     assert!(one.terminate().await.success());
     assert!(one.lines().iter().any(|line| line.contains("Released Lease")), "{:?}", one.lines());
     let second = cluster.until_leader(|name| name.starts_with("two_")).await;
     // Killed, it is waited for.
-    let three = cluster.start("three", &["--controllers", "render"]);
+    let three = cluster.start("three", &RENDER);
     two.kill().await;
     let third = cluster.until_leader(|name| name.starts_with("three_")).await;
     assert_ne!(second, third);
@@ -32,9 +35,9 @@ async fn one_of_two_replicas_leads_and_other_succeeds_it() {
 #[tokio::test]
 async fn suspended_leader_ends() {
     let cluster = Cluster::new().await;
-    let mut one = cluster.start("one", &["--controllers", "render"]);
+    let mut one = cluster.start("one", &RENDER);
     one.line("leads").await;
-    let _two = cluster.start("two", &["--controllers", "render"]);
+    let _two = cluster.start("two", &RENDER);
     one.signal(Signal::STOP);
     cluster.until_leader(|name| name.starts_with("two_")).await;
     one.signal(Signal::CONT);
@@ -47,7 +50,7 @@ async fn suspended_leader_ends() {
 #[tokio::test]
 async fn leader_ends_after_loss_of_lease() {
     let cluster = Cluster::new().await;
-    let mut one = cluster.start("one", &["--controllers", "render"]);
+    let mut one = cluster.start("one", &RENDER);
     one.line("leads").await;
     let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
         kube::Api::namespaced(cluster.client.clone(), crate::process::NAMESPACE);

@@ -108,7 +108,7 @@ async fn build_converges_without_answer_to_any_write() {
     let (cluster, bench) = (&builds.cluster, &builds.cluster.bench);
     let mark = bench.mark().await;
     lose_all(bench);
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _controller = builds.start("a", &[]);
     let target = cluster.until_target("worker", "").await;
     ready_node(&cluster.client, "n1", &target).await;
     let pairs = Pairs::start(bench).await;
@@ -162,7 +162,7 @@ async fn rebuild_survives_loss_of_any_one_answer() {
     }
     let builds = Builds::new().await;
     let (cluster, bench) = (&builds.cluster, &builds.cluster.bench);
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _controller = builds.start("a", &[]);
     let target = cluster.until_target("worker", "").await;
     ready_node(&cluster.client, "n1", &target).await;
     let pairs = Pairs::start(bench).await;
@@ -202,7 +202,7 @@ async fn openshift_build_converges_without_answer_to_any_write() {
     build_openshift::define(&builds.cluster.client).await;
     let mark = bench.mark().await;
     lose_all(bench);
-    let _controller = builds.start("a", &["--lease-duration", "60"]);
+    let _controller = builds.start("a", &[]);
     let jobs = JobController::start(bench, Plays::Held).await;
     let openshift = BuildController::start(bench, Plays::Well).await;
     builds.secret().await;
@@ -228,7 +228,7 @@ async fn rollout_converges_without_answer_to_any_write() {
     cluster.config("worker", config("1")).await;
     lose_all(bench);
     let mark = bench.mark().await;
-    let _controller = cluster.start("a", &["--lease-duration", "60"]);
+    let _controller = cluster.start("a", &[]);
     let first = cluster.until_target("worker", "").await;
     let names = ["n1", "n2", "n3"];
     for name in names {
@@ -263,7 +263,7 @@ async fn node_of_unknown_state_holds_its_place() {
     cluster.pool("worker").await;
     cluster.patch_pool("worker", json!({ "spec": { "paused": true } })).await;
     cluster.config("worker", config("1")).await;
-    let _controller = cluster.start("a", &["--lease-duration", "60"]);
+    let _controller = cluster.start("a", &[]);
     let first = cluster.until_target("worker", "").await;
     for name in ["n1", "n2"] {
         ready_node(&cluster.client, name, &first).await;

@@ -163,7 +163,7 @@ async fn opting_in_and_out_survives_a_kill_before_every_write() {
         loop {
             // One dies before its first write, the next one after that.
             let writes = (killed % 2 + 1).to_string();
-            let more = ["--abort-at-write", &writes, "--lease-duration", "30"];
+            let more = ["--abort-at-write", &writes];
             let controller = cluster.start(&format!("c{killed}"), &[&CONTROLLERS[..], &more].concat());
             let is_done = tokio::select! {
                 status = controller.end() => {
@@ -255,7 +255,8 @@ async fn build_results_are_on_pool() {
     state("Building", json!({})).await;
     cluster.until_pool("worker", "it is built", |pool| is_true(pool, "Building")).await;
     // Another controller takes over in between.
-    drop(controller);
+    controller.kill().await;
+    cluster.free_lease().await;
     state("Succeeded", json!({ "digestedImagePushSpec": image('2') })).await;
     let _controller = cluster.start("b", &CONTROLLERS);
     cluster.until_pool("worker", "success", |pool| is_true(pool, "BuildSuccess")).await;
@@ -285,7 +286,7 @@ async fn pool_opts_in_and_out_without_answer_to_any_write() {
     settings(&cluster).await;
     config_map(&cluster, "machine-config-osimageurl", &[("baseOSContainerImage", &image('1'))]).await;
     label(&cluster, json!("")).await;
-    let _controller = cluster.start("a", &["--controllers", "render,opt-in", "--lease-duration", "60"]);
+    let _controller = cluster.start("a", &["--controllers", "render,opt-in"]);
     until_waiting(&cluster).await;
     add_lines(&cluster).await;
     label(&cluster, Value::Null).await;

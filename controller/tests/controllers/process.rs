@@ -26,6 +26,9 @@ const MALLOC: [(&str, &str); 4] = [
 pub const MANIFEST_NAMESPACE: &str = "machine-config-agent";
 pub const LEASE: &str = "machine-config-agent-controller";
 
+/// A Lease whose end a test waits for.
+pub const SHORT_LEASE: [&str; 2] = ["--lease-duration", "6"];
+
 /// An API server with the controller's access to it.
 pub struct Cluster {
     pub bench: Bench,
@@ -45,13 +48,13 @@ impl Cluster {
         let kubeconfig = bench.kubeconfig(&Identity::Admin("controller".to_owned()));
         let client = bench.client("test").await;
         let cluster = Self { bench, client, kubeconfig };
-        cluster.lease().await;
+        cluster.lease(LEASE).await;
         cluster
     }
 
     /// Leaves a Lease without a holder, so that the first controller need not wait.
-    async fn lease(&self) {
-        let lease = json!({ "metadata": { "name": LEASE }, "spec": { "leaseDurationSeconds": 1 } });
+    pub async fn lease(&self, name: &str) {
+        let lease = json!({ "metadata": { "name": name }, "spec": { "leaseDurationSeconds": 1 } });
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
     }
@@ -63,13 +66,14 @@ impl Cluster {
         leases.patch(LEASE, &PatchParams::default(), &nobody).await.unwrap();
     }
 
-    /// Starts a controller. A Lease is short, so that its next holder comes soon.
+    /// Starts a controller. Its Lease is long: what a loaded machine keeps waiting still leads. The next one of a dead holder
+    /// waits for [`Cluster::free_lease`].
     pub fn start(&self, name: &str, more: &[&str]) -> Controller {
         let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
         command.args(["run", "--name", name, "--metrics-listen", "127.0.0.1:0"]);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(more).envs(MALLOC);
-        if !more.contains(&"--lease-duration") {
-            command.args(["--lease-duration", "2"]);
+        if !more.contains(&SHORT_LEASE[0]) {
+            command.args([SHORT_LEASE[0], "60"]);
         }
         Controller(Agent::run(name, command))
     }

@@ -124,7 +124,7 @@ async fn change_during_outage_is_seen_after_it() {
     let cluster = Cluster::new().await;
     cluster.pool("worker").await;
     cluster.config("worker", config("50-a", "1")).await;
-    let _controller = cluster.start("a", &["--controllers", "render", "--lease-duration", "60"]);
+    let _controller = cluster.start("a", &["--controllers", "render"]);
     let lead = cluster.until_leader(|name| name.starts_with("a_")).await;
     let first = cluster.until_target("worker", "").await;
     cluster

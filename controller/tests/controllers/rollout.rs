@@ -185,11 +185,21 @@ async fn recovers_from_kill_before_every_write() {
         let watch = tokio::spawn(watch_until(cluster.bench.client("watcher").await, last.clone(), 3));
         loop {
             let writes = (killed % 4 + 1).to_string();
-            let controller =
-                cluster.start(&format!("c{killed}"), &["--abort-at-write", &writes, "--lease-duration", "1"]);
-            tokio::select! {
-                status = controller.end() => { assert_eq!(status.code(), None, "{:?}", controller.lines()); killed += 1; }
-                () = finished(&cluster, &last) => { drop(controller); break; }
+            let controller = cluster.start(&format!("c{killed}"), &["--abort-at-write", &writes]);
+            let is_done = tokio::select! {
+                status = controller.end() => {
+                    assert_eq!(status.code(), None, "{:?}", controller.lines());
+                    killed += 1;
+                    false
+                }
+                () = finished(&cluster, &last) => {
+                    controller.kill().await;
+                    true
+                }
+            };
+            cluster.free_lease().await;
+            if is_done {
+                break;
             }
         }
         let (config, most) = watch.await.unwrap();

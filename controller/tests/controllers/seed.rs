@@ -132,7 +132,7 @@ async fn component_follows_annotation_without_answer_to_any_write() {
     os_config(&cluster, json!({ key("pre-built-image"): image('1') })).await;
     cluster.config("worker", config("1")).await;
     cluster.pool("worker").await;
-    let _controller = cluster.start("a", &["--controllers", "render", "--lease-duration", "60"]);
+    let _controller = cluster.start("a", &["--controllers", "render"]);
     let first = cluster.until_target("worker", "").await;
     assert_eq!(os_image(&cluster, &first).await, image('1'));
     annotate(&cluster, json!(image('2'))).await;

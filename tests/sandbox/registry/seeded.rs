@@ -33,7 +33,7 @@ fn controller(bench: &Bench, name: &str, controllers: &str) -> Agent {
         Path::new(env!("CARGO_BIN_EXE_machine-config-agent")).with_file_name("machine-config-controller");
     assert!(program.exists(), "{} is missing: cargo build --workspace --bins makes it", program.display());
     let mut command = Command::new(program);
-    command.args(["run", "--name", name, "--metrics-listen", "127.0.0.1:0", "--lease-duration", "2"]);
+    command.args(["run", "--name", name, "--metrics-listen", "127.0.0.1:0", "--lease-duration", "60"]);
     command.args(["--controllers", controllers, "--kubeconfig"]);
     command.arg(bench.kubeconfig(&Identity::Admin("controller".to_owned())));
     Agent::run(name, command)
