@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
 fn build_settings(path: &Path) -> Result<JobSettings, CliError> {
     use std::io::Read as _;
     let failed = |cause: String| {
-        CliError::Usage(format!("{}: {cause}; correct it, see docs/builds.md", path.display()))
+        CliError::Usage(format!("{}: {cause}; correct this file of --build-settings", path.display()))
     };
     let file = match std::fs::File::open(path) {
         Ok(file) => file,

@@ -257,7 +257,7 @@ quiet: no controller has written the pool's status yet; see that machine-config-
     assert_eq!(text(&view), expected);
     assert_eq!(
         text(&Cluster::default().view(20)),
-        "2026-11-23T12:00:00Z\n\nThere is no MachineConfigPool; apply one, see docs/pools.md\n"
+        "2026-11-23T12:00:00Z\n\nThere is no MachineConfigPool; apply one that selects MachineConfigs and nodes\n"
     );
 }
 

@@ -15,7 +15,7 @@ pub fn text(view: &View) -> String {
     }
     out.push('\n');
     if view.pools.is_empty() {
-        line(&mut out, "There is no MachineConfigPool; apply one, see docs/pools.md");
+        line(&mut out, "There is no MachineConfigPool; apply one that selects MachineConfigs and nodes");
         return out;
     }
     table(&mut out, &POOL_COLUMNS, &view.pools.iter().map(pool_row).collect::<Vec<_>>());
