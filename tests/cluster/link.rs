@@ -262,10 +262,11 @@ async fn provisioning_names_first_config() {
     std::fs::write(directory.join("node-annotations.json"), file.to_string()).unwrap();
     let _agent = scene.agent(&[]);
     scene.until("its annotations", |node| annotation(node, "firstPivotConfig") == Some(first.as_str())).await;
-    scene.want("b").await;
+    // Before there is work: a drain that has begun is awaited.
     scene
         .patch(json!({ "metadata": { "annotations": { key("controlPlaneTopology"): "SingleReplica" } } }))
         .await;
+    scene.want("b").await;
     scene.done("b").await;
     // It is put away before the next work begins.
     scene.want("c").await;
