@@ -2,6 +2,7 @@
 //! astray. Neither holds a target for good, nor one that has nothing to do with it.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -48,9 +49,13 @@ fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
     plane.agent(Host::in_directory(Root::open(at).unwrap(), FailPoints::off()))
 }
 
-/// Lets the agent live for some time; returns its last report.
-async fn after(agent: &mut Agent<FakeControlPlane>, plane: &FakeControlPlane, time: Duration) -> NodeReport {
-    let end = tokio::time::timeout(time, Box::pin(agent.run())).await;
+/// Lets the agent go on for some time; returns its last report. It is one run: a start tries what is held, too.
+async fn after(
+    run: &mut (impl Future<Output: Debug> + Unpin),
+    plane: &FakeControlPlane,
+    time: Duration,
+) -> NodeReport {
+    let end = tokio::time::timeout(time, run).await;
     assert!(end.is_err(), "it ended: {end:?}");
     plane.reports.borrow().last().unwrap().clone()
 }
@@ -70,7 +75,8 @@ async fn one_write_of_another_program_does_not_hold_target() {
         }
     });
     let mut agent = agent(dir.path(), &plane);
-    let report = after(&mut agent, &plane, LATER * 2).await;
+    let mut run = Box::pin(agent.run());
+    let report = after(&mut run, &plane, LATER * 2).await;
     assert_eq!(written.get(), 1, "the update came to its verification");
     let found = plane.reports.borrow().iter().any(|report| report.reason.contains("/etc/app.conf"));
     assert!(found, "the other program's write was found");
@@ -89,7 +95,8 @@ async fn account_created_on_host_ends_refusal() {
     let plane = plane(&[("rendered-b", None)]);
     plane.config("rendered-b", NEEDY);
     let mut agent = agent(dir.path(), &plane);
-    let report = after(&mut agent, &plane, LATER * 6).await;
+    let mut run = Box::pin(agent.run());
+    let report = after(&mut run, &plane, LATER * 6).await;
     let fault = report.fault.unwrap();
     assert_eq!((report.state, fault.reason.as_str()), (NodeState::Unreconcilable, "HostNotPrepared"));
     assert!(fault.message.contains("no user \"app\""), "{fault}");
@@ -98,7 +105,7 @@ async fn account_created_on_host_ends_refusal() {
     let accounts = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/:/bin/sh\n";
     fs::write(dir.path().join("etc/passwd"), accounts).unwrap();
     // Noticed, not waited for.
-    let report = after(&mut agent, &plane, Duration::from_secs(30)).await;
+    let report = after(&mut run, &plane, Duration::from_secs(30)).await;
     assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
     assert_eq!(fs::metadata(dir.path().join("etc/app.conf")).unwrap().uid(), 1000);
 }
@@ -145,10 +152,11 @@ async fn unreachable_home_of_user_holds_no_other_target() {
             }
         });
         let mut agent = agent(dir.path(), &plane);
+        let mut run = Box::pin(agent.run());
         for name in ["rendered-a", "rendered-b", "rendered-c"] {
             *plane.desired.borrow_mut() = target(name);
             plane.nudge.notify_one();
-            let report = after(&mut agent, &plane, LATER * 2).await;
+            let report = after(&mut run, &plane, LATER * 2).await;
             assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{way}: {report:#?}");
             assert_eq!(report.current_config.unwrap().as_str(), name, "{way}");
             assert_eq!(fs::read_to_string(dir.path().join("etc/app.conf")).unwrap(), name, "{way}");
@@ -164,24 +172,25 @@ async fn keys_behind_unreachable_home_are_named_until_it_is_repaired() {
         let (dir, home) = host_of_core();
         let plane = plane(&[("rendered-a", Some("ssh-ed25519 k1")), ("rendered-b", Some("ssh-ed25519 k2"))]);
         let mut agent = agent(dir.path(), &plane);
-        let report = after(&mut agent, &plane, LATER).await;
+        let mut run = Box::pin(agent.run());
+        let report = after(&mut run, &plane, LATER).await;
         assert_eq!(report.state, NodeState::Done, "{way}: {report:#?}");
 
         fs::rename(home.join(".ssh"), home.join(".x")).unwrap();
         symlink(&link, home.join(".ssh")).unwrap();
         lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
-        let report = after(&mut agent, &plane, LATER).await;
+        let report = after(&mut run, &plane, LATER).await;
         assert!(report.state == NodeState::Degraded && report.reason.contains(".ssh"), "{way}: {report:#?}");
         assert_eq!(report.fault.unwrap().reason, "ConfigDrift", "{way}");
         *plane.desired.borrow_mut() = target("rendered-b");
         plane.nudge.notify_one();
-        let report = after(&mut agent, &plane, LATER).await;
+        let report = after(&mut run, &plane, LATER).await;
         assert!(report.state == NodeState::Degraded && report.reason.contains(".ssh"), "{way}: {report:#?}");
         assert_eq!(fs::read_to_string(dir.path().join("etc/app.conf")).unwrap(), "rendered-a", "{way}");
 
         fs::remove_file(home.join(".ssh")).unwrap();
         fs::rename(home.join(".x"), home.join(".ssh")).unwrap();
-        let report = after(&mut agent, &plane, LATER * 2).await;
+        let report = after(&mut run, &plane, LATER * 2).await;
         assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{way}: {report:#?}");
         let keys = fs::read_to_string(home.join(".ssh/authorized_keys.d/ignition")).unwrap();
         assert!(keys.contains("k2"), "{way}: {keys}");

@@ -52,9 +52,9 @@ impl Node {
         self.control.agent(Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) })
     }
 
-    /// Lets the agent live for some time, which passes at once.
-    async fn live(agent: &mut Agent<FakeControlPlane>, time: Duration) {
-        assert!(tokio::time::timeout(time, Box::pin(agent.run())).await.is_err());
+    /// Lets the agent go on for some time, which passes at once.
+    async fn live(run: &mut (impl Future + Unpin), time: Duration) {
+        assert!(tokio::time::timeout(time, run).await.is_err());
     }
 
     fn status(&self) -> Option<PrefetchStatus> {
@@ -75,17 +75,18 @@ async fn requested_image_is_downloaded_once_and_dropped_when_withdrawn() {
             Ok(Prefetched { free: Some(5 << 30) })
         })
     });
-    Node::live(&mut agent, Duration::from_secs(60)).await;
+    let mut run = Box::pin(agent.run());
+    Node::live(&mut run, Duration::from_secs(60)).await;
     let downloading = PrefetchStatus::new(image("b").to_string(), PrefetchState::Downloading);
     assert_eq!(node.status(), Some(downloading));
     assert_eq!(node.control.reports.borrow().last().unwrap().state, NodeState::Done);
-    Node::live(&mut agent, Duration::from_secs(3600)).await;
+    Node::live(&mut run, Duration::from_secs(3600)).await;
     let done = PrefetchStatus::new(image("b").to_string(), PrefetchState::Done);
     assert_eq!(node.status(), Some(PrefetchStatus { free_bytes: Some(5 << 30), ..done }));
     assert_eq!(node.requests(), [Some(image("b"))]);
     node.control.prefetch.take();
     node.control.nudge.notify_one();
-    Node::live(&mut agent, Duration::from_secs(3600)).await;
+    Node::live(&mut run, Duration::from_secs(3600)).await;
     assert_eq!(node.status(), None);
     assert_eq!(node.requests(), [Some(image("b")), None]);
 }
@@ -101,7 +102,8 @@ async fn failed_download_is_reported_and_tried_again_at_bounded_rate() {
         next: "Wait.".to_owned(),
     };
     let mut agent = node.agent(Played::running(image("a")), move || Box::pin(async move { Err(failed()) }));
-    Node::live(&mut agent, Duration::from_secs(24 * 3600)).await;
+    let mut run = Box::pin(agent.run());
+    Node::live(&mut run, Duration::from_secs(24 * 3600)).await;
     let status = node.status().unwrap();
     assert_eq!(
         (status.state, status.fault.unwrap().reason.as_str()),
@@ -117,7 +119,8 @@ async fn failed_download_is_reported_and_tried_again_at_bounded_rate() {
 async fn download_without_progress_is_given_up() {
     let node = Node::new(&image("b").to_string());
     let mut agent = node.agent(Played::running(image("a")), || Box::pin(std::future::pending()));
-    Node::live(&mut agent, Duration::from_secs(15 * 60 + 30)).await;
+    let mut run = Box::pin(agent.run());
+    Node::live(&mut run, Duration::from_secs(15 * 60 + 30)).await;
     let status = node.status().unwrap();
     assert_eq!((status.state, status.fault.unwrap().reason.as_str()), (PrefetchState::Failed, "OsStalled"));
 }
@@ -145,13 +148,14 @@ async fn another_target_ends_download() {
             std::future::pending().await
         })
     });
-    Node::live(&mut agent, Duration::from_secs(60)).await;
+    let mut run = Box::pin(agent.run());
+    Node::live(&mut run, Duration::from_secs(60)).await;
     assert_eq!(running.get(), 1);
     node.control.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
     let target = Target { config: ConfigName::new("rendered-c").unwrap(), image: Some(image("c")) };
     *node.control.desired.borrow_mut() = target;
     node.control.nudge.notify_one();
-    let end = tokio::time::timeout(Duration::from_secs(60), Box::pin(agent.run())).await;
+    let end = tokio::time::timeout(Duration::from_secs(60), &mut run).await;
     assert!(end.is_ok(), "it reboots");
     assert_eq!((running.get(), &*staged.borrow()), (0, &vec![0]));
 }
@@ -160,7 +164,8 @@ async fn another_target_ends_download() {
 async fn image_by_tag_is_refused() {
     let node = Node::new("registry.test/os:latest");
     let mut agent = node.agent(Played::running(image("a")), || Box::pin(std::future::pending()));
-    Node::live(&mut agent, Duration::from_secs(60)).await;
+    let mut run = Box::pin(agent.run());
+    Node::live(&mut run, Duration::from_secs(60)).await;
     let status = node.status().unwrap();
     assert_eq!((status.state, status.image.as_str()), (PrefetchState::Failed, "registry.test/os:latest"));
     assert_eq!(status.fault.unwrap().reason, "InvalidImage");

@@ -147,7 +147,8 @@ async fn services_ended_by_own_shutdown_are_no_fault() {
         Host { os: Box::new(os), power: Box::new(power), ..Host::in_directory(root, FailPoints::off()) };
     let plane = FakeControlPlane::wanting("rendered-b", Some(image("b")));
     let mut agent = plane.agent(host);
-    let ended = tokio::time::timeout(Duration::from_secs(300), Box::pin(agent.run())).await;
+    let mut run = Box::pin(agent.run());
+    let ended = tokio::time::timeout(Duration::from_secs(300), &mut run).await;
     assert!(ended.is_err() && gone.get(), "it waits for the end: {ended:?}");
     {
         let reports = plane.reports.borrow();
@@ -155,7 +156,7 @@ async fn services_ended_by_own_shutdown_are_no_fault() {
         let faulty = reports.iter().find(|report| report.state != NodeState::Working);
         assert!(faulty.is_none(), "{faulty:#?}");
     }
-    let ended = tokio::time::timeout(Duration::from_secs(600), Box::pin(agent.run())).await;
+    let ended = tokio::time::timeout(Duration::from_secs(600), &mut run).await;
     assert!(ended.is_err(), "{ended:?}");
     assert!(plane.reports.borrow().iter().any(|report| report.state == NodeState::Degraded));
 }
