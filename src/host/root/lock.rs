@@ -10,7 +10,14 @@ use super::{HostError, Missing, Root, is_absent, no_name, split};
 /// A lock that is held as long as this value lives; the kernel lets go of it when the process dies.
 #[derive(Debug)]
 pub struct LockFile {
-    _fd: OwnedFd,
+    fd: OwnedFd,
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // A process that is being started has the file open until it is another program: closing gives nothing back then.
+        let _gone_when_closed = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+    }
 }
 
 /// The process that holds a lock.
@@ -35,7 +42,7 @@ impl Root {
                 // The second kind of lock can be requested without being taken. It decides nothing, so a file system
                 // that has none of it is fine.
                 let _informs = rustix::fs::fcntl_lock(&fd, FlockOperation::NonBlockingLockExclusive);
-                Ok(Some(LockFile { _fd: fd }))
+                Ok(Some(LockFile { fd }))
             }
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(failed(errno)),
@@ -52,5 +59,22 @@ impl Root {
         };
         let held = fcntl_getlk(&fd, &Flock::from(FlockType::WriteLock)).map_err(failed)?;
         Ok(held.map(|held| Holder { pid: held.pid.map(rustix::process::Pid::as_raw_pid) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_lock_is_free_whoever_has_its_file_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let lock = root.lock("/lock").unwrap().unwrap();
+        let of_started_process = lock.fd.try_clone().unwrap();
+        assert!(root.lock("/lock").unwrap().is_none());
+        drop(lock);
+        assert!(root.lock("/lock").unwrap().is_some());
+        drop(of_started_process);
     }
 }

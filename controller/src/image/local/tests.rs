@@ -124,11 +124,13 @@ fn second_build_in_same_directory_is_refused() {
     let held = Work::open(&builder.work).unwrap();
     let error = build(&builder).unwrap_err();
     assert!(matches!(error, LocalError::Busy { .. }), "{error}");
+    let of_started_process = held.lock.try_clone().unwrap();
     drop(held);
     // It does nothing, so there is no digest: all before that was done.
     let error = build(&builder).unwrap_err();
     assert!(matches!(error, LocalError::File { .. }), "{error}");
     assert!(!builder.work.join("context").exists(), "nothing of the build is left");
+    drop(of_started_process);
 }
 
 #[test]

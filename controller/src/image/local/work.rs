@@ -18,7 +18,14 @@ const MAX_DIGEST: u64 = 200;
 pub(super) struct Work {
     path: PathBuf,
     // Held until the end; the kernel gives it back whatever ends the process.
-    _lock: File,
+    pub(super) lock: File,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // A process that is being started has the file open until it is another program: closing gives nothing back then.
+        self.lock.unlock().unwrap_or_default();
+    }
 }
 
 impl Work {
@@ -34,7 +41,7 @@ impl Work {
             Err(std::fs::TryLockError::WouldBlock) => return Err(LocalError::Busy { path: path.to_owned() }),
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     /// Returns true if a build was killed here: its files are removed last.
