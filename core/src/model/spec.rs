@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::os::{KernelType, Layers};
 use super::units::UnitSpec;
 use super::users::Users;
-use super::{ConfigName, FileSpec, ImageRef, Karg, ManagedPath, UnitName};
+use super::{ConfigName, FileSpec, ImageRef, Karg, ManagedPath, NotApplied, UnitName};
 
 /// The pair of one version of the Node. A half pair does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub struct HostSpec {
     pub fips: bool,
     /// Sections that can't change.
     pub fixed: FixedSections,
+    /// Fields of the document that are not applied on any host, found where it was read.
+    pub remarks: Vec<NotApplied>,
 }
 
 impl HostSpec {
@@ -121,6 +123,7 @@ impl HostSpec {
             extensions_image: None,
             fips: false,
             fixed: FixedSections::default(),
+            remarks: Vec::new(),
         }
     }
 }
