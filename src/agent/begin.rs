@@ -102,6 +102,7 @@ impl<C: ControlPlane> Agent<C> {
         };
         let plan = self.planned(&from, to.spec(), &facts, &policy)?;
         self.health.drift.clear();
+        self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
         if plan.is_empty() {
             ensure_in_sync(to.spec(), &facts)?;
             if self.mode == RunMode::FirstBoot {

@@ -29,6 +29,7 @@ use crate::observe::observe_again;
 use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
+use crate::plan::not_applied;
 use crate::report::Event;
 use crate::update::Record;
 
@@ -54,6 +55,7 @@ impl<C: ControlPlane> Agent<C> {
             self.telemetry.metrics.unsupported_packages(spec.layers().beyond(&booted.local).count());
         }
         let observation = self.observe_idle(&spec, machine, last).await?;
+        self.health.not_applied = not_applied(&spec, &observation.observed);
         let (is_repaired, later) = self.report_drift(&spec, &observation.observed).await?;
         let settle = observation.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
         self.monitor.last = Some(observation);

@@ -10,10 +10,12 @@ use crate::host::{Host, Root};
 use crate::journal::state;
 use crate::journal::stored::{Stored, load_record};
 use crate::model::text::counted;
-use crate::model::{HostSpec, Observation};
+use crate::model::{HostSpec, NotApplied, Observation};
 use crate::observe::observe;
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::drift;
+use crate::plan::explain::not_applied_text;
+use crate::plan::not_applied;
 
 /// The word for the current config.
 const CURRENT: &str = "current";
@@ -46,6 +48,7 @@ struct Verified<'a> {
     schema_version: u32,
     config: &'a str,
     differences: &'a [Difference],
+    not_applied: &'a [NotApplied],
 }
 
 /// Compares and prints.
@@ -54,13 +57,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let spec = spec(arguments, &host.root)?;
     let observed = runtime()?.block_on(observe(&host, &[&spec]))?;
     let mut found = compared(arguments.config == CURRENT, &spec, &observed, &host.root)?;
+    let not_applied = not_applied(&spec, &observed);
     match arguments.output {
         Output::Json => {
-            print_json(&Verified { schema_version: 1, config: spec.name.as_str(), differences: &found })?;
+            print_json(&verified(&spec, &found, &not_applied))?;
         }
         Output::Text => {
             add_diffs(&host.root, &spec, &observed, &mut found);
-            print(&text(&spec, &found))?;
+            print(&format!("{}{}", text(&spec, &found), listed(&not_applied)))?;
         }
     }
     Ok(u8::from(!found.is_empty()))
@@ -71,8 +75,19 @@ pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> 
     let Some(spec) = committed(&host.root)? else { return Ok(serde_json::Value::Null) };
     let observed = observe(host, &[&spec]).await?;
     let found = compared(true, &spec, &observed, &host.root)?;
-    let document = Verified { schema_version: 1, config: spec.name.as_str(), differences: &found };
-    serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
+    let not_applied = not_applied(&spec, &observed);
+    serde_json::to_value(verified(&spec, &found, &not_applied))
+        .map_err(|error| CliError::Output(error.into()))
+}
+
+fn verified<'a>(spec: &'a HostSpec, found: &'a [Difference], not_applied: &'a [NotApplied]) -> Verified<'a> {
+    Verified { schema_version: 1, config: spec.name.as_str(), differences: found, not_applied }
+}
+
+/// Names the fields that the host does not get.
+fn listed(not_applied: &[NotApplied]) -> String {
+    let text = not_applied_text(not_applied);
+    if text.is_empty() { text } else { format!("\n{}", text.trim_end()) }
 }
 
 fn compared(

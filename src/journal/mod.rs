@@ -11,7 +11,7 @@
 //!
 //! Below `/var/lib/machine-config-agent/`: `record.json` (the update in progress), `target.json` (the MachineConfig it
 //! leads to), `from.json` (the one it comes from, when that is not the committed one), `current.json` (the committed
-//! one), `history/`, `preimages/`, `lock`. Each file is replaced whole: written, synced, renamed, directory synced.
+//! one), `kargs.json` (kernel arguments that configs have set), `history/`, `preimages/`, `lock`. Each file is replaced whole: written, synced, renamed, directory synced.
 
 pub mod history;
 pub mod hosted;
@@ -27,6 +27,7 @@ mod decoding;
 mod error;
 mod files;
 mod installation;
+mod kargs;
 mod record_file;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,9 @@
 
 mod error;
 mod facts;
+mod kernel;
 mod stateroot;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +38,9 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         boots: BootCounter::observe(root).map_err(ObserveError::wrap("the boot loader's counter"))?,
         os: os(host).await?,
         kargs: kargs(root)?,
+        former_kargs: kernel::former(root)?,
+        image_kargs: kernel::of_image(root)?,
+        storage: BTreeSet::new(),
         files: BTreeMap::new(),
         units: BTreeMap::new(),
         stray_links: BTreeMap::new(),
@@ -76,6 +81,7 @@ fn managed_with(
     let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
     Ok(Observation {
+        storage: storage::found(root, specs)?,
         files: files(root, &paths(specs))?,
         units: units(links, specs)?,
         stray_links: stray_links(links, specs)?,
@@ -93,8 +99,8 @@ pub fn observe_again(
     machine: Observation,
     paths: &BTreeSet<ManagedPath>,
 ) -> Result<Observation, ObserveError> {
-    let Observation { boot_id, boots, os, kargs, .. } = machine;
-    let mut observed = Observation { boot_id, boots, os, kargs, ..earlier };
+    let Observation { boot_id, boots, os, kargs, former_kargs, image_kargs, .. } = machine;
+    let mut observed = Observation { boot_id, boots, os, kargs, former_kargs, image_kargs, ..earlier };
     observed.files.extend(files(root, paths)?);
     Ok(observed)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::image::{PULL_SECRETS, Transport};
+use super::kargs::FormerKargs;
 use super::observation::{
     BootCount, Booted, EmbeddedConfig, LocalPackages, ObservedCore, ObservedFips, ObservedOs, ObservedUnit,
     UnitFilePreset, UnitFileState,
@@ -67,6 +68,9 @@ impl Observation {
             boot_id: BootId::new("assumed")?,
             os: ObservedOs::Deployments { booted, staged: None, next: None },
             kargs: spec.kargs.clone(),
+            former_kargs: FormerKargs::default(),
+            image_kargs: Vec::new(),
+            storage: spec.fixed.entries().into_iter().map(|entry| entry.field).collect(),
             files: observed_files(spec),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), observed_unit(unit))).collect(),
             stray_links: BTreeMap::new(),

@@ -241,6 +241,9 @@ impl fmt::Display for ManagedPath {
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 
+/// The file of the kernel arguments that configs have set.
+pub const FORMER_KARGS: &str = "/var/lib/machine-config-agent/kargs.json";
+
 fn broken_rule(path: &str) -> Option<&'static str> {
     let Some(relative) = path.strip_prefix('/') else {
         return Some("it must be absolute");

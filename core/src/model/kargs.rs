@@ -1,5 +1,6 @@
 //! Kernel arguments.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -55,9 +56,91 @@ impl fmt::Display for Karg {
     }
 }
 
+/// Most arguments that are remembered: a kernel's command line holds fewer.
+const MAX_FORMER: usize = 512;
+
+/// Arguments that configs of this host have set, so that a left-over of them is told from the host's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FormerKargs {
+    /// For each argument the instances on the command line that no config had set when it became a config's.
+    #[serde(default)]
+    own: BTreeMap<Karg, usize>,
+}
+
+impl FormerKargs {
+    /// Takes the arguments of a config in; the command line is the one before the config is applied. Known ones stay as
+    /// they are: what the host had before its first config counts.
+    pub fn learn(&mut self, config: &[Karg], line: &[Karg]) {
+        for karg in config {
+            if self.own.len() >= MAX_FORMER || self.own.contains_key(karg) {
+                continue;
+            }
+            let own = count(line, karg).saturating_sub(count(config, karg));
+            self.own.insert(karg.clone(), own);
+        }
+    }
+
+    /// Returns the instances on the command line that a config has set and none wants now. `image` are the arguments of
+    /// the booted image itself.
+    pub fn left_over(&self, line: &[Karg], desired: &[Karg], image: &[Karg]) -> Vec<Karg> {
+        let surplus = |(karg, own): (&Karg, &usize)| {
+            let known = count(desired, karg) + count(image, karg).max(*own);
+            let surplus = count(line, karg).saturating_sub(known);
+            std::iter::repeat_n(karg.clone(), surplus)
+        };
+        self.own.iter().flat_map(surplus).collect()
+    }
+}
+
+/// Reads a file of `kargs.d`, by which an image brings arguments to hosts of one architecture. The error is the cause.
+pub fn of_image_file(text: &str, architecture: &str) -> Result<Vec<Karg>, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct File {
+        kargs: Vec<String>,
+        match_architectures: Option<Vec<String>>,
+    }
+    let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    let fits = file.match_architectures.is_none_or(|list| list.iter().any(|one| one == architecture));
+    Ok(if fits { file.kargs.iter().flat_map(|karg| Karg::split(karg)).collect() } else { Vec::new() })
+}
+
+fn count(list: &[Karg], karg: &Karg) -> usize {
+    list.iter().filter(|other| *other == karg).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_of_image_are_read_for_architecture() {
+        let text = "kargs = [\"a=1 b\", \"c\"]\nmatch-architectures = [\"x86_64\"]\n";
+        assert_eq!(of_image_file(text, "x86_64").unwrap(), Karg::split("a=1 b c"));
+        assert_eq!(of_image_file(text, "aarch64").unwrap(), []);
+        assert_eq!(of_image_file("kargs = [\"a\"]", "aarch64").unwrap(), Karg::split("a"));
+        assert!(of_image_file("kargs = 1", "x86_64").is_err());
+    }
+
+    /// What a config set and none wants is told from what the host and its image have.
+    #[test]
+    fn left_over_arguments_are_told_from_own_ones() {
+        let split = Karg::split;
+        let mut former = FormerKargs::default();
+        former.learn(&split("a=1 b c"), &split("rw a=1 a=1 c"));
+        // The host had one `a=1` beside the config's, and an administrator added `debug`.
+        let left = |line: &str, desired: &str, image: &str| {
+            let left = former.left_over(&split(line), &split(desired), &split(image));
+            left.iter().map(Karg::as_str).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(left("rw a=1 debug", "", ""), "");
+        assert_eq!(left("rw a=1 a=1 b b c debug", "b", ""), "a=1 b c");
+        assert_eq!(left("rw b b c", "b c", "b"), "");
+        // A config that comes later does not take what the first one had found for its own.
+        former.learn(&split("a=1 d"), &split("rw a=1 a=1 a=1 b"));
+        assert_eq!(former.left_over(&split("a=1 a=1"), &[], &[]).len(), 1);
+    }
 
     #[test]
     fn splits_like_kernel() {

@@ -11,6 +11,7 @@ pub mod class;
 pub mod contents;
 pub mod disruption;
 pub mod files;
+pub mod fixed;
 pub mod hosted;
 pub mod ids;
 pub mod image;

@@ -53,6 +53,19 @@ impl NotAppliedReason {
     }
 }
 
+impl NotAppliedReason {
+    /// Returns the reason of a condition.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Installation => "Installation",
+            Self::HostLacks => "HostLacks",
+            Self::UnknownField => "UnknownField",
+            Self::OpaqueOrigin => "OpaqueOrigin",
+            Self::Stale => "Stale",
+        }
+    }
+}
+
 impl fmt::Display for NotApplied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)

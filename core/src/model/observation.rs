@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::contents::Sha256;
+use super::kargs::FormerKargs;
 use super::soft_reboot::SoftRebootFacts;
 use super::units::Mask;
 use super::users::PasswordHash;
@@ -294,6 +295,12 @@ pub struct Observation {
     pub os: ObservedOs,
     /// The running kernel's command line.
     pub kargs: Vec<Karg>,
+    /// Arguments that configs of this host have set.
+    pub former_kargs: FormerKargs,
+    /// Arguments that the booted image brings by itself.
+    pub image_kargs: Vec<Karg>,
+    /// Entries of the specs' storage, by their field, that are on this host.
+    pub storage: BTreeSet<String>,
     /// Files, unit files and drop-ins, by path.
     pub files: BTreeMap<ManagedPath, ObservedFile>,
     /// Units.

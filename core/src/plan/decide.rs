@@ -2,7 +2,8 @@
 
 use super::input::PlanInput;
 use super::{
-    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, os, reconcilable, units, users,
+    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, not_applied, os, reconcilable, units,
+    users,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -30,7 +31,8 @@ pub fn plan(
     let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let from = (!from.is_unmanaged()).then(|| from.target());
-    let plan = Plan { from, to: to.target(), mode: input.mode, steps, drain: cost.drain, after: cost.after };
+    let (mode, not_applied) = (input.mode, not_applied::not_applied(to, &facts.observed));
+    let plan = Plan { from, to: to.target(), mode, steps, drain: cost.drain, after: cost.after, not_applied };
     match check::check(&plan, to) {
         Ok(()) => Ok(plan),
         Err(broken) => {

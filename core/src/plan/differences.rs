@@ -119,6 +119,10 @@ pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
             ),
         );
     }
+    if observed.os.booted().is_some() {
+        let left = observed.former_kargs.left_over(&observed.kargs, &spec.kargs, &observed.image_kargs);
+        found.extend(left.iter().map(left_over));
+    }
     for (path, file) in spec.files.iter().filter(|(path, _)| !IGNORED.contains(&path.as_str())) {
         found.extend(file_difference(Kind::File, path, file, observed));
     }
@@ -285,6 +289,12 @@ fn kargs_held(desired: &[Karg], found: &[Karg]) -> Vec<bool> {
         Some(_) | None => false,
     };
     desired.iter().map(&mut take).collect()
+}
+
+/// An argument that an earlier config had set, or one that is there once too often.
+fn left_over(karg: &Karg) -> Difference {
+    let (expected, found) = ("not on the kernel's command line", "a left-over of an earlier config");
+    difference(Kind::Karg, karg, DifferenceKind::Unexpected, &expected, &found)
 }
 
 fn file_difference(

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::reconcilable::{Irreconcilable, Unreachable};
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
-use crate::model::Target;
 use crate::model::soft_reboot::Verdict;
 use crate::model::text::counted;
+use crate::model::{NotApplied, Target};
 
 /// The lines and bytes of a diff that a log, an event and a terminal take without losing the rest.
 const DIFF_LINES: usize = 40;
@@ -87,7 +87,17 @@ pub fn text(plan: &Plan) -> String {
         }
     }
     text.push_str(&steps_text(plan.steps()));
+    text.push_str(&not_applied_text(plan.not_applied()));
     text
+}
+
+/// Returns the fields that the host does not get, a line each; nothing where there are none.
+pub fn not_applied_text(list: &[NotApplied]) -> String {
+    if list.is_empty() {
+        return String::new();
+    }
+    let lines = list.iter().map(|one| format!("  {one}\n"));
+    format!("Not applied\n{}", lines.collect::<String>())
 }
 
 fn target_text(target: &Target) -> String {
@@ -179,6 +189,7 @@ struct Document<'a> {
     to: &'a Target,
     mode: Option<Mode>,
     irreconcilable: &'a [Unreachable],
+    not_applied: &'a [NotApplied],
     steps: Vec<StepLine<'a>>,
     drain: bool,
     after: AfterLine<'a>,
@@ -249,7 +260,8 @@ pub fn json<'a>(
         because: step.because.as_str(),
     };
     let steps = steps.iter().map(line).collect();
-    Document { schema_version: 1, from, to, mode, irreconcilable, steps, drain, after }
+    let not_applied = outcome.map_or([].as_slice(), Plan::not_applied);
+    Document { schema_version: 1, from, to, mode, irreconcilable, not_applied, steps, drain, after }
 }
 
 /// Returns the difference of two contents: a unified diff, bounded. Of secrets and binaries only the lengths.

@@ -19,6 +19,7 @@
 //! | `drift` | further differences of an idle host, and the part of contents that may be shown |
 //! | `repair` | the plan that puts drifted paths right |
 //! | `check` | the invariants of a plan |
+//! | `not_applied` | the fields that this host does not get |
 //! | `explain` | the text people read, and the JSON programs read |
 
 pub mod differences;
@@ -26,6 +27,7 @@ pub mod drift;
 pub mod explain;
 pub mod in_sync;
 pub mod listing;
+pub mod not_applied;
 pub mod origin;
 pub mod reconcilable;
 pub mod repair;
@@ -49,11 +51,12 @@ mod users;
 use serde::{Deserialize, Serialize};
 
 use crate::model::soft_reboot::Verdict;
-use crate::model::{Target, UnitName};
+use crate::model::{NotApplied, Target, UnitName};
 
 pub use batch::{Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
 pub use decide::plan;
 pub use differences::{Difference, already_applied, differences};
+pub use not_applied::not_applied;
 pub use origin::observed_origin;
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Op, Step, StepReason};
@@ -162,6 +165,8 @@ pub struct Plan {
     steps: Vec<Step>,
     drain: Drain,
     after: PostActions,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    not_applied: Vec<NotApplied>,
 }
 
 impl Plan {
@@ -193,6 +198,11 @@ impl Plan {
     /// Returns the actions after the steps.
     pub fn after(&self) -> &PostActions {
         &self.after
+    }
+
+    /// Returns the fields of the new config that this host does not get.
+    pub fn not_applied(&self) -> &[NotApplied] {
+        &self.not_applied
     }
 
     /// Returns true if there is nothing to do but to record the new target.

@@ -7,6 +7,7 @@ use super::differences::id_of;
 use super::input::PlanInput;
 use super::{Batch, Mode, Op, Step};
 use crate::model::observation::{ObservedFips, ObservedOs, UnitFileState};
+use crate::model::os::KernelType;
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
 use crate::model::users::Unsupported;
 use crate::model::{Facts, FaultClass, HostSpec, ManagedPath, Principal, UnitName};
@@ -97,6 +98,7 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
     }
     reasons.extend(fips(from, to, facts));
     reasons.extend(os(input));
+    reasons.extend(os_fields(to, facts));
     reasons
 }
 
@@ -200,6 +202,21 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
         );
         unreachable("spec.fips", message)
     })
+}
+
+/// Fields of the OS on a host that has none that could be changed.
+fn os_fields(to: &HostSpec, facts: &Facts) -> Vec<Unreachable> {
+    if facts.observed.os.booted().is_some() {
+        return Vec::new();
+    }
+    let set = [
+        ("spec.osImageURL", to.os_image_url.is_some()),
+        ("spec.kernelArguments", !to.kargs.is_empty()),
+        ("spec.kernelType", to.kernel_type != KernelType::Default),
+        ("spec.extensions", !to.extensions.is_empty()),
+    ];
+    let message = "this host has no OS backend (--os-backend none, or it does not boot images); remove the field from the configs of this host";
+    set.into_iter().filter(|(_, set)| *set).map(|(field, _)| unreachable(field, message)).collect()
 }
 
 fn os(input: &PlanInput<'_>) -> Option<Unreachable> {

@@ -55,7 +55,15 @@ pub fn repair(
     let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let (from, to) = (Some(spec.target()), spec.target());
-    let plan = Plan { from, to, mode: Mode::Files, steps, drain: cost.drain, after: cost.after };
+    let plan = Plan {
+        from,
+        to,
+        mode: Mode::Files,
+        steps,
+        drain: cost.drain,
+        after: cost.after,
+        not_applied: Vec::new(),
+    };
     match check::check(&plan, spec) {
         Ok(()) => Repair { plan: Some(plan), left },
         Err(broken) => Repair { plan: None, left: drift.iter().map(|_| Some(broken.clone())).collect() },

@@ -7,7 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LoopState, NodeState, reason};
+use super::project::not_applied;
+use super::{LoopState, MAX_REASON_LENGTH, NodeState, reason};
+use crate::model::NotApplied;
 use crate::plan::{Batch, Drain, Plan, PostActions, ServiceVerb, Undo};
 use crate::update::{Fault, Phase, Record};
 
@@ -54,7 +56,7 @@ pub enum ConditionGroup {
 }
 
 /// All conditions of a MachineConfigNode. A condition of a new group needs its rule in the control plane.
-pub const CONDITIONS: [(&str, ConditionGroup); 17] = [
+pub const CONDITIONS: [(&str, ConditionGroup); 18] = [
     ("UpdatePrepared", ConditionGroup::Update),
     ("UpdateExecuted", ConditionGroup::Update),
     ("UpdatePostActionComplete", ConditionGroup::Update),
@@ -70,6 +72,7 @@ pub const CONDITIONS: [(&str, ConditionGroup); 17] = [
     ("Uncordoned", ConditionGroup::Cordon),
     ("Updated", ConditionGroup::Node),
     ("NodeDegraded", ConditionGroup::Node),
+    ("FieldsNotApplied", ConditionGroup::Node),
     ("PinnedImageSetsProgressing", ConditionGroup::Pinned),
     ("PinnedImageSetsDegraded", ConditionGroup::Pinned),
 ];
@@ -177,7 +180,19 @@ pub(super) fn conditions(
         Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &reason(fault)),
         None => condition("NodeDegraded", Status::False, "NodeDegraded", "nothing is wrong"),
     });
+    list.push(fields_not_applied(not_applied(record, health)));
     list
+}
+
+/// Names the fields of the config that the host does not get.
+fn fields_not_applied(list: &[NotApplied]) -> Condition {
+    let kind = "FieldsNotApplied";
+    let Some(first) = list.first() else {
+        return condition(kind, Status::False, kind, "every field of the config is applied");
+    };
+    let named = list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let message: String = named.chars().take(MAX_REASON_LENGTH).collect();
+    condition(kind, Status::True, first.because.reason(), &message)
 }
 
 /// Without an update: why none was begun, or the progress of the uncordon.

@@ -13,7 +13,7 @@ mod unknown;
 use serde::{Deserialize, Serialize};
 
 use crate::model::certificates::TrustSynced;
-use crate::model::{ConfigName, ImageRef, Target, Timestamp};
+use crate::model::{ConfigName, ImageRef, NotApplied, Target, Timestamp};
 use crate::plan::differences::Difference;
 use crate::update::Fault;
 
@@ -118,6 +118,8 @@ pub struct LoopState {
     pub desired: Option<Target>,
     /// Differences from the current target.
     pub drift: Vec<Difference>,
+    /// Fields of the current target that this host does not get.
+    pub not_applied: Vec<NotApplied>,
     /// Fault of the input or the agent's surroundings, when no update is open.
     pub fault: Option<Fault>,
     /// Since when.
@@ -211,6 +213,9 @@ pub struct NodeReport {
     /// Storage of the current config that differs from the node's installation; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
+    /// Fields of the config that this host does not get: of the update under way, else of the current config.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_applied: Vec<NotApplied>,
     /// The MachineConfigNode's conditions.
     pub conditions: Vec<Condition>,
     /// Start of the phase or state, RFC 3339.

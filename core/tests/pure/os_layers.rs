@@ -48,15 +48,18 @@ fn arguments_reboot() {
     assert_eq!(because, &["kernelArguments"]);
 }
 
-/// MCD-207: a host that boots no images gets no changes of the OS, whatever the config has.
+/// MCD-207, otherwise: a host that boots no images gets no changes of the OS, so a config with some is refused, by field.
 #[test]
-fn hosts_without_images_are_unchanged() {
+fn os_fields_are_refused_on_hosts_without_images() {
     let (from, mut to) = (spec("rendered-a", json!({})), layered("rendered-b"));
     to.kargs = machine_config_core::model::Karg::split("nosmt");
     let mut facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     facts.observed.os = ObservedOs::NotImageBased;
-    let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
-    assert!(plan.is_empty(), "{plan:?}");
+    let refused = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap_err();
+    let fields: Vec<_> = refused.reasons.iter().map(|reason| reason.field.as_str()).collect();
+    assert_eq!(fields, ["spec.osImageURL", "spec.kernelArguments", "spec.kernelType", "spec.extensions"]);
+    let without = spec("rendered-b", json!({}));
+    assert!(plan(&from, &without, &facts, &DisruptionPolicy::defaults()).unwrap().is_empty());
 }
 
 /// MCD-203: packages that are pulled without another image need the credentials, too.

@@ -1,6 +1,6 @@
 //! One test row per row of the report table (docs/reference.md): the state and the conditions of each phase.
 
-use machine_config_core::model::{BootId, FaultClass, Timestamp};
+use machine_config_core::model::{BootId, FaultClass, NotApplied, NotAppliedReason, Timestamp};
 use machine_config_core::report::{
     CONDITIONS, LoopState, MAX_REASON_LENGTH, NodeReport, NodeState, Status, report,
 };
@@ -53,7 +53,7 @@ fn each_phase_moves_its_condition() {
     let planned = reported(Some(&record), &made);
     assert_eq!((planned.state, planned.phase.as_str()), (NodeState::Working, "Planned"));
     assert_eq!(status(&planned, "UpdatePrepared"), Some(Status::True));
-    assert_eq!(planned.conditions.len(), 12);
+    assert_eq!(planned.conditions.len(), 13);
     let mut passed: Vec<&str> = vec![];
     for (event, phase, under_way, done) in events() {
         record = record.moved(&event, Timestamp::default()).unwrap();
@@ -151,6 +151,31 @@ fn conditions_of_undrained_and_undone_updates() {
 }
 
 /// MCD-250: a target without a plan is not prepared; a committed update resumes before it is complete.
+/// A field that is not applied is told of the update under way, else of the current config; the message is bounded.
+#[test]
+fn fields_not_applied_are_condition_and_part_of_report() {
+    let made = UpdateFixture::with_files();
+    let field = |at: usize| {
+        let message = "no reader knows it; remove it".to_owned();
+        NotApplied::new(format!("spec.field{at}"), NotAppliedReason::UnknownField, message)
+    };
+    let mut health = LoopState { not_applied: vec![field(1)], ..LoopState::default() };
+    let idle = report(None, &health);
+    assert_eq!(idle.not_applied, health.not_applied);
+    assert_eq!(status(&idle, "FieldsNotApplied"), Some(Status::True));
+    assert_eq!(reason(&idle, "FieldsNotApplied"), "UnknownField");
+    let message = |report: &NodeReport| {
+        let condition = report.conditions.iter().find(|condition| condition.kind == "FieldsNotApplied");
+        condition.unwrap().message.clone()
+    };
+    assert_eq!(message(&idle), "spec.field1: no reader knows it; remove it");
+    // The update under way applies each field.
+    let updating = report(Some(&made.record()), &health);
+    assert_eq!((updating.not_applied.len(), status(&updating, "FieldsNotApplied")), (0, Some(Status::False)));
+    health.not_applied = (0..200).map(field).collect();
+    assert_eq!(message(&report(None, &health)).chars().count(), MAX_REASON_LENGTH);
+}
+
 #[test]
 fn report_without_update() {
     let made = UpdateFixture::with_files();
@@ -169,7 +194,7 @@ fn report_without_update() {
     assert_eq!(status(&refused, "UpdatePrepared"), Some(Status::Unknown));
     assert_eq!(status(&refused, "NodeDegraded"), Some(Status::True));
     health.fault = None;
-    assert_eq!(report(None, &health).conditions.len(), 2, "what was told of the update stays as it was told");
+    assert_eq!(report(None, &health).conditions.len(), 3, "what was told of the update stays as it was told");
     health.current.clone_from(&health.desired);
     health.waiting = Some("the answer".to_owned());
     let waiting = report(None, &health);

@@ -190,6 +190,9 @@ impl ModelHost {
             kargs: self.kargs.clone(),
             files,
             units,
+            former_kargs: Default::default(),
+            image_kargs: Vec::new(),
+            storage: Default::default(),
             stray_links: BTreeMap::new(),
             core: ObservedCore::Account {
                 keys_path,

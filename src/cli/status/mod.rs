@@ -29,6 +29,7 @@ use crate::model::{ConfigName, HostSpec, Target};
 use crate::observe::observe;
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
+use crate::plan::not_applied;
 use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
 use crate::stateroot::OpenWork;
 use crate::update::Record;
@@ -173,6 +174,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     if let (Some(spec), Some(observed)) = (&spec, &observed) {
         health.drift = drift(spec, observed);
         add_diffs(&host.root, spec, observed, &mut health.drift);
+        health.not_applied = not_applied(spec, observed);
     }
     let reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
         Some(left) => left.report.clone(),
@@ -294,6 +296,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         agent: around.agent,
         follows: around.follows,
         stateroot_work: around.work,
+        not_applied: report.not_applied,
         unread: around.unread,
         drift: around.drift,
     }

@@ -6,7 +6,7 @@ use super::agent::AgentStatus;
 use super::staged_manually::StagedManually;
 use crate::cli::last_report::Follows;
 use crate::model::observation::LocalPackages;
-use crate::model::{ImageRef, Target};
+use crate::model::{ImageRef, NotApplied, Target};
 use crate::plan::differences::Difference;
 use crate::report::{LinkDown, NodeState, PrefetchStatus, Progress};
 use crate::stateroot::OpenWork;
@@ -52,6 +52,8 @@ pub(super) struct Status {
     /// Work on a stateroot that has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stateroot_work: Option<OpenWork>,
+    /// Fields of the config that this host does not get.
+    pub(super) not_applied: Vec<NotApplied>,
     /// Files that this user may not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<String>,

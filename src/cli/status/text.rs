@@ -94,6 +94,7 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  work     {}", work.line()));
         lines.push(format!("  next     {}", work.next));
     }
+    lines.extend(status.not_applied.iter().map(|one| format!("  not applied  {one}")));
     lines.extend(status.unread.iter().map(|what| format!("  unread   {what}; run it as root")));
     for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
         lines.extend(diff.lines().map(|line| format!("    {line}")));

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Seek as _, SeekFrom};
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
@@ -236,6 +236,18 @@ impl Root {
             Err(errno) if is_absent(errno) => Ok(false),
             Err(errno) => Err(HostError::io("inspect", path, errno)),
         }
+    }
+
+    /// Returns true if a file system is mounted at a path. Kernels before 5.8 do not say so.
+    pub fn is_mount_point(&self, path: &str) -> Result<bool, HostError> {
+        let failed = |errno: Errno| HostError::io("inspect", path, errno);
+        let fd = match self.resolve(path, OFlags::PATH) {
+            Err(errno) if is_absent(errno) => return Ok(false),
+            other => other.map_err(failed)?,
+        };
+        let flags = AtFlags::EMPTY_PATH.union(AtFlags::SYMLINK_NOFOLLOW);
+        let found = rustix::fs::statx(&fd, "", flags, StatxFlags::empty()).map_err(failed)?;
+        Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     }
 }
 

@@ -1,0 +1,93 @@
+//! Fields of a config that this host does not get: named in the plan, the status, `verify` and a condition, never dropped in
+//! silence.
+
+use crate::model::fixed::{Evidence, FixedEntry};
+use crate::model::{HostSpec, Karg, NotApplied, NotAppliedReason, Observation};
+
+/// Returns what is not applied of a spec on the observed host, in the order of the fields.
+pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
+    let storage = spec.fixed.entries().into_iter().filter_map(|entry| missing(&entry, observed));
+    let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Returns why an entry that Ignition makes is not on this host; `None` if it is.
+fn missing(entry: &FixedEntry, observed: &Observation) -> Option<NotApplied> {
+    if observed.storage.contains(&entry.field) {
+        return None;
+    }
+    let found = match &entry.evidence {
+        Evidence::MountedAt(path) => format!("no file system is mounted at {path}"),
+        Evidence::Devices(devices) => format!("there is no {}", devices.join(", ")),
+        Evidence::Nothing => "nothing shows that it did".to_owned(),
+        Evidence::Kargs { present, absent } => {
+            let cause = on_line(present, absent, &observed.kargs)?;
+            let next = "set spec.kernelArguments in the MachineConfig";
+            let message = format!("Ignition sets it when a host is installed; {cause}; {next}");
+            return Some(NotApplied::new(&entry.field, NotAppliedReason::Installation, message));
+        }
+    };
+    let next = "install the host with this config, or remove the entry";
+    let message = format!("Ignition makes it when a host is installed; on this host {found}; {next}");
+    Some(NotApplied::new(&entry.field, NotAppliedReason::Installation, message))
+}
+
+/// Returns what is otherwise on the command line.
+fn on_line(present: &[Karg], absent: &[Karg], line: &[Karg]) -> Option<String> {
+    let list = |kargs: Vec<&Karg>| kargs.iter().map(|karg| karg.as_str()).collect::<Vec<_>>().join(" ");
+    let lacks: Vec<&Karg> = present.iter().filter(|karg| !line.contains(karg)).collect();
+    let has: Vec<&Karg> = absent.iter().filter(|karg| line.contains(karg)).collect();
+    match (lacks.is_empty(), has.is_empty()) {
+        (true, true) => None,
+        (false, _) => Some(format!("the kernel's command line lacks {}", list(lacks))),
+        (true, false) => Some(format!("the kernel's command line has {}", list(has))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ConfigName;
+
+    fn spec(fixed: &[(&'static str, &str)]) -> HostSpec {
+        let mut spec = HostSpec::empty(ConfigName::new("a").unwrap());
+        spec.fixed.sections = fixed.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
+        spec
+    }
+
+    /// What an installation made is on the host, or named; remarks of the reader are named on each host.
+    #[test]
+    fn missing_storage_is_named_with_what_was_looked_for() {
+        let mut spec = spec(&[("storage.luks", r#"[{"name":"data"},{"name":"logs"}]"#)]);
+        let mut observed = Observation::as_specified(&spec).unwrap();
+        assert_eq!(not_applied(&spec, &observed), []);
+        observed.storage.remove(r#"storage.luks "logs""#);
+        let unknown =
+            NotApplied::new("spec.kernelargs", NotAppliedReason::UnknownField, "no reader knows it");
+        spec.remarks = vec![unknown.clone(), unknown.clone()];
+        let found = not_applied(&spec, &observed);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], unknown);
+        assert_eq!(found[1].because, NotAppliedReason::Installation);
+        assert!(found[1].to_string().starts_with(r#"storage.luks "logs": "#), "{}", found[1]);
+        assert!(found[1].message.contains("/dev/mapper/logs"), "{}", found[1]);
+    }
+
+    #[test]
+    fn kernel_arguments_of_ignition_are_compared_with_command_line() {
+        let spec =
+            spec(&[("config.kernelArguments", r#"{"shouldExist":["a b"],"shouldNotExist":["quiet"]}"#)]);
+        let mut observed = Observation::as_specified(&spec).unwrap();
+        observed.storage.clear();
+        for (line, word) in
+            [("a b", ""), ("b", "lacks a;"), ("a b quiet", "has quiet;"), ("quiet", "lacks a b;")]
+        {
+            observed.kargs = Karg::split(line);
+            let found = not_applied(&spec, &observed);
+            assert_eq!(found.is_empty(), word.is_empty(), "{line}: {found:?}");
+            assert!(found.iter().all(|one| one.message.contains(word)), "{line}: {found:?}");
+        }
+    }
+}

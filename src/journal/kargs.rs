@@ -1,0 +1,48 @@
+//! The kernel arguments that configs of this host have set: what is left of them on the command line can be told from the
+//! host's own then, also after somebody booted another deployment.
+
+use tracing::warn;
+
+use super::files::STATE_MODE;
+use super::{Journal, JournalError};
+use crate::host::root::Root;
+use crate::model::ids::FORMER_KARGS;
+use crate::model::kargs::FormerKargs;
+use crate::model::{HostSpec, Observation};
+
+impl Journal {
+    /// Remembers the arguments of both configs of an update, before anything of it is done. Only a change is written.
+    pub fn remember_kargs(
+        &mut self,
+        from: &HostSpec,
+        to: &HostSpec,
+        observed: &Observation,
+    ) -> Result<(), JournalError> {
+        if observed.os.booted().is_none() {
+            return Ok(());
+        }
+        let known = load(&self.root)?;
+        let mut former = known.clone().unwrap_or_default();
+        former.learn(&from.kargs, &observed.kargs);
+        former.learn(&to.kargs, &observed.kargs);
+        if known.unwrap_or_default() == former {
+            return Ok(());
+        }
+        let unwritable = |error: serde_json::Error| JournalError::Unreadable {
+            path: FORMER_KARGS.to_owned(),
+            what: "JSON",
+            cause: error.to_string(),
+        };
+        let bytes = serde_json::to_vec(&former).map_err(unwritable)?;
+        self.root.replace(FORMER_KARGS, &bytes, STATE_MODE)?;
+        self.fail_points.hit("kargs-remembered");
+        Ok(())
+    }
+}
+
+/// Reads the file. A damaged one is begun anew: it only tells what was, and holds no update.
+fn load(root: &Root) -> Result<Option<FormerKargs>, JournalError> {
+    let Some(bytes) = root.read(FORMER_KARGS)? else { return Ok(None) };
+    let read = serde_json::from_slice(&bytes);
+    Ok(read.inspect_err(|error| warn!("Began {FORMER_KARGS} anew: it can't be read: {error}")).ok())
+}

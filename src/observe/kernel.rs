@@ -1,0 +1,41 @@
+//! Origins of kernel arguments: those of earlier configs, which the journal remembers, and those of the booted image.
+
+use std::env::consts::ARCH;
+
+use tracing::debug;
+
+use super::ObserveError;
+use crate::host::Root;
+use crate::model::Karg;
+use crate::model::ids::FORMER_KARGS;
+use crate::model::kargs::{FormerKargs, of_image_file};
+
+/// bootc's directory of the arguments that an image brings.
+const OF_IMAGE: &str = "/usr/lib/bootc/kargs.d";
+
+/// Most files of it that are read.
+const MAX_FILES: usize = 100;
+
+/// Reads the arguments that configs of this host have set. A file that can't be read counts as none: the next update
+/// writes it anew.
+pub(super) fn former(root: &Root) -> Result<FormerKargs, ObserveError> {
+    let bytes = root.read(FORMER_KARGS).map_err(ObserveError::wrap("the kernel arguments"))?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+}
+
+/// Reads the arguments that the booted image brings by itself. A file that bootc would not read brings none.
+pub(super) fn of_image(root: &Root) -> Result<Vec<Karg>, ObserveError> {
+    let failed = || ObserveError::wrap("the kernel arguments of the image");
+    let mut kargs = Vec::new();
+    for name in root.list(OF_IMAGE).map_err(failed())?.into_iter().take(MAX_FILES) {
+        if !name.ends_with(".toml") {
+            continue;
+        }
+        let text = root.read_text(&format!("{OF_IMAGE}/{name}")).map_err(failed())?.unwrap_or_default();
+        match of_image_file(&text, ARCH) {
+            Ok(found) => kargs.extend(found),
+            Err(cause) => debug!("Ignored {OF_IMAGE}/{name}: {cause}"),
+        }
+    }
+    Ok(kargs)
+}
