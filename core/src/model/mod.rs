@@ -10,6 +10,7 @@ pub mod certificates;
 pub mod class;
 pub mod contents;
 pub mod disruption;
+pub mod fate;
 pub mod files;
 pub mod fixed;
 pub mod hosted;

@@ -15,6 +15,7 @@ mod model_host;
 mod update_fixtures;
 
 mod completeness;
+mod fields;
 mod fixpoints;
 mod os_layers;
 mod parsers;

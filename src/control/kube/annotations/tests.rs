@@ -13,6 +13,7 @@ fn image(digit: &str) -> String {
 fn report(state: NodeState) -> NodeReport {
     NodeReport {
         irreconcilable_changes: None,
+        not_applied: Vec::new(),
         schema_version: 1,
         node: "worker-0".into(),
         state,
