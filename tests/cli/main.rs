@@ -39,6 +39,7 @@ mod interfaces;
 mod logind;
 mod manifests;
 mod monitoring;
+mod not_applied;
 mod old_records;
 mod packages;
 mod reboot;

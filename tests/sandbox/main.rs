@@ -26,5 +26,6 @@ mod set_clock;
 mod demo;
 mod firstboot;
 mod image_modes;
+mod kernel_line;
 mod registry;
 mod sandbox_node;

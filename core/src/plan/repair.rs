@@ -197,8 +197,9 @@ fn mends(op: &Op, difference: &Difference) -> bool {
     match (difference.kind, op) {
         (Kind::Image, Op::StageOs { .. })
         | (Kind::Package, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }) => true,
-        (Kind::Karg, Op::SetKargs { append, .. }) => {
-            append.iter().any(|karg| karg.to_string() == difference.target)
+        (Kind::Karg, Op::SetKargs { delete, append }) => {
+            let list = if difference.what == DifferenceKind::Unexpected { delete } else { append };
+            list.iter().any(|karg| karg.as_str() == difference.target)
         }
         (Kind::User, Op::SetSshKeys) => difference.what == DifferenceKind::Content,
         (Kind::User, Op::SetPassword) => difference.what == DifferenceKind::Value,

@@ -73,7 +73,7 @@ const FINE: (&str, &str, &str) = ("NodeDegraded", "False", "NodeDegraded");
 fn first_write_has_every_condition() {
     let report = report("rendered-worker-b", &[PREPARED, NOT_UPDATED, FINE]);
     for (form, count, has) in
-        [(ConditionLayout::Joint, 14, "AppliedFilesAndOS"), (ConditionLayout::Split, 16, "AppliedOSImage")]
+        [(ConditionLayout::Joint, 15, "AppliedFilesAndOS"), (ConditionLayout::Split, 17, "AppliedOSImage")]
     {
         let (written, stored) = write(&Stored { generation: 3, ..Stored::default() }, &words(&report, form));
         assert_eq!(written.len(), 1);
