@@ -55,7 +55,7 @@ impl NotAppliedReason {
 
 impl NotAppliedReason {
     /// Returns the reason of a condition.
-    pub fn reason(self) -> &'static str {
+    pub fn condition_reason(self) -> &'static str {
         match self {
             Self::Installation => "Installation",
             Self::HostLacks => "HostLacks",

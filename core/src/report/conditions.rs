@@ -192,7 +192,7 @@ fn fields_not_applied(list: &[NotApplied]) -> Condition {
     };
     let named = list.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let message: String = named.chars().take(MAX_REASON_LENGTH).collect();
-    condition(kind, Status::True, first.because.reason(), &message)
+    condition(kind, Status::True, first.because.condition_reason(), &message)
 }
 
 /// Without an update: why none was begun, or the progress of the uncordon.
