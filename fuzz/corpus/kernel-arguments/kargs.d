@@ -1,0 +1,2 @@
+kargs = ["a=1", "b"]
+match-architectures = ["x86_64"]
