@@ -14,7 +14,7 @@
 //! | [`image`] | the build context of an OS image, pure; buildah on this machine | `api` |
 //! | [`registry`] | queries a registry for images, and deletes them | nothing |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
-//! | [`bootstrap`] | pools and rendered configs of manifests, before there is a cluster | `api build manifests render seed` |
+//! | [`bootstrap`] | pools and rendered configs of manifests, before there is a cluster | `api build image manifests render seed` |
 //! | [`seed`] | the MachineConfig of an image that was built before the cluster; pure | `api` |
 //! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
 //! | [`view`] | pools and rollouts on one screen; pure | `api drain rollout` |

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::controller_config::CONTROLLER_CONFIG;
-use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig};
+use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, check};
 use crate::render::Release;
 
 /// The largest file: five times the API server's limit for one object.
@@ -35,6 +35,8 @@ pub struct Manifests {
     pub controller_config: Option<WholeObject>,
     /// The disruption policy of the cluster, where one is there.
     pub policy: Option<DisruptionPolicy>,
+    /// What an API server with our definitions would refuse, with file, object, field and next step.
+    pub violations: Vec<String>,
 }
 
 /// An object as it was read, with fields that no type of ours has.
@@ -111,6 +113,8 @@ impl Manifests {
     }
 
     fn add(&mut self, document: Value, path: &Path, on_twice: OnTwice) -> Result<(), ManifestError> {
+        let violations = check(&document).into_iter().map(|cause| format!("{}: {cause}", path.display()));
+        self.violations.extend(violations);
         let group = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         if !group.starts_with("machineconfiguration.openshift.io/") && group != "operator.openshift.io/v1" {
             return Ok(());

@@ -42,7 +42,7 @@ pub async fn preparation(
     // Work of this kind that was cut short owns what is there.
     if open.is_none_or(|record| *record.job.stateroot() != stateroot) {
         let prepared =
-            load_prepared(root)?.remove(stateroot.as_str()).filter(|prepared| prepared.image == image);
+            load_prepared(root)?.remove(stateroot.as_str()).filter(|prepared| prepared.image.is_same(&image));
         if let Some(prepared) = prepared {
             stateroots.ensure_exists(&stateroot).await?;
             let found = Findings { containers: prepared.containers, deployment: prepared.deployment };

@@ -4,8 +4,10 @@
 //! machineconfiguration/v1), so that objects and programs work with either side. On OpenShift the cluster's own
 //! definitions are used; `machine-config-controller crds` prints these for a cluster without them.
 
+mod check;
 pub mod config_node;
 pub mod controller_config;
+mod definitions;
 pub mod machine_configuration;
 pub mod machineconfig;
 pub mod os_build;
@@ -14,8 +16,10 @@ pub mod pool;
 pub mod rollout_policy;
 mod schema;
 
+pub use check::check;
 pub use config_node::{MachineConfigNode, MachineConfigNodeSpec, MachineConfigNodeStatus};
 pub use controller_config::{ControllerConfig, ControllerConfigSpec};
+pub use definitions::definitions;
 pub use machine_configuration::{MachineConfiguration, MachineConfigurationSpec};
 pub use machineconfig::{MachineConfig, MachineConfigSpec};
 pub use os_build::{MachineOSBuild, MachineOSBuildSpec, MachineOSBuildStatus};
@@ -23,9 +27,6 @@ pub use os_config::{MachineOSConfig, MachineOSConfigSpec, MachineOSConfigStatus}
 pub use pool::{MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus};
 pub use rollout_policy::{RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
 pub use schema::{Named, ObjectReference};
-
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt as _;
 
 /// The label of a MachineConfig that names its pool.
 pub const ROLE: &str = "machineconfiguration.openshift.io/role";
@@ -42,20 +43,6 @@ pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-i
 
 /// The annotation of a `MachineOSConfig` that names its build.
 pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
-
-/// Returns the definitions of the kinds.
-pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![
-        ControllerConfig::crd(),
-        MachineConfig::crd(),
-        MachineConfigNode::crd(),
-        MachineConfigPool::crd(),
-        MachineConfiguration::crd(),
-        MachineOSBuild::crd(),
-        MachineOSConfig::crd(),
-        RolloutPolicy::crd(),
-    ]
-}
 
 #[cfg(test)]
 mod tests;

@@ -15,8 +15,10 @@ pub use build::{Unbuilt, generate, set_image, unbuilt};
 pub use output::{OutputError, write};
 pub use seed::{SeedError, component_configs};
 
+use crate::api::os_config::ContainerFile;
 use crate::api::pool::{Configuration, MachineConfigPoolStatus, Reference};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
+use crate::image::{ImageError, check_containerfile};
 use crate::manifests::{Manifests, WholeObject};
 use crate::render::{Release, RenderError, Rendered, render};
 
@@ -42,6 +44,16 @@ pub enum BootstrapError {
     /// An image that was built before the cluster.
     #[error(transparent)]
     Seed(#[from] SeedError),
+    /// Lines that no builder would take.
+    #[error("MachineOSConfig {object}: spec.containerFile[{place}].content: {cause}")]
+    Containerfile {
+        /// The object.
+        object: String,
+        /// Which of them.
+        place: usize,
+        /// The line, the cause and the next step.
+        cause: ImageError,
+    },
     /// Nothing to build from.
     #[error("pool {pool}: no MachineConfig of it has an osImageURL; set one, or name --os-image")]
     NoBase {
@@ -61,6 +73,7 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
     }
     let (components, refused) = component_configs(manifests);
     errors.extend(refused.into_iter().map(BootstrapError::Seed));
+    errors.extend(manifests.os_configs.iter().flat_map(|(name, config)| containerfiles(name, config)));
     let mut configs = manifests.configs.clone();
     for component in &components {
         configs.insert(component.metadata.name.clone().unwrap_or_default(), component.clone());
@@ -79,6 +92,16 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
         }
     }
     if errors.is_empty() { Ok(output) } else { Err(errors) }
+}
+
+/// Checks the lines of a `MachineOSConfig`, whatever else is wrong with it.
+fn containerfiles(name: &str, config: &MachineOSConfig) -> Vec<BootstrapError> {
+    let files = config.spec.container_file.iter().flatten().enumerate();
+    let error = |(place, file): (usize, &ContainerFile)| {
+        let cause = check_containerfile(&file.content).err()?;
+        Some(BootstrapError::Containerfile { object: name.to_owned(), place, cause })
+    };
+    files.filter_map(error).collect()
 }
 
 /// Renders a pool for nodes that have not booted: a kernel that is none would stop them then.

@@ -111,18 +111,26 @@ fn build(
     Ok(built)
 }
 
-/// Renders as a bootstrap would, and writes nothing.
+/// Renders as a bootstrap would, and writes nothing. What an API server would refuse is refused, too.
 pub(super) fn validate(arguments: &Checked) -> Result<VerbOutput, CliError> {
     let manifests = Manifests::read(&arguments.input.manifests)?;
     let release = manifests.release(arguments.input.os_image.as_deref());
-    let output = bootstrap(&manifests, &release).map_err(refused)?;
-    Ok(VerbOutput::done(text(&output)))
+    let output = bootstrap(&manifests, &release);
+    let errors = output.as_ref().err().into_iter().flatten().map(ToString::to_string);
+    let lines: Vec<String> = manifests.violations.iter().cloned().chain(errors).collect();
+    match output {
+        Ok(output) if lines.is_empty() => Ok(VerbOutput::done(text(&output))),
+        Ok(_) | Err(_) => Err(listed(&lines)),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err gives them")]
 fn refused(errors: Vec<BootstrapError>) -> CliError {
-    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    match lines.as_slice() {
+    listed(&errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+}
+
+fn listed(lines: &[String]) -> CliError {
+    match lines {
         [one] => CliError::Usage(one.clone()),
         many => CliError::Usage(format!("{} errors:\n  {}", many.len(), many.join("\n  "))),
     }

@@ -1,10 +1,11 @@
-//! `plan`: the cost of a new or changed MachineConfig, before it is applied.
+//! `plan`: the cost of a new or changed MachineConfig, before it is applied: to a directory of manifests, or to a cluster.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::render::pool;
-use super::{CliError, Input, VerbOutput};
+use super::{CliError, VerbOutput};
+use crate::api::MachineConfigPool;
+use crate::controllers::live_manifests;
 use crate::cost::cost;
 use crate::manifests::Manifests;
 use crate::model::policy::DisruptionPolicy;
@@ -17,12 +18,22 @@ const REFUSED: u8 = 3;
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  machine-config-controller plan --manifests cluster/ --pool worker -f new.yaml\n\n\
-    The disruption policy is the MachineConfiguration object of the directory, else the default one."
+    after_help = "Example:\n  machine-config-controller plan --manifests cluster/ --pool worker -f new.yaml\n  \
+    machine-config-controller plan --kubeconfig ~/.kube/config --pool worker -f new.yaml\n\n\
+    Without --manifests the objects are those of the cluster; nothing is written there. The user needs list of pools and\n\
+    MachineConfigs, and get of ControllerConfigs and MachineConfigurations. The disruption policy is the\n\
+    MachineConfiguration object, else the default one."
 )]
 pub(super) struct Arguments {
-    #[command(flatten)]
-    input: Input,
+    /// Directory with MachineConfigs, pools, the ControllerConfig and the disruption policy
+    #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
+    manifests: Option<PathBuf>,
+    /// Access to the API server [default: that of $KUBECONFIG, else the pod's own]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// OS image of pools whose MachineConfigs name none, in place of the ControllerConfig's
+    #[arg(long, value_name = "IMAGE")]
+    os_image: Option<String>,
     /// The pool
     #[arg(long, value_name = "NAME")]
     pool: String,
@@ -45,11 +56,14 @@ pub(super) enum Output {
 
 /// Shows the disruption of the pool's nodes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let mut manifests = Manifests::read(&arguments.input.manifests)?;
-    let release = manifests.release(arguments.input.os_image.as_deref());
+    let mut manifests = match &arguments.manifests {
+        Some(directory) => Manifests::read(directory)?,
+        None => live_manifests(arguments.kubeconfig.as_deref())?,
+    };
+    let release = manifests.release(arguments.os_image.as_deref());
     let rendered = |manifests: &Manifests| {
         let configs: Vec<_> = manifests.configs.values().cloned().collect();
-        Ok::<_, CliError>(render(pool(manifests, &arguments.pool)?, &configs, &release)?)
+        Ok::<_, CliError>(render(pool(manifests, arguments)?, &configs, &release)?)
     };
     let from = rendered(&manifests)?;
     manifests.replace_by_file(&arguments.file)?;
@@ -74,4 +88,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         }
     };
     Ok(VerbOutput { text, code: if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS } })
+}
+
+/// Returns the pool.
+fn pool<'a>(manifests: &'a Manifests, arguments: &Arguments) -> Result<&'a MachineConfigPool, CliError> {
+    let place = if arguments.manifests.is_some() { "directory" } else { "cluster" };
+    super::render::pool(manifests, &arguments.pool, place)
 }

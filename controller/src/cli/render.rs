@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
 
 fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a MachineConfigPool>, CliError> {
     match name {
-        Some(name) => Ok(vec![pool(manifests, name)?]),
+        Some(name) => Ok(vec![pool(manifests, name, "directory")?]),
         None if manifests.pools.is_empty() => {
             Err(CliError::Usage("there is no MachineConfigPool in the directory; add one".to_owned()))
         }
@@ -39,10 +39,14 @@ fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a Mac
 }
 
 /// Returns the pool of this name.
-pub(super) fn pool<'a>(manifests: &'a Manifests, name: &str) -> Result<&'a MachineConfigPool, CliError> {
+pub(super) fn pool<'a>(
+    manifests: &'a Manifests,
+    name: &str,
+    place: &str,
+) -> Result<&'a MachineConfigPool, CliError> {
     manifests.pools.get(name).ok_or_else(|| {
         let known: Vec<&str> = manifests.pools.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        CliError::Usage(format!("there is no MachineConfigPool {name} in the directory; it has {known}"))
+        CliError::Usage(format!("there is no MachineConfigPool {name} in the {place}; it has {known}"))
     })
 }

@@ -210,3 +210,90 @@ fn bootstrap_refuses_unbuildable_image() {
     ]);
     assert!(alone.is_err(), "it needs --build, --push and --push-secret");
 }
+
+const OS_CONFIG: &str = "{apiVersion: machineconfiguration.openshift.io/v1, kind: MachineOSConfig, metadata: {name: worker}, spec: \
+    {machineConfigPool: {name: worker}, imageBuilder: {imageBuilderType: Job}, renderedImagePushSecret: {name: SECRET}, \
+    renderedImagePushSpec: 'registry.test/os:1', containerFile: FILES}}";
+
+/// A missing image hides no fault of the Containerfile, nor one of another document.
+#[test]
+fn validate_names_all_faults_of_directory() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let files = r#"[{content: "FROM configs\nRUNN a"}, {containerfileArch: ARM64, content: "FROM configs\nRUN <<EOF\na"}]"#;
+    write(directory.path(), "os.yaml", &OS_CONFIG.replace("SECRET", "Push").replace("FILES", files));
+    let policy = "apiVersion: machine-config-agent.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: worker}\nspec: {allowedFailures: \
+        101%, windows: [{start: '25:00', length: 0h}]}\n";
+    write(directory.path(), "policy.yaml", policy);
+    write(directory.path(), "pool.yaml", &POOL.replace("spec: {", "spec: {maxUnavailable: abc, "));
+    let error = run(&["validate", "--manifests", path]).unwrap_err().to_string();
+    for part in [
+        "8 errors:\n",
+        "os.yaml: MachineOSConfig worker: spec.renderedImagePushSecret.name: the name must be a lowercase RFC 1123 subdomain",
+        "policy.yaml: RolloutPolicy worker: spec.allowedFailures: \"101%\" is neither",
+        "policy.yaml: RolloutPolicy worker: spec.windows[0].start: \"25:00\" is no time",
+        "policy.yaml: RolloutPolicy worker: spec.windows[0]: length must be 1m to 168h",
+        "pool.yaml: MachineConfigPool worker: spec.maxUnavailable: \"abc\" is neither a number nor a percentage",
+        "MachineOSConfig worker: metadata.annotations[machineconfiguration.openshift.io/pre-built-image] is missing",
+        "MachineOSConfig worker: spec.containerFile[0].content: the Containerfile, line 2: unknown instruction 'RUNN'",
+        "MachineOSConfig worker: spec.containerFile[1].content: the Containerfile, line 2: the here-document EOF has no end",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+/// Each verb that renders refuses what etcd would not store.
+#[test]
+fn verbs_refuse_config_that_etcd_would_not_store() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let config = |name: &str| {
+        let source = format!("data:,{}", "a".repeat(900_000));
+        let files = format!("storage: {{files: [{{path: /etc/{name}, contents: {{source: '{source}'}}}}]}}");
+        machine_config(name, &format!("{{config: {{ignition: {{version: 3.5.0}}, {files}}}}}"))
+    };
+    write(directory.path(), "50-a.yaml", &config("50-a"));
+    let new = write(elsewhere.path(), "new.yaml", &config("51-b"));
+    let plan = ["plan", "--manifests", path, "--pool", "worker", "-f", new.to_str().unwrap()];
+    let says = |arguments: &[&str]| {
+        let error = run(arguments).unwrap_err().to_string();
+        for part in ["etcd takes at most 1572864 (1.5 MiB)", "50-a (900", "51-b (900"] {
+            assert!(error.contains(part), "{arguments:?}: {part}: {error}");
+        }
+    };
+    says(&plan);
+    write(directory.path(), "51-b.yaml", &config("51-b"));
+    let output = elsewhere.path().join("out");
+    says(&["render", "--manifests", path]);
+    says(&["validate", "--manifests", path]);
+    says(&["bootstrap", "--manifests", path, "--output", output.to_str().unwrap()]);
+    assert!(!output.exists());
+}
+
+/// A plan is of a directory or of a cluster; a server that is away is named with the next step.
+#[test]
+fn plan_reads_directory_or_cluster() {
+    let both = ["plan", "--manifests", "a", "--kubeconfig", "b", "--pool", "worker", "-f", "c"];
+    assert!(Cli::try_parse_from([&["machine-config-controller"], &both[..]].concat()).is_err());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = write(elsewhere.path(), "new.yaml", &machine_config("50-a", "{}"));
+    let kubeconfig = "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], \
+        clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: a, user: {}}]}";
+    let kubeconfig = write(elsewhere.path(), "kubeconfig", kubeconfig);
+    let plan = |kubeconfig: &str| {
+        let file = file.to_str().unwrap();
+        run(&["plan", "--kubeconfig", kubeconfig, "--pool", "worker", "-f", file]).unwrap_err().to_string()
+    };
+    let error = plan(kubeconfig.to_str().unwrap());
+    for part in [
+        "machineconfigpools.machineconfiguration.openshift.io (list) of https://127.0.0.1:1",
+        "can't be read: ",
+        "refused",
+        "see whether the API server answers",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let error = plan("/nowhere/kubeconfig");
+    assert!(error.starts_with("/nowhere/kubeconfig: ") && error.contains("--kubeconfig"), "{error}");
+}

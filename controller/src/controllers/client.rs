@@ -85,11 +85,20 @@ struct NotLeading;
 
 /// Connects: with a kubeconfig, or as a pod.
 pub(super) async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client, RunError> {
+    connect_to(kubeconfig, fence).await.map(|(client, _)| client)
+}
+
+/// Connects, and names the API server.
+pub(super) async fn connect_to(
+    kubeconfig: Option<&Path>,
+    fence: &Fence,
+) -> Result<(Client, String), RunError> {
     let config = config(kubeconfig).await?;
+    let server = config.cluster_url.to_string();
     let fence = fence.clone();
     let layer = FilterLayer::new(move |request: Request<Body>| fence.check(request));
     let builder = ClientBuilder::try_from(config).map_err(|error| RunError::Client(error.to_string()))?;
-    Ok(builder.with_layer(&layer).build())
+    Ok((builder.with_layer(&layer).build(), server))
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, RunError> {

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use machine_config_core::model::machineconfig::MachineConfig as Document;
-use machine_config_core::model::{HostSpec, short};
+use machine_config_core::model::{HostSpec, Reference, short};
 use serde_json::{Map, Value, json};
 
 use super::archive::{FILES, pack, unpack};
@@ -38,6 +38,12 @@ pub(super) const MOUNT: &str = "/run/machine-config-build";
 
 /// The units that Ignition would have enabled at the first boot.
 const PRESETS: &str = "/etc/systemd/system-preset/20-ignition.preset";
+
+/// The transport of registries, which a reference may name.
+const REGISTRY: &str = "docker://";
+
+/// Transports of images that are on the builder's own disk.
+const LOCAL: [&str; 5] = ["containers-storage:", "dir:", "docker-archive:", "oci:", "oci-archive:"];
 
 /// State of the agent; a node begins without it.
 const STATE: &str = "/var/lib/machine-config-agent";
@@ -92,7 +98,7 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
     let document = Document::parse(&serde_json::to_vec(request.rendered)?, "the rendered config")?;
     let spec = document.spec(None)?;
     let name = spec.name.as_str();
-    let base = reference("the base image", request.base)?;
+    let base = &reference("the base image", request.base)?;
     let extensions = request.rendered.spec.extensions_image.as_deref().filter(|image| !image.is_empty());
     let extensions =
         extensions.map(|image| reference("baseOSExtensionsContainerImage", image)).transpose()?;
@@ -100,7 +106,7 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
 
     let mut files = contents(request, &document)?;
     let mut text = format!("FROM {base} AS {}\n", user::CONFIGS);
-    for step in packages::steps(&spec, extensions)? {
+    for step in packages::steps(&spec, extensions.as_deref())? {
         text = text + &step + "\n";
     }
     text += &apply(request.apply_by, &spec, &mut files);
@@ -233,15 +239,22 @@ fn ending(name: &str, pool: Option<&str>, base: &str, account: Option<&str>) -> 
     text
 }
 
-/// Refuses what would be more than one word of an instruction.
-fn reference<'a>(field: &'static str, value: &'a str) -> Result<&'a str, ImageError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/@+".contains(c);
-    let begins = value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/');
-    if begins && value.len() <= 512 && value.chars().all(is_plain) {
-        return Ok(value);
-    }
+/// Reads an image of an instruction, as builders take it: without the tag beside a digest. Builders also have transports of
+/// their own.
+fn reference(field: &'static str, value: &str) -> Result<String, ImageError> {
     let cause = "it is not the name of an image; give it as registry/name@sha256:HEX or registry/name:tag";
-    Err(ImageError::Field { field, value: short(value, 100), cause })
+    let wrong = || ImageError::Field { field, value: short(value, 100), cause };
+    let image = value.strip_prefix(REGISTRY).unwrap_or(value);
+    if let Ok(found) = Reference::parse(image) {
+        return Ok(format!("{}{}", if image == value { "" } else { REGISTRY }, found.canonical()));
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/@+".contains(c);
+    let is_local = LOCAL.into_iter().any(|transport| value.starts_with(transport));
+    if is_local && value.len() <= 512 && value.chars().all(is_plain) {
+        Ok(value.to_owned())
+    } else {
+        Err(wrong())
+    }
 }
 
 fn label<'a>(field: &'static str, value: &'a str) -> Result<&'a str, ImageError> {

@@ -8,6 +8,7 @@
 mod archive;
 mod bound;
 mod compose;
+mod dockerfile;
 mod error;
 pub mod local;
 mod packages;

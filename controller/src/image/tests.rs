@@ -43,7 +43,8 @@ fn request<'a>(rendered: &'a MachineConfig, containerfile: &'a str) -> Request<'
 fn composed(request: &Request<'_>) -> Context {
     let context = compose(request).unwrap();
     assert_eq!(context, compose(request).unwrap(), "the same request gives the same bytes");
-    assert!(parse_dockerfile::parse(&context.containerfile).unwrap().stage("configs").is_some());
+    let instructions = dockerfile::parse(&context.containerfile).unwrap();
+    assert!(dockerfile::stages(&instructions).iter().any(|stage| stage.name == Some("configs")));
     for secret in ["pa55word", "192.0.2.1"] {
         assert!(!context.containerfile.contains(secret), "contents are in files");
         assert!(!format!("{context:?}").contains(secret));
@@ -155,12 +156,14 @@ fn image_keeps_whole_config_and_apply_gets_what_an_image_can_carry() {
 fn invalid_user_part_is_refused_with_its_line() {
     let rendered = rendered(&json!({}));
     let refused = [
-        ("RUN true", 1, "FROM"),
+        ("RUN true", 1, "begin with `FROM configs AS final`"),
         ("FROM configs AS final\nRUN true\nRUNN false", 3, "unknown instruction 'RUNN'"),
         ("FROM configs AS final\n\nCOPY a", 3, "at least two arguments"),
         ("FROM configs AS final\nRUN true \\\n", 2, "nothing follows"),
         ("FROM configs AS final\nRUN true \\\n# a remark\n\n", 2, "nothing follows"),
-        ("FROM configs AS final\nRUN <<EOF\ntrue", 3, "here-document"),
+        ("FROM configs AS final\nRUN <<EOF \\\n  cat\nx\nEOF\nRUN a \\", 6, "nothing follows"),
+        ("FROM configs AS final\nRUN <<EOF\ntrue", 2, "here-document"),
+        ("FROM configs AS final\nRUN cat <<A >/a; cat <<B >/b\nB\nA\n", 2, "here-document B"),
         ("FROM configs AS a\nFROM quay.io/os:1 AS b\nRUN true", 2, "would not have the config"),
         ("FROM quay.io/os:1 AS a\nFROM a", 2, "would not have the config"),
         ("FROM configs AS a\nFROM quay.io/os AS Configs\nFROM configs", 2, "choose another name"),
@@ -187,6 +190,12 @@ fn last_stage_may_begin_with_config_over_other_stages() {
         ("FROM configs AS a\nUSER 7\nFROM a\nUSER 9", Some("9")),
         ("# only a remark\n\n", None),
         ("FROM configs AS final\nRUN a \\\n  # a remark\n  b\n", None),
+        (
+            "FROM configs AS final\nRUN cat <<EOF >/x\nUSER 5\nFROM evil\nEOF\nRUN bash -e <<-'EOT'\n\ttrue \\\n\tEOT",
+            None,
+        ),
+        ("FROM configs AS final\nCOPY <<A <<B /d/\nUSER 5\nA\n\nB\nUSER 6", Some("6")),
+        ("# syntax=docker/dockerfile:1\nFROM configs\nRUN <<EOF\ntrue\nEOF", None),
     ];
     for (text, account) in accounts {
         let found = super::user::check(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));

@@ -10,6 +10,7 @@
 //! - A 404 counts only from who is a registry (`/v2/`): behind an ingress whose route is missing, every image would be gone.
 //! - Password and token go to a server without TLS only where the registry itself is one.
 
+use machine_config_core::model::reference::is_digest;
 use reqwest::header::ACCEPT;
 use reqwest::{Method, StatusCode};
 use sha2::{Digest as _, Sha256};
@@ -17,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use super::credentials::Credentials;
 use super::failure::Failure;
 use super::options::{Options, TIMEOUT};
-use super::reference::{self, Reference};
+use super::reference::Reference;
 use super::session::Session;
 use super::{Registry, RegistryError, RegistryFuture};
 
@@ -108,7 +109,7 @@ async fn find(session: &mut Session<'_>, reference: &Reference) -> Result<Option
         return Ok(Some(digest.to_owned()));
     }
     let named = answer.headers().get("docker-content-digest").and_then(|digest| digest.to_str().ok());
-    if let Some(digest) = named.filter(|digest| reference::is_digest(digest)) {
+    if let Some(digest) = named.filter(|digest| is_digest(digest)) {
         return Ok(Some(digest.to_owned()));
     }
     // The header is optional.

@@ -1,11 +1,9 @@
 //! The name of an image, as registries take it.
 
+use machine_config_core::model::reference::{Reference as Named, is_digest};
 use machine_config_core::model::short;
 
 use super::failure::Failure;
-
-/// The longest name.
-const MAX_NAME: usize = 512;
 
 /// An image of a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,37 +18,15 @@ impl Reference {
     /// Reads `REGISTRY/REPOSITORY[:TAG][@DIGEST]`; the digest decides.
     pub(super) fn parse(image: &str) -> Result<Self, Failure> {
         let wrong = |rule| Failure::Reference { image: short(image, 200), rule };
-        let image = image.strip_prefix("docker://").unwrap_or(image);
-        if image.len() > MAX_NAME {
-            return Err(wrong("it is too long"));
-        }
-        let (named, digest) = match image.split_once('@') {
-            Some((named, digest)) => (named, Some(digest)),
-            None => (image, None),
-        };
-        if digest.is_some_and(|digest| !is_digest(digest)) {
-            return Err(wrong("its digest is not sha256 and 64 lower-case hex digits"));
-        }
-        let (path, tag) = match named.rsplit_once(':') {
-            Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
-            Some(_) | None => (named, None),
-        };
-        let (host, repository) = path.split_once('/').ok_or_else(|| wrong("it names no registry"))?;
-        if !is_host(host) {
-            return Err(wrong("it names no registry"));
-        }
-        if !repository.split('/').all(is_component) {
-            return Err(wrong("its repository is not in lower case"));
-        }
-        if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(wrong("its tag is not one"));
-        }
-        let repository = if host == "docker.io" && !repository.contains('/') {
-            format!("library/{repository}")
+        let found = Named::parse(image.strip_prefix("docker://").unwrap_or(image)).map_err(wrong)?;
+        let host = found.domain().ok_or_else(|| wrong("it names no registry"))?;
+        let repository = if host == "docker.io" && !found.path().contains('/') {
+            format!("library/{}", found.path())
         } else {
-            repository.to_owned()
+            found.path().to_owned()
         };
-        let name = digest.or(tag).unwrap_or("latest").to_owned();
+        let digest = found.hex().map(|hex| format!("sha256:{hex}"));
+        let name = digest.unwrap_or_else(|| found.tag().unwrap_or("latest").to_owned());
         Ok(Self { host: host.to_owned(), repository, name })
     }
 
@@ -85,29 +61,4 @@ impl Reference {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
     }
-}
-
-/// Returns true for the digest of a manifest.
-pub(super) fn is_digest(text: &str) -> bool {
-    let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
-    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
-}
-
-/// A host is distinguished from a repository as everywhere: by a dot, a port, or this one name.
-fn is_host(host: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
-    let begins = host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
-    begins && host.chars().all(is_plain) && (host.contains(['.', ':']) || host == "localhost")
-}
-
-fn is_component(part: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    part.starts_with(is_plain)
-        && part.ends_with(is_plain)
-        && part.chars().all(|c| is_plain(c) || "._-".contains(c))
-}
-
-fn is_tag(tag: &str) -> bool {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    tag.len() <= 128 && tag.starts_with(is_word) && tag.chars().all(|c| is_word(c) || ".-".contains(c))
 }

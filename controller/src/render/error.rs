@@ -2,6 +2,9 @@
 
 use crate::model::ModelError;
 
+/// etcd's limit of one request (`--max-request-bytes`, as etcd has it by default).
+pub(super) const LIMIT: usize = 1_572_864;
+
 /// Errors of rendering a pool. Each names the object, the cause and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
@@ -51,6 +54,20 @@ pub enum RenderError {
         config: String,
         /// Cause, in the node's words.
         refused: String,
+    },
+    /// The API server could not store it.
+    #[error(
+        "{config} needs {size} bytes as the API server stores it, and etcd takes at most {LIMIT} (1.5 MiB); the largest \
+         MachineConfigs are {largest}: compress their files (contents.compression: gzip), remove what no node needs, or bring it \
+         in an OS image"
+    )]
+    TooLarge {
+        /// The rendered config.
+        config: String,
+        /// The bytes, with what the API server adds.
+        size: usize,
+        /// The MachineConfigs with the largest share, and their bytes.
+        largest: String,
     },
     /// A field that no node could read.
     #[error(transparent)]

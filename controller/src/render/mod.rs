@@ -7,6 +7,7 @@
 
 mod error;
 pub mod merge;
+pub mod size;
 
 use std::collections::BTreeMap;
 
@@ -98,6 +99,7 @@ pub fn render<'a>(
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
     host_spec(&object).map_err(|error| blamed(error, &chosen))?;
+    size::check(&object, &chosen)?;
     Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
 }
 

@@ -244,3 +244,37 @@ fn name_is_digest_of_ordered_fields() {
     let digest = Sha256::digest(&serde_json::to_vec(&tree).unwrap()).to_string();
     assert_eq!(rendered.name(), format!("rendered-worker-{}", &digest[..32]));
 }
+
+/// etcd takes 1,572,864 bytes of a request, and Go writes `<`, `>` and `&` in six bytes each.
+#[test]
+fn config_that_etcd_would_refuse_is_refused_with_size_limit_and_largest_parts() {
+    let sized = |a: usize, b: usize| {
+        let configs = [
+            config("50-small", "worker", file("/etc/small", "1")),
+            config("51-large", "worker", file("/etc/large", &"x".repeat(a))),
+            config("52-angles", "worker", file("/etc/angles", &"<".repeat(b))),
+        ];
+        render(&pool("worker", &["worker"]), &configs, &Release::default())
+    };
+    let fits = sized(1_000_000, 90_000).unwrap();
+    let stored = size::stored_size(&fits.object).unwrap();
+    assert!(stored > 1_540_000 && stored < 1_541_500, "{stored}");
+    let error = sized(1_000_000, 96_000).unwrap_err();
+    let RenderError::TooLarge { size, .. } = &error else { panic!("{error}") };
+    assert!(*size > 1_572_864 && *size < 1_585_000, "{size}");
+    let text = error.to_string();
+    for part in [
+        "rendered-worker-",
+        &size.to_string(),
+        "at most 1572864 (1.5 MiB)",
+        "51-large (1000",
+        "52-angles (576",
+        "50-small (",
+        "compress their files",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.find("51-large") < text.find("52-angles"), "the largest one is first: {text}");
+    // Each part may be stored alone; a merge is what is too large.
+    assert!(sized(1_000_000, 0).is_ok() && sized(0, 96_000).is_ok());
+}

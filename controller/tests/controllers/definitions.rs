@@ -398,3 +398,36 @@ async fn every_rule_refuses_only_its_case() {
     assert!(all.len() > 20, "{all:?}");
     assert_eq!(refused, all);
 }
+
+/// What `validate` says offline is what the server says: the table is that of `controller/src/api/check_tests.rs`.
+#[tokio::test]
+async fn server_gives_verdicts_of_validate() {
+    if !real_only("definitions::server_gives_verdicts_of_validate") {
+        return;
+    }
+    let bench = Bench::without_crds();
+    let client = bench.client("administrator").await;
+    apply_file(&client, DEFINITIONS).await;
+    let mut different = Vec::new();
+    for row in include_str!("../../src/api/objects.tsv").lines() {
+        let (fields, object) = row.split_once('\t').unwrap();
+        let object: Value = serde_json::from_str(object).unwrap();
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+        let path = format!("/apis/{}/{plural}?dryRun=All", object["apiVersion"].as_str().unwrap());
+        // A definition is served a moment after it is established, without an event.
+        let answered = async {
+            loop {
+                match call(&client, "POST", &path, Some(("application/json", object.clone()))).await {
+                    (404 | 429 | 503, _) => tokio::task::yield_now().await,
+                    (code, answer) => return (code, answer),
+                }
+            }
+        };
+        let (code, answer) = within("an answer", answered).await;
+        if code != if fields == "[]" { 200 } else { 422 } {
+            different.push(format!("{code} {object}: {}", answer["message"]));
+        }
+    }
+    assert!(different.is_empty(), "{different:#?}");
+}

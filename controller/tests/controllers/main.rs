@@ -38,6 +38,7 @@ mod lost_answers;
 mod opt_in;
 mod pairs;
 mod permissions;
+mod plan;
 mod process;
 mod render;
 mod rollout;

@@ -47,6 +47,30 @@ async fn pool_targets_its_rendered_config() {
     assert_eq!((written("machineconfigs", "create"), written("machineconfigpools", "patch")), (1, 1));
 }
 
+/// Two configs that each fit are together more than etcd stores: the pool keeps its target, and says what is too large.
+#[tokio::test]
+async fn config_that_etcd_would_refuse_degrades_pool() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("50-a", &"a".repeat(900_000))).await;
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    let first = cluster.until_target("worker", "").await;
+    let second = MachineConfigBuilder::new("51-b").file("/etc/b.conf", 0o644, "b".repeat(900_000));
+    cluster.config("worker", second).await;
+    let degraded = |pool: &serde_json::Value| condition(pool, "RenderDegraded")["status"] == "True";
+    let pool = cluster.until_pool("worker", "degraded", degraded).await;
+    let message = condition(&pool, "RenderDegraded")["message"].as_str().unwrap();
+    for part in ["etcd takes at most 1572864", "50-a (", "51-b ("] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(target(&pool), first);
+    // Just below the limit it is stored: the check refuses no more than etcd does.
+    let fits = MachineConfigBuilder::new("51-b").file("/etc/b.conf", 0o644, "b".repeat(660_000));
+    cluster.config("worker", fits).await;
+    cluster.until_target("worker", &first).await;
+    cluster.until_pool("worker", "not degraded", |pool| !degraded(pool)).await;
+}
+
 #[tokio::test]
 async fn irreconcilable_config_degrades_pool_and_keeps_target() {
     let cluster = Cluster::new().await;

@@ -59,10 +59,10 @@ impl Prefetch {
     /// Compares the requested image with the state.
     pub fn due(&self, requested: Option<&ImageRef>, now: Duration) -> Due {
         match self {
-            Self::Settled(image) if image.as_ref() == requested => Due::Nothing,
-            Self::Running { image, .. } if image.as_ref() == requested => Due::Nothing,
+            Self::Settled(image) if is_same(image.as_ref(), requested) => Due::Nothing,
+            Self::Running { image, .. } if is_same(image.as_ref(), requested) => Due::Nothing,
             Self::Running { .. } => Due::End,
-            Self::Again { image, at, .. } if image.as_ref() == requested && now < *at => {
+            Self::Again { image, at, .. } if is_same(image.as_ref(), requested) && now < *at => {
                 Due::In(at.saturating_sub(now))
             }
             Self::Settled(_) | Self::Again { .. } => Due::Now,
@@ -77,7 +77,9 @@ impl Prefetch {
     /// Notes that it begins.
     pub fn begin(&mut self, image: Option<ImageRef>) {
         let before = match self {
-            Self::Again { image: tried, failures, .. } if *tried == image => *failures,
+            Self::Again { image: tried, failures, .. } if is_same(tried.as_ref(), image.as_ref()) => {
+                *failures
+            }
             Self::Settled(_) | Self::Running { .. } | Self::Again { .. } => 0,
         };
         *self = Self::Running { image, failures: before };
@@ -108,6 +110,15 @@ impl Prefetch {
             Self::Settled(None) | Self::Again { .. } => return,
         };
         *self = Self::Again { image, failures, at: Duration::ZERO };
+    }
+}
+
+/// Another tag is no other image.
+fn is_same(one: Option<&ImageRef>, other: Option<&ImageRef>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is_same(other),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }
 

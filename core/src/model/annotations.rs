@@ -32,7 +32,7 @@ pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, 
     for key in DESIRED_IMAGE {
         let Some(found) = value(key) else { continue };
         match image {
-            Some((first, other)) if other != found => {
+            Some((first, other)) if !is_same_image(other, found) => {
                 return Err(ModelError::Disagree {
                     first: first.to_owned(),
                     value: other.to_owned(),
@@ -46,6 +46,12 @@ pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, 
     }
     let image = image.map(|(_, value)| ImageRef::parse(value)).transpose()?;
     value(DESIRED_CONFIG).map(|name| Ok(Target { config: ConfigName::new(name)?, image })).transpose()
+}
+
+/// A tag beside the digest is no other image; the key that comes first has the text that is reported.
+fn is_same_image(one: &str, other: &str) -> bool {
+    let same = |one: ImageRef| ImageRef::parse(other).is_ok_and(|other| one.is_same(&other));
+    one == other || ImageRef::parse(one).is_ok_and(same)
 }
 
 #[cfg(test)]
@@ -72,5 +78,23 @@ mod tests {
         let text = error.unwrap_err().to_string();
         assert!(text.contains(&image) && text.contains(&other), "{text}");
         assert!(read(&[(DESIRED_CONFIG, "a"), (DESIRED_IMAGE[0], "reg.test/os:latest")]).is_err());
+    }
+
+    /// Upstream's own example has a tag beside the digest.
+    #[test]
+    fn tag_beside_digest_is_no_other_image() {
+        let [tagged, plain, other] = [":4.17@sha256:", "@sha256:", ":4.17@sha256:"]
+            .map(|middle| format!("reg.test/os{middle}{}", "a".repeat(64)));
+        let other = other.replace("reg.test/os", "reg.test/other");
+        let target = |first: &str, second: &str| {
+            read(&[
+                (DESIRED_CONFIG, "rendered-worker-1"),
+                (DESIRED_IMAGE[0], first),
+                (DESIRED_IMAGE[1], second),
+            ])
+        };
+        let found = target(&tagged, &plain).unwrap().unwrap();
+        assert_eq!(found.image.unwrap().to_string(), tagged, "as it was given");
+        assert!(matches!(target(&tagged, &other), Err(ModelError::Disagree { .. })));
     }
 }

@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Sha256;
 use super::error::ModelError;
+use super::reference::Reference;
 use super::text::short;
+
+/// The longest path of a directory.
+const MAX_DIRECTORY: usize = 4096;
 
 /// Source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,36 +26,47 @@ pub enum Transport {
 pub const PULL_SECRETS: [&str; 2] =
     ["/etc/mco/internal-registry-pull-secret.json", "/var/lib/kubelet/config.json"];
 
-/// An OS image: a name and the digest of its manifest. Tags are refused where they enter.
+/// An OS image: a name and the digest of its manifest. A tag alone is refused where it enters; one beside the digest
+/// says nothing about the image.
+///
+/// # Decisions
+///
+/// - The text stays as it was given, tag included, and is compared, recorded and reported so: the node controller compares
+///   `currentImage` with `desiredImage` byte by byte. Whether two are the same image is a question for their digests.
+/// - Tools get [`Self::canonical`]: containers/image refuses a tag beside a digest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageRef {
     transport: Transport,
     name: String,
+    tag: Option<String>,
     digest: Sha256,
 }
 
 impl ImageRef {
-    /// Reads `NAME@sha256:<64 hex>` or `oci:/PATH@sha256:<64 hex>`.
+    /// Reads `NAME[:TAG]@sha256:<64 hex>` or `oci:/PATH@sha256:<64 hex>`.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let wrong = |rule| ModelError::Image { image: short(text, 200), rule };
-        let (name, digest) = text.split_once('@').ok_or(wrong("it is not named by digest"))?;
-        let hex = digest.strip_prefix("sha256:").ok_or(wrong("its digest is not sha256"))?;
-        let digest = Sha256::parse(hex).map_err(|_| wrong("its digest is not 64 lower-case hex digits"))?;
-        if let Some(path) = name.strip_prefix("oci:") {
-            let normal =
-                path.starts_with('/') && !path.contains([':', '\0']) && !path.split('/').any(|c| c == "..");
-            return if normal {
-                Ok(Self { transport: Transport::OciDirectory, name: path.to_owned(), digest })
-            } else {
-                Err(wrong("the path of an oci: directory must be absolute, without `..` and `:`"))
-            };
+        let of_hex =
+            |hex| Sha256::parse(hex).map_err(|_| wrong("its digest is not 64 lower-case hex digits"));
+        if let Some(directory) = text.strip_prefix("oci:") {
+            let (path, digest) =
+                directory.split_once('@').ok_or_else(|| wrong("it is not named by digest"))?;
+            let normal = path.starts_with('/')
+                && path.len() <= MAX_DIRECTORY
+                && !path.contains([':', '\0'])
+                && !path.split('/').any(|part| part == "..");
+            if !normal {
+                return Err(wrong("the path of an oci: directory must be absolute, without `..` and `:`"));
+            }
+            let hex = digest.strip_prefix("sha256:").ok_or_else(|| wrong("its digest is not sha256"))?;
+            let (transport, name) = (Transport::OciDirectory, path.to_owned());
+            return Ok(Self { transport, name, tag: None, digest: of_hex(hex)? });
         }
-        if is_repository(name) {
-            Ok(Self { transport: Transport::Registry, name: name.to_owned(), digest })
-        } else {
-            Err(wrong("its name is not REGISTRY[:PORT]/REPOSITORY, or it also carries a tag"))
-        }
+        let reference = Reference::parse(text).map_err(wrong)?;
+        let digest = of_hex(reference.hex().ok_or_else(|| wrong("it is not named by digest"))?)?;
+        let tag = reference.tag().map(str::to_owned);
+        Ok(Self { transport: Transport::Registry, name: reference.name().to_owned(), tag, digest })
     }
 
     /// Returns where the image is fetched from.
@@ -68,18 +83,16 @@ impl ImageRef {
     pub fn digest(&self) -> Sha256 {
         self.digest
     }
-}
 
-fn is_repository(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-/:[]".contains(&b);
-    let (host, path) = name.split_once('/').unwrap_or(("", name));
-    !path.is_empty()
-        && !path.contains(':')
-        && !path.split('/').any(|part| part.is_empty() || part == "." || part == "..")
-        && (host.is_empty() || !host.starts_with(['-', '.', ':']))
-        && name.len() <= 4096
-        && name.bytes().all(allowed)
-        && !name.starts_with(['-', '/'])
+    /// Returns the reference without its tag, as tools take it.
+    pub fn canonical(&self) -> String {
+        Self { tag: None, ..self.clone() }.to_string()
+    }
+
+    /// Returns true if the other one names the same image of the same repository, whatever the tags.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.transport, &self.name, self.digest) == (other.transport, &other.name, other.digest)
+    }
 }
 
 impl TryFrom<String> for ImageRef {
@@ -101,7 +114,11 @@ impl fmt::Display for ImageRef {
             Transport::Registry => "",
             Transport::OciDirectory => "oci:",
         };
-        write!(f, "{prefix}{}@sha256:{}", self.name, self.digest)
+        write!(f, "{prefix}{}", self.name)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        write!(f, "@sha256:{}", self.digest)
     }
 }
 
@@ -111,21 +128,38 @@ mod tests {
 
     const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
+    /// Containers' tools refuse a tag beside a digest, and controllers compare texts byte by byte.
+    #[test]
+    fn tag_beside_digest_is_kept_for_reports_and_dropped_for_tools() {
+        let text = format!("Registry.test:5000/a/os:4.17@sha256:{HEX}");
+        let image = ImageRef::parse(&text).unwrap();
+        assert_eq!(image.to_string(), text);
+        assert_eq!(serde_json::to_value(&image).unwrap(), text);
+        assert_eq!(image.name(), "Registry.test:5000/a/os");
+        assert_eq!(image.canonical(), format!("Registry.test:5000/a/os@sha256:{HEX}"));
+        let same = ImageRef::parse(&image.canonical()).unwrap();
+        assert!(image.is_same(&same) && image != same, "the same image, and another text");
+        let other = ImageRef::parse(&format!("Registry.test:5000/b/os:4.17@sha256:{HEX}")).unwrap();
+        assert!(!image.is_same(&other));
+    }
+
     #[test]
     fn digests_only() {
-        for name in ["registry.test/a/os", "reg.test:5000/os", "os", "oci:/run/images/os"] {
+        for name in
+            ["registry.test/a/os", "reg.test:5000/os", "os", "os:1", "REG/os", "oci:/run/images/os", "oci"]
+        {
             let text = format!("{name}@sha256:{HEX}");
             assert_eq!(ImageRef::parse(&text).unwrap().to_string(), text);
         }
         for bad in [
             "registry.test/a/os:latest".to_owned(),
             "registry.test/a/os".to_owned(),
-            format!("registry.test/a/os:v1@sha256:{HEX}"),
             format!("registry.test/a/os@sha512:{HEX}"),
             format!("registry.test/a/os@sha256:{}", HEX.to_uppercase()),
             format!("registry.test/a/os@sha256:{}", &HEX[1..]),
             format!("oci:run/x@sha256:{HEX}"),
             format!("oci:/run/../x@sha256:{HEX}"),
+            format!("oci:/run/x:1@sha256:{HEX}"),
             format!("-x@sha256:{HEX}"),
             format!("@sha256:{HEX}"),
         ] {

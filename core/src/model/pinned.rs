@@ -100,9 +100,12 @@ impl Pins {
         self.sets.is_empty() && self.missing.is_empty()
     }
 
-    /// Returns the images of all sets, sorted, each once.
+    /// Returns the images of all sets, sorted, each once, without the tags that stand beside digests: runtimes list and keep
+    /// images by digest.
     pub fn images(&self) -> BTreeSet<String> {
-        self.sets.iter().flat_map(|set| set.images.iter().cloned()).collect()
+        let canonical =
+            |image: &String| ImageRef::parse(image).map_or_else(|_| image.clone(), |image| image.canonical());
+        self.sets.iter().flat_map(|set| set.images.iter().map(canonical)).collect()
     }
 
     /// Returns why the sets can't be kept as they are written.
@@ -202,7 +205,11 @@ mod tests {
             BTreeMap::from([set("w", &[&b, &a]), set("i", &[&b]), set("other", &["r.example/c:latest"])]);
         let pools = [pool("worker", &["w"]), pool("infra", &["i"])];
         let pins = Pins::collect(&labels(&["worker", "infra"]), &pools, &sets, false);
-        assert_eq!(pins.images().into_iter().collect::<Vec<_>>(), [a, b]);
+        assert_eq!(pins.images().into_iter().collect::<Vec<_>>(), [&*a, &*b]);
+        // Runtimes list and keep images by digest.
+        let tagged = BTreeMap::from([set("w", &[&b.replace('@', ":1@"), &a])]);
+        let tagged = Pins::collect(&labels(&["worker"]), &[pool("worker", &["w"])], &tagged, false);
+        assert_eq!((tagged.images(), tagged.refusal()), (pins.images(), None));
         assert_eq!((pins.sets.len(), pins.refusal()), (2, None));
         let pins = Pins::collect(&labels(&["worker"]), &[pool("worker", &["gone"])], &sets, false);
         assert!(!pins.is_empty() && pins.refusal().unwrap().contains("PinnedImageSet gone"));

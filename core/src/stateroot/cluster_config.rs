@@ -192,6 +192,7 @@ fn field(pointer: &str) -> String {
 /// there is lost, and what it removes there is busy. So these three come from another stage.
 pub fn containerfile(seed: &ImageRef, config: &ClusterConfig) -> String {
     let ClusterConfig { name, hostname, has_manifests } = config;
+    let seed = seed.canonical();
     let manifests = if *has_manifests {
         format!("COPY [\"{EXTRA_MANIFESTS}/\", \"/{CLUSTER_CONFIGURATION}/{EXTRA_MANIFESTS}/\"]\n")
     } else {

@@ -10,7 +10,7 @@ use super::{
     CLUSTER_INFO_LABEL, FORMAT, FORMAT_LABEL, HostTraits, Layout, SeedError, StaterootDeployment,
     USE_BOOTC_LABEL, Version, class,
 };
-use crate::model::{BootId, Timestamp, UnitName, UpdateId, short};
+use crate::model::{BootId, Reference, Timestamp, UnitName, UpdateId, short};
 
 /// Version of the record that this agent writes.
 pub const SEED_SCHEMA: u32 = 1;
@@ -32,15 +32,8 @@ pub struct SeedTarget(String);
 impl SeedTarget {
     /// Reads a reference, for instance `registry.example/seeds/sno:4.17.2`.
     pub fn new(text: &str) -> Result<Self, SeedError> {
-        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-:/[]".contains(&b);
-        let parts = text.split('/').all(|part| !part.is_empty());
-        let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[');
-        if begins
-            && parts
-            && text.contains('/')
-            && text.len() <= MAX_TARGET_BYTES
-            && text.bytes().all(is_allowed)
-        {
+        let is_target = |found: Reference<'_>| found.hex().is_none() && found.name().contains('/');
+        if text.len() <= MAX_TARGET_BYTES && Reference::parse(text).is_ok_and(is_target) {
             return Ok(Self(text.to_owned()));
         }
         Err(SeedError::Target { target: short(text, 200) })
@@ -234,10 +227,25 @@ mod tests {
 
     #[test]
     fn targets_are_names_of_images() {
-        for good in ["registry.test/seed", "registry.test:5000/a/b:4.17.2", "[::1]:5000/seed:x"] {
+        for good in
+            ["registry.test/seed", "Registry.test/seed", "registry.test:5000/a/b:4.17.2", "[::1]:5000/seed:x"]
+        {
             assert_eq!(SeedTarget::new(good).unwrap().as_str(), good);
         }
-        for bad in ["", "seed", "/seed", "a//b", "a/b c", "-a/b", "a/b@sha256:0", "a/$(id)", "a/b\n"] {
+        for bad in [
+            "",
+            "seed",
+            "/seed",
+            "a//b",
+            "a/b c",
+            "-a/b",
+            "a/b@sha256:0",
+            "a/$(id)",
+            "a/b\n",
+            "r.test/A",
+            "r.test/a:x:y",
+            "r.test/a..b",
+        ] {
             assert!(SeedTarget::new(bad).is_err(), "{bad:?}");
         }
         let named = |text: &str| SeedTarget::new(text).unwrap().with_digest("sha256:1");

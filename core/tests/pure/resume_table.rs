@@ -63,6 +63,18 @@ fn without_record_target_alone_decides() {
     assert_eq!(resume(None, None, &here, None), Decision::Idle);
 }
 
+/// Controllers compare the reported image with the desired one byte by byte: a tag that comes or goes is committed.
+#[test]
+fn tag_of_same_image_is_another_text_to_commit() {
+    let made = UpdateFixture::with_image();
+    let there = observation(&made, "boot-1", NEW, "new");
+    let plain = made.to.target();
+    let image = machine_config_core::model::ImageRef::parse(&NEW.replace('@', ":4.17@")).unwrap();
+    let tagged = Target { image: Some(image), ..plain.clone() };
+    assert_eq!(resume(None, Some(&plain), &there, Some(&tagged)), Decision::Begin);
+    assert_eq!(resume(None, Some(&tagged), &there, Some(&tagged)), Decision::Idle);
+}
+
 #[test]
 fn record_with_current_target_only_has_to_end() {
     let made = UpdateFixture::with_image();

@@ -203,7 +203,8 @@ async fn clean_up(
     let open = load_record(&host.root)?.map(|record| record.job.stateroot().clone());
     if let Some(name) = prepared {
         let made = load_prepared(&host.root)?.remove(name.as_str());
-        let is_made = made.is_some_and(|made| ImageRef::parse(image).is_ok_and(|image| image == made.image));
+        let is_made =
+            made.is_some_and(|made| ImageRef::parse(image).is_ok_and(|image| image.is_same(&made.image)));
         if open.as_ref() == Some(name) || is_made {
             let outcome = remove(host, name, open.as_ref() == Some(name)).await?;
             if !matches!(outcome, Outcome::Done) {

@@ -6,6 +6,7 @@
 use std::pin::Pin;
 
 use k8s_openapi::api::core::v1::Secret;
+use machine_config_core::model::reference::is_digest;
 use serde_json::{Value, json};
 
 use crate::build::{JobRequest, Outcome, push_spec};
@@ -108,10 +109,9 @@ pub(super) fn credentials(secret: &Secret) -> Option<Vec<u8>> {
 
 /// Returns the image by digest.
 pub(super) fn image(tag: &str, digest: &str) -> Option<String> {
-    let digits = digest.trim().strip_prefix("sha256:")?;
-    let is_whole = digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let digest = Some(digest.trim()).filter(|digest| is_digest(digest))?;
     let repository = push_spec(tag, "x").strip_suffix(":x")?.to_owned();
-    is_whole.then(|| format!("{repository}@sha256:{digits}"))
+    Some(format!("{repository}@{digest}"))
 }
 
 #[cfg(test)]

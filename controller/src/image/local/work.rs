@@ -7,6 +7,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use machine_config_core::model::reference::is_digest;
+
 use super::LocalError;
 use crate::image::{AGENT, Context};
 
@@ -81,8 +83,11 @@ impl Work {
         let read = File::open(&path).and_then(|file| file.take(MAX_DIGEST).read_to_string(&mut text));
         read.map_err(|error| LocalError::file(&path, &error))?;
         let digest = text.trim();
-        let is_digest = digest.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64);
-        if is_digest { Ok(digest.to_owned()) } else { Err(LocalError::Digest { found: digest.to_owned() }) }
+        if is_digest(digest) {
+            Ok(digest.to_owned())
+        } else {
+            Err(LocalError::Digest { found: digest.to_owned() })
+        }
     }
 
     /// Removes the files of a build.

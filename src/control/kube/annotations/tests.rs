@@ -82,6 +82,10 @@ fn done() {
     let mut layered = report(NodeState::Done);
     layered.current_image = Some(ImageRef::parse(&image("a")).unwrap());
     assert_eq!(summary(&after, &layered), format!("currentImage={}", image("a")));
+    // Byte by byte as it is desired: the node controller compares texts.
+    let tagged = image("a").replace('@', ":4.17@");
+    layered.current_image = Some(ImageRef::parse(&tagged).unwrap());
+    assert_eq!(summary(&after, &layered), format!("currentImage={tagged}"));
 }
 
 /// ANN-005, MCD-032, MCD-033: the image's keys go when image mode ends; a controller's key with a value stays.

@@ -365,7 +365,7 @@ pub(super) fn name(text: &str) -> String {
 /// An image that the API server takes: by digest, of a host with a dot, and with at most one namespace. Another one is
 /// left out, so that the rest is written.
 fn image(image: Option<&ImageRef>) -> Option<String> {
-    let text = image?.to_string();
+    let text = image?.canonical();
     let (place, digest) = text.split_once('@')?;
     let hex = digest.strip_prefix("sha256:")?;
     let (host, path) = place.split_once('/')?;

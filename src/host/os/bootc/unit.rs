@@ -383,7 +383,7 @@ pub(super) enum NextRoot {
 
 /// The command line. Its proxies are those of [`Proxies`], else of systemd's `DefaultEnvironment=`, as for every service.
 fn switch_command(bootc: &str, image: &ImageRef, next_root: NextRoot) -> Vec<String> {
-    let named = image.to_string();
+    let named = image.canonical();
     let (transport, target) = match image.transport() {
         Transport::Registry => ("registry", named.as_str()),
         Transport::OciDirectory => ("oci", named.strip_prefix("oci:").unwrap_or(&named)),

@@ -11,7 +11,8 @@ const STATEROOT: &str = "STATEROOT";
 /// Puts the image into a text; a text about no image of a registry goes without the command.
 pub(super) fn about(text: &str, object: &str) -> String {
     let image = ImageRef::parse(object).ok().filter(|image| image.transport() == Transport::Registry);
-    let command = image.map(|image| format!(" (skopeo inspect docker://{image})")).unwrap_or_default();
+    let command =
+        image.map(|image| format!(" (skopeo inspect docker://{})", image.canonical())).unwrap_or_default();
     text.replace(INSPECT, &command).replace(STATEROOT, object)
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn provide(
     let image = source.image;
     let place = format!("{STATE_DIR}/{EXTENSIONS_DIRECTORY}");
     let whole = format!("{place}/image");
-    if root.read_text(&whole)? != Some(image.to_string()) {
+    if root.read_text(&whole)? != Some(image.canonical()) {
         root.remove_tree(&place)?;
         root.create_dir(&place, FileMode::PRIVATE_DIRECTORY)?;
         let tree = format!("{place}/tree");
@@ -72,7 +72,7 @@ pub(super) async fn provide(
             let cause = format!("it holds no repository of packages in /{INSIDE}");
             return Err(OsError::new(OsErrorKind::NoPackage, image.to_string(), cause).into_error());
         }
-        root.replace(&whole, image.to_string().as_bytes(), FileMode::PRIVATE)?;
+        root.replace(&whole, image.canonical().as_bytes(), FileMode::PRIVATE)?;
     }
     // Not signed, as each image of a release: its digest identifies it.
     let text = format!(
@@ -116,7 +116,7 @@ async fn layers(root: &Root, place: &str, source: &Source<'_>) -> Result<Vec<Str
 async fn fetch(root: &Root, place: &str, copy: &str, source: &Source<'_>) -> Result<(), HostError> {
     let image = source.image;
     let authfile = format!("{place}/auth.json");
-    let (from, to) = (format!("docker://{image}"), format!("dir:{}", outside(root, copy)));
+    let (from, to) = (format!("docker://{}", image.canonical()), format!("dir:{}", outside(root, copy)));
     let mut arguments = vec!["copy".to_owned(), "--quiet".to_owned()];
     if let Some(json) = source.credentials {
         root.replace(&authfile, json.bytes(), FileMode::PRIVATE)?;

@@ -120,6 +120,14 @@ mod tests {
         ImageRef::parse(&format!("{name}@sha256:{}", digit.to_string().repeat(64))).unwrap()
     }
 
+    /// containers/image refuses a tag beside a digest.
+    #[test]
+    fn refspec_has_no_tag_beside_digest() {
+        let tagged = refspec(&image("r.test:5000/os:4.17", '1'));
+        assert_eq!(tagged, refspec(&image("r.test:5000/os", '1')));
+        assert!(tagged.starts_with("ostree-unverified-registry:r.test:5000/os@sha256:"), "{tagged}");
+    }
+
     fn deployment(digit: char, packages: &[&str]) -> Deployment {
         let requested = packages.iter().map(|name| (*name).to_owned()).collect();
         Deployment {

@@ -71,7 +71,7 @@ pub(super) async fn fetch(
 
 fn fetched(directory: &Path, request: &SeedRequest) -> Option<FetchedSeed> {
     let mark: Mark = serde_json::from_slice(&fs::read(directory.join(MARK)).ok()?).ok()?;
-    let is_it = mark.image == request.image && mark.boot_id == request.boot_id;
+    let is_it = mark.image.is_same(&request.image) && mark.boot_id == request.boot_id;
     (is_it && directory.join(VAR_TREE).is_dir()).then_some(mark.seed)
 }
 

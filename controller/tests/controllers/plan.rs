@@ -1,0 +1,116 @@
+//! `plan` against a cluster: the plan of the same objects in a directory, without a write.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::cluster::{Identity, MachineConfigBuilder, create_object, key, within};
+use crate::process::Cluster;
+
+async fn run(more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
+    command.arg("plan").args(more).stdin(Stdio::null()).kill_on_drop(true);
+    within("plan ends", command.output()).await.unwrap()
+}
+
+fn config(name: &str, contents: &str) -> Value {
+    let mut object = MachineConfigBuilder::new(name).file("/etc/a.conf", 0o644, contents).object();
+    object["metadata"]["labels"] = json!({ key("role"): "worker" });
+    object["metadata"]["annotations"] = Value::Null;
+    object
+}
+
+fn write(path: &Path, object: &Value) {
+    std::fs::write(path, object.to_string()).unwrap();
+}
+
+/// Pools, configs, images and policy are the cluster's; what the file has comes in their place.
+#[tokio::test]
+async fn plan_of_cluster_is_plan_of_its_manifests() {
+    let cluster = Cluster::new().await;
+    let pool = cluster.pool("worker").await;
+    let release = format!("registry.test/os@sha256:{}", "a".repeat(64));
+    let controller_config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig",
+        "metadata": { "name": "machine-config-controller" }, "spec": { "baseOSContainerImage": release },
+    });
+    create_object(
+        &cluster.client,
+        "controllerconfigs",
+        "machine-config-controller",
+        controller_config.clone(),
+    )
+    .await
+    .unwrap();
+    let actions = json!([{ "type": "Reload", "reload": { "serviceName": "a.service" } }]);
+    let policy = json!({
+        "apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": { "name": "cluster" },
+        "spec": { "nodeDisruptionPolicy": { "files": [{ "path": "/etc/a.conf", "actions": actions }] } },
+    });
+    create_object(&cluster.client, "machineconfigurations", "cluster", policy.clone()).await.unwrap();
+    let builder = MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, "1");
+    cluster.config("worker", builder).await;
+    // A rendered config is there as well, and is not rendered again.
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    cluster.until_target("worker", "").await;
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = tempfile::tempdir().unwrap();
+    let file = file.path().join("new.json");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    write(&file, &config("50-a", "2"));
+    let at = |name: &str| directory.path().join(name);
+    write(&at("pool.json"), &serde_json::to_value(&pool).unwrap());
+    write(&at("config.json"), &config("50-a", "1"));
+    write(&at("controllerconfig.json"), &controller_config);
+    write(&at("policy.json"), &policy);
+    let person = cluster.bench.kubeconfig(&Identity::Admin("person".to_owned()));
+    let (file, directory) = (file.to_str().unwrap(), directory.path().to_str().unwrap());
+    let person = person.to_str().unwrap();
+    let mark = cluster.bench.mark().await;
+    for output in ["text", "json"] {
+        let live = run(&["--kubeconfig", person, "--pool", "worker", "-f", file, "-o", output]).await;
+        let offline = run(&["--manifests", directory, "--pool", "worker", "-f", file, "-o", output]).await;
+        let text = |output: &Output| {
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+        };
+        assert_eq!(text(&live), text(&offline));
+        assert!(live.status.success() && text(&live).contains("a.service"), "{}", text(&live));
+    }
+    let requests = cluster.bench.requests_since(mark).await;
+    let requests: Vec<_> = requests.iter().filter(|one| one.user == "person").collect();
+    assert!(!requests.is_empty());
+    assert!(requests.iter().all(|one| ["get", "list"].contains(&&*one.verb)), "{requests:?}");
+}
+
+#[tokio::test]
+async fn plan_of_cluster_names_what_it_cannot_read() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("new.json");
+    write(&file, &config("50-a", "2"));
+    let file = file.to_str().unwrap();
+    let error = async |identity: &Identity, pool: &str| {
+        let kubeconfig = cluster.bench.kubeconfig(identity);
+        let output = run(&["--kubeconfig", kubeconfig.to_str().unwrap(), "--pool", pool, "-f", file]).await;
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let nobody = Identity::User { name: "guest".to_owned(), groups: vec![] };
+    let denied = error(&nobody, "worker").await;
+    for part in [
+        "machineconfigpools.machineconfiguration.openshift.io (list)",
+        "(403)",
+        "name a user with --kubeconfig",
+    ] {
+        assert!(denied.contains(part), "{part}: {denied}");
+    }
+    let missing = error(&Identity::Admin("person".to_owned()), "infra").await;
+    assert!(
+        missing.contains("there is no MachineConfigPool infra in the cluster; it has worker"),
+        "{missing}"
+    );
+}
