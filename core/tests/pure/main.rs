@@ -16,6 +16,7 @@ mod update_fixtures;
 
 mod completeness;
 mod fixpoints;
+mod ignition_rules;
 mod os_layers;
 mod parsers;
 mod reading;
