@@ -53,7 +53,7 @@ impl Encapsulated {
         }
         let config = MachineConfig::parse(&bytes, &self.path).map_err(invalid)?;
         // Reported before anything of the host is read.
-        config.spec(None).and_then(|_| config.check_kernel_type()).map_err(invalid)?;
+        config.spec(None).map_err(invalid)?;
         Ok(Some(config))
     }
 }

@@ -66,10 +66,10 @@ impl Stored {
         Self { target: Target { config: machine_config.name().clone(), image }, at, machine_config }
     }
 
-    /// Returns the validated spec.
+    /// Returns the spec, as the agent that wrote it took it.
     pub fn spec(&self) -> Result<HostSpec, ModelError> {
         debug!("Decoded {}", self.target.config);
-        self.machine_config.spec(self.target.image.clone())
+        self.machine_config.committed_spec(self.target.image.clone())
     }
 
     /// Decodes it; the spec and its source can't be mixed up from then on.

@@ -108,7 +108,6 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 17] = [
 /// Dependencies of `core/`: parsers, serializers, digests. None of them reaches a machine.
 const CORE_BUILT_WITH: [&str; 12] = [
     "base64",
-    "data-url",
     "flate2",
     "ignition-config",
     "ipnet",

@@ -34,6 +34,7 @@ mod daemon_process;
 mod docs;
 mod firstboot;
 mod force_file;
+mod ignition_rules;
 mod import_graph;
 mod interfaces;
 mod logind;

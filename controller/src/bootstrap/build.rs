@@ -5,12 +5,12 @@
 
 use kube::core::ObjectMeta;
 
-use super::{BootstrapError, rendered};
+use super::BootstrapError;
 use crate::api::os_config::ImageBuilder;
 use crate::api::{MachineConfig, MachineOSConfig, MachineOSConfigSpec, Named, PRE_BUILT_IMAGE};
 use crate::build::{push_spec, user_lines};
 use crate::manifests::Manifests;
-use crate::render::Release;
+use crate::render::{Release, render};
 use crate::seed;
 
 /// An image to build.
@@ -63,7 +63,7 @@ pub fn unbuilt(manifests: &Manifests, release: &Release) -> Result<Vec<Unbuilt>,
         else {
             continue;
         };
-        let rendered = match rendered(object, &configs, release) {
+        let rendered = match render(object, &configs, release) {
             Ok(rendered) => rendered,
             Err(error) => {
                 errors.push(BootstrapError::Render(error));

@@ -9,7 +9,7 @@ mod seed;
 
 use std::collections::BTreeMap;
 
-use machine_config_core::model::machineconfig;
+use machine_config_core::model::NotApplied;
 
 pub use build::{Unbuilt, generate, set_image, unbuilt};
 pub use output::{OutputError, write};
@@ -33,6 +33,8 @@ pub struct Output {
     pub os_configs: BTreeMap<String, MachineOSConfig>,
     /// The `ControllerConfig`, where the manifests have it: the server of Ignition configs reads its certificates.
     pub controller_config: Option<WholeObject>,
+    /// What no node of a pool applies, with the pool.
+    pub remarks: Vec<(String, NotApplied)>,
 }
 
 /// Errors of the manifests. Each names the object, the field and the next step.
@@ -81,11 +83,12 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
     let configs: Vec<MachineConfig> = configs.into_values().collect();
     let mut output = Output { controller_config: manifests.controller_config.clone(), ..Output::default() };
     for (name, pool) in &manifests.pools {
-        match rendered(pool, &configs, release) {
+        match render(pool, &configs, release) {
             Ok(rendered) => {
                 errors
                     .extend(seed::unselected(name, &components, &rendered.sources).map(BootstrapError::Seed));
                 output.pools.insert(name.clone(), with_target(pool, &rendered));
+                output.remarks.extend(rendered.remarks.iter().map(|remark| (name.clone(), remark.clone())));
                 output.configs.insert(rendered.name().to_owned(), rendered.object);
             }
             Err(error) => errors.push(BootstrapError::Render(error)),
@@ -102,19 +105,6 @@ fn containerfiles(name: &str, config: &MachineOSConfig) -> Vec<BootstrapError> {
         Some(BootstrapError::Containerfile { object: name.to_owned(), place, cause })
     };
     files.filter_map(error).collect()
-}
-
-/// Renders a pool for nodes that have not booted: a kernel that is none would stop them then.
-fn rendered(
-    pool: &MachineConfigPool,
-    configs: &[MachineConfig],
-    release: &Release,
-) -> Result<Rendered, RenderError> {
-    let rendered = render(pool, configs, release)?;
-    let document =
-        machineconfig::MachineConfig::parse(&serde_json::to_vec(&rendered.object)?, rendered.name())?;
-    document.check_kernel_type()?;
-    Ok(rendered)
 }
 
 /// Returns the pool with its config: as target, and as the current config of its nodes, as none has another one.

@@ -142,5 +142,6 @@ fn text(output: &Output) -> String {
         let sources = config.source.unwrap_or_default().len();
         format!("pool {name}: {} of {sources} MachineConfigs\n", config.name.unwrap_or_default())
     };
-    output.pools.iter().map(line).collect()
+    let remark = |(pool, remark): &(String, NotApplied)| format!("pool {pool}: not applied: {remark}\n");
+    output.pools.iter().map(line).chain(output.remarks.iter().map(remark)).collect()
 }

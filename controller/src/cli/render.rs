@@ -23,7 +23,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let configs: Vec<_> = manifests.configs.values().cloned().collect();
     let mut text = String::new();
     for pool in pools(&manifests, arguments.pool.as_deref())? {
-        text += &yaml(&render(pool, &configs, &release)?.object)?;
+        let rendered = render(pool, &configs, &release)?;
+        text += &yaml(&rendered.object)?;
+        for remark in &rendered.remarks {
+            text += &format!("# not applied: {remark}\n");
+        }
     }
     Ok(VerbOutput::done(text))
 }

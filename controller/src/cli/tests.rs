@@ -129,6 +129,22 @@ fn definitions_are_of_upstream_kinds() {
     );
 }
 
+#[test]
+fn digest_of_other_contents_is_named_by_validate_and_render() {
+    let directory = directory();
+    let path = directory.path().to_str().unwrap();
+    let hash = format!("sha256-{}", "0".repeat(64));
+    let contents = format!("{{source: 'data:,b', verification: {{hash: {hash}}}}}");
+    let files = format!("{{files: [{{path: /etc/b, contents: {contents}}}]}}");
+    let spec = format!("{{config: {{ignition: {{version: 3.5.0}}, storage: {files}}}}}");
+    write(directory.path(), "60-stale.yaml", &machine_config("60-stale", &spec));
+    for verb in ["validate", "render"] {
+        let text = run(&[verb, "--manifests", path]).unwrap().text;
+        let remark = "not applied: storage.files \"/etc/b\" contents.verification.hash: it is not that of the contents";
+        assert!(text.contains(remark) && !text.contains(&hash), "{verb}: {text}");
+    }
+}
+
 /// SEED-015: the verdict alone, in the words of `bootstrap`; nothing is written by either.
 #[test]
 fn validate_prints_result_of_bootstrap() {

@@ -183,7 +183,7 @@ impl Controller {
             None | Some(Err(_)) => DisruptionPolicy::defaults(),
         };
         let from = match send(self.configs().get(&target)).await {
-            Ok(object) => Rendered { object, sources: Vec::new() },
+            Ok(object) => Rendered { object, sources: Vec::new(), remarks: Vec::new() },
             // No config to compare with: it was deleted.
             Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
             Err(error) => return Err(error),
@@ -224,6 +224,9 @@ impl Controller {
         match send(self.configs().create(&PostParams::default(), &object)).await {
             Ok(made) => {
                 info!("Rendered {} from {}", rendered.name(), rendered.sources.join(", "));
+                for remark in &rendered.remarks {
+                    warn!("Not applied by nodes with {}: {remark}", rendered.name());
+                }
                 self.metrics.wrote("render", "created");
                 store(&self.cache, made);
                 Ok(())

@@ -313,7 +313,7 @@ impl Controller {
             return Some(Arc::clone(known));
         }
         let object = send(Api::<MachineConfig>::all(self.client.clone()).get(name)).await.ok()?;
-        let content = Arc::new(Rendered { object, sources: Vec::new() });
+        let content = Arc::new(Rendered { object, sources: Vec::new(), remarks: Vec::new() });
         self.contents.insert(name.to_owned(), Arc::clone(&content));
         Some(content)
     }

@@ -6,13 +6,17 @@
 //! image that a person wrote wins.
 
 mod error;
+mod hidden;
 pub mod merge;
 pub mod size;
 
 use std::collections::BTreeMap;
 
 use kube::core::{ObjectMeta, Selector, SelectorExt as _};
-use machine_config_core::model::{HostSpec, Sha256};
+use machine_config_core::model::machineconfig::check_layers;
+use machine_config_core::model::{
+    ConfigName, HostSpec, NotApplied, Sha256, check_ignition, drop_stale_digests,
+};
 use serde_json::{Map, Value, json};
 
 pub use error::RenderError;
@@ -56,6 +60,8 @@ pub struct Rendered {
     pub object: MachineConfig,
     /// The MachineConfigs that it was rendered from, in their order.
     pub sources: Vec<String>,
+    /// Fields that no node applies, and digests that were dropped since they are not those of the contents.
+    pub remarks: Vec<NotApplied>,
 }
 
 impl Rendered {
@@ -64,9 +70,9 @@ impl Rendered {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the config as a node reads it.
+    /// Returns the config as a node reads that has it: an earlier controller may have rendered what this one refuses.
     pub fn host_spec(&self) -> Result<HostSpec, RenderError> {
-        host_spec(&self.object)
+        Ok(fields(&self.object).committed_spec(name_of(&self.object), self.object.spec.config.as_ref())?)
     }
 }
 
@@ -81,10 +87,15 @@ pub fn render<'a>(
     if chosen.is_empty() {
         return Err(RenderError::NoConfigs { pool: pool_name.to_owned() });
     }
+    for config in &chosen {
+        check_part(config)?;
+    }
+    let mut config = ignition(&chosen)?;
+    let mut remarks = drop_stale_digests(&mut config);
     let spec = MachineConfigSpec {
         extensions_image: last(&chosen, |spec| &spec.extensions_image)
             .or_else(|| release.extensions_image.clone()),
-        config: Some(ignition(&chosen)?),
+        config: Some(config),
         extensions: Some(joined(&chosen, |spec| &spec.extensions)),
         fips: Some(chosen.iter().any(|config| config.spec.fips == Some(true))),
         kernel_arguments: Some(joined(&chosen, |spec| &spec.kernel_arguments)),
@@ -98,9 +109,20 @@ pub fn render<'a>(
     }
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
-    host_spec(&object).map_err(|error| blamed(error, &chosen))?;
+    remarks.extend(host_spec(&object).map_err(|error| blamed(error, &chosen))?.remarks);
     size::check(&object, &chosen)?;
-    Ok(Rendered { object, sources: chosen.iter().map(|config| name_of(config).to_owned()).collect() })
+    Ok(Rendered {
+        object,
+        sources: chosen.iter().map(|config| name_of(config).to_owned()).collect(),
+        remarks,
+    })
+}
+
+/// Refuses what the others of the pool would hide.
+fn check_part(config: &MachineConfig) -> Result<(), RenderError> {
+    let spec = &config.spec;
+    let name = ConfigName::new(name_of(config).to_owned())?;
+    Ok(check_layers(&name, spec.kernel_type.as_deref(), spec.extensions.as_deref())?)
 }
 
 /// Returns the names of rendered configs to delete: all unused ones but the `keep` newest. Each comes with its name and its
@@ -148,7 +170,7 @@ fn name_of(config: &MachineConfig) -> &str {
 
 /// Merges the Ignition parts.
 fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
-    let mut parts = Vec::new();
+    let (mut parts, mut names) = (Vec::new(), Vec::new());
     for source in chosen {
         let Some(part) = &source.spec.config else { continue };
         let refused = |cause: String| RenderError::Ignition { config: name_of(source).to_owned(), cause };
@@ -160,6 +182,12 @@ fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
         }
         readable(part).map_err(refused)?;
         parts.push(part);
+        names.push(name_of(source));
+    }
+    for place in hidden::hidden(&parts) {
+        if let (Some(part), Some(name)) = (parts.get(place), names.get(place)) {
+            check_ignition(&ConfigName::new(*name)?, part)?;
+        }
     }
     let mut config = merge::merged(&parts);
     config.retain(|_, value| merge::tidy(value));
@@ -183,11 +211,15 @@ fn readable(part: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
-/// Ignition does not replace a file of the image unless `overwrite` is true; the agent does. This makes both the same.
+/// Ignition does not replace a file of the image unless `overwrite` is true; the agent does. This makes both the same. Ignition needs a
+/// source to do so: that of a file without contents is empty.
 fn overwrite_files(config: &mut Map<String, Value>) {
     let files = config.get_mut("storage").and_then(|storage| storage.get_mut("files"));
     for file in files.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
-        file.entry("overwrite").or_insert(Value::Bool(true));
+        if !file.contains_key("overwrite") {
+            file.insert("overwrite".to_owned(), Value::Bool(true));
+            file.entry("contents").or_insert_with(|| json!({ "source": "data:," }));
+        }
     }
 }
 
@@ -222,16 +254,19 @@ fn digest(spec: &MachineConfigSpec) -> Result<String, RenderError> {
 
 /// Reads a config as a node does. Its tree is not written as text for that: it may be megabytes.
 fn host_spec(object: &MachineConfig) -> Result<HostSpec, RenderError> {
+    Ok(fields(object).host_spec(name_of(object), object.spec.config.as_ref())?)
+}
+
+fn fields(object: &MachineConfig) -> Fields {
     let spec = &object.spec;
-    let fields = Fields {
+    Fields {
         os_image_url: spec.os_image_url.clone(),
         extensions_image: spec.extensions_image.clone(),
         kernel_arguments: spec.kernel_arguments.clone(),
         kernel_type: spec.kernel_type.clone(),
         extensions: spec.extensions.clone(),
         fips: spec.fips,
-    };
-    Ok(fields.host_spec(name_of(object), spec.config.as_ref())?)
+    }
 }
 
 /// Names the MachineConfig that an error of the whole comes from, where one has it alone.

@@ -191,6 +191,92 @@ fn refusals_name_object_cause_and_next_step() {
     }
 }
 
+/// As by the Machine Config Operator: also where another MachineConfig of the pool would hide it.
+#[test]
+fn part_that_a_machine_could_not_read_is_refused_by_name() {
+    let ignition = |more: Value| {
+        let mut config = json!({ "ignition": { "version": "3.2.0" } });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "config": config })
+    };
+    let merge =
+        json!({ "ignition": { "version": "3.2.0", "config": { "merge": [{ "source": "http://a.test" }] } } });
+    for (bad, words) in [
+        (json!({ "kernelType": "fast" }), ["spec.kernelType \"fast\"", "correct it"]),
+        (json!({ "extensions": ["cowsay"] }), ["spec.extensions \"cowsay\"", "there are ipsec"]),
+        (ignition(merge), ["ignition.config.merge", "merge them into one"]),
+        (
+            ignition(json!({ "storage": { "raid": [{ "name": "md0" }] } })),
+            ["storage.raid \"md0\" level", "raid1"],
+        ),
+        (
+            ignition(json!({ "storage": { "files": [{ "path": "/etc/a", "mode": 4096 }] } })),
+            ["storage.files \"/etc/a\" mode", "07777"],
+        ),
+    ] {
+        let good = json!({ "kernelType": "realtime", "config": { "ignition": { "version": "3.5.0" },
+            "storage": { "files": [{ "path": "/etc/a", "mode": 384 }] } } });
+        let configs = [config("50-bad", "worker", bad), config("99-good", "worker", good)];
+        let error =
+            render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap_err().to_string();
+        assert!(
+            error.contains("MachineConfig 50-bad") && words.iter().all(|word| error.contains(word)),
+            "{error}"
+        );
+    }
+    let configs = [
+        config("50-a", "worker", json!({ "extensions": ["kernel-devel"] })),
+        config("60-b", "worker", json!({ "kernelType": "realtime" })),
+    ];
+    let error = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap_err().to_string();
+    assert!(error.contains("\"kernel-devel\"") && error.contains("spec.kernelType is realtime"), "{error}");
+}
+
+#[test]
+fn stale_digest_is_dropped_and_named() {
+    let mut stale = file("/etc/a", "new");
+    stale["config"]["storage"]["files"][0]["contents"]["verification"] =
+        json!({ "hash": format!("sha256-{}", "0".repeat(64)) });
+    let rendered =
+        render(&pool("worker", &["worker"]), &[config("50-a", "worker", stale)], &Release::default())
+            .unwrap();
+    let clean = render(
+        &pool("worker", &["worker"]),
+        &[config("50-a", "worker", file("/etc/a", "new"))],
+        &Release::default(),
+    )
+    .unwrap();
+    assert_eq!(rendered.object, clean.object);
+    let fields: Vec<&str> = rendered.remarks.iter().map(|remark| remark.field.as_str()).collect();
+    assert_eq!(fields, ["storage.files \"/etc/a\" contents.verification.hash"]);
+    assert!(clean.remarks.is_empty());
+}
+
+/// Ignition overwrites a file of the image only with a source.
+#[test]
+fn file_without_contents_gets_empty_source() {
+    let files = json!([{ "path": "/etc/a" }, { "path": "/etc/b", "overwrite": false }]);
+    let spec = json!({ "config": { "ignition": { "version": "3.2.0" }, "storage": { "files": files } } });
+    let rendered =
+        render(&pool("worker", &["worker"]), &[config("50-a", "worker", spec)], &Release::default()).unwrap();
+    let files = &rendered.object.spec.config.as_ref().unwrap()["storage"]["files"];
+    assert_eq!(files[0], json!({ "path": "/etc/a", "overwrite": true, "contents": { "source": "data:," } }));
+    assert_eq!(files[1], json!({ "path": "/etc/b", "overwrite": false }));
+}
+
+/// What an earlier controller rendered is a point to go from.
+#[test]
+fn rendered_config_is_read_without_rules() {
+    let object = config(
+        "rendered-worker-1",
+        "worker",
+        json!({ "kernelType": "fast", "config": { "ignition": { "version": "3.5.0" },
+        "storage": { "raid": [{ "name": "md0" }] } } }),
+    );
+    let rendered = Rendered { object, sources: Vec::new(), remarks: Vec::new() };
+    assert_eq!(rendered.host_spec().unwrap().fixed.sections.len(), 1);
+}
+
 #[test]
 fn irreconcilable_change_is_refused_before_rollout() {
     let pool = pool("worker", &["worker"]);

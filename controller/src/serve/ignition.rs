@@ -320,7 +320,6 @@ mod tests {
             let text = text(&document(&without_image, minor), ENCAPSULATED);
             let config = machineconfig::MachineConfig::parse(text.as_bytes(), ENCAPSULATED).unwrap();
             let spec = config.spec(None).unwrap();
-            config.check_kernel_type().unwrap();
             assert_eq!(config.name().as_str(), "rendered-infra-1");
             let image = without_image.image.clone().unwrap();
             assert_eq!(spec.os_image_url.map(|image| image.to_string()), Some(image));

@@ -20,6 +20,19 @@ const EXTENSIONS: [(&str, &[&str]); 7] = [
     ("usbguard", &["usbguard"]),
 ];
 
+/// The extension for the image's own kernel alone.
+pub(super) const KERNEL_DEVEL: &str = "kernel-devel";
+
+/// Returns true if there is such an extension.
+pub(super) fn is_extension(name: &str) -> bool {
+    EXTENSIONS.iter().any(|(known, _)| *known == name)
+}
+
+/// Returns the names of all extensions.
+pub(super) fn extensions() -> String {
+    EXTENSIONS.map(|(name, _)| name).join(" ")
+}
+
 /// Packages that older releases installed an extension without: a deployment is whole without them.
 const OPTIONAL: [&str; 1] = ["openvswitch3.5-ipsec"];
 
@@ -94,8 +107,8 @@ impl Layers {
         let unknown: Vec<&str> =
             self.extensions.iter().map(String::as_str).filter(|name| known(name).is_none()).collect();
         if !unknown.is_empty() {
-            let names = EXTENSIONS.map(|(name, _)| name).join(" ");
-            let cause = format!("invalid extensions found: {}; there are {names}", unknown.join(" "));
+            let cause =
+                format!("invalid extensions found: {}; there are {}", unknown.join(" "), extensions());
             return Err(ModelError::Layers { cause });
         }
         let extensions = self.extensions.iter().filter_map(|name| known(name)).flatten();

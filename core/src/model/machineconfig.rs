@@ -4,6 +4,7 @@
 //! its Ignition part is read straight from that text when a spec is desired. Invariant: the text of a value that
 //! exists is valid JSON with a valid name; its sections are judged by [`MachineConfig::spec`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
@@ -12,7 +13,8 @@ use serde_json::value::RawValue;
 
 use super::document::{self, Kind};
 use super::error::ModelError;
-use super::ignition;
+use super::ignition::{self, Reading};
+use super::layers;
 use super::os::KernelType;
 use super::text::short;
 use super::{ConfigName, HostSpec, ImageRef, Karg, Sha256};
@@ -121,14 +123,32 @@ pub struct Fields {
 impl Fields {
     /// Decodes and validates everything, as [`MachineConfig::spec`] does of a text: here the Ignition config is a tree.
     pub fn host_spec(self, name: &str, config: Option<&serde_json::Value>) -> Result<HostSpec, ModelError> {
-        let mut spec = self.read(&ConfigName::new(name.to_owned())?)?;
+        self.read_tree(name, config, Reading::Target)
+    }
+
+    /// The same of a config that nodes were given, as [`MachineConfig::committed_spec`] reads it.
+    pub fn committed_spec(
+        self,
+        name: &str,
+        config: Option<&serde_json::Value>,
+    ) -> Result<HostSpec, ModelError> {
+        self.read_tree(name, config, Reading::Committed)
+    }
+
+    fn read_tree(
+        self,
+        name: &str,
+        config: Option<&serde_json::Value>,
+        reading: Reading,
+    ) -> Result<HostSpec, ModelError> {
+        let mut spec = self.read(&ConfigName::new(name.to_owned())?, reading)?;
         if let Some(config) = config {
-            ignition::read_tree_into(&mut spec, config)?;
+            ignition::read_tree_into(&mut spec, config, reading)?;
         }
         Ok(spec)
     }
 
-    fn read(self, name: &ConfigName) -> Result<HostSpec, ModelError> {
+    fn read(self, name: &ConfigName, reading: Reading) -> Result<HostSpec, ModelError> {
         let mut spec = HostSpec::empty(name.clone());
         let image = |url: Option<String>| {
             url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose()
@@ -136,14 +156,12 @@ impl Fields {
         spec.os_image_url = image(self.os_image_url)?;
         spec.extensions_image = image(self.extensions_image)?;
         spec.kargs = kargs(name, &self.kernel_arguments.unwrap_or_default())?;
+        if reading == Reading::Target {
+            check_layers(name, self.kernel_type.as_deref(), self.extensions.as_deref())?;
+        }
         spec.kernel_type = KernelType::parse(self.kernel_type.as_deref().unwrap_or_default());
         spec.extensions =
             self.extensions.unwrap_or_default().into_iter().filter(|name| !name.is_empty()).collect();
-        if let Some(bad) = spec.extensions.iter().find(|name| !is_extension(name)) {
-            let cause =
-                "an extension's name is 1 to 64 of the characters a-z 0-9 -; correct it in its MachineConfig";
-            return Err(field(name, format!("spec.extensions {:?}", short(bad, 64)), cause));
-        }
         spec.fips = self.fips.unwrap_or_default();
         Ok(spec)
     }
@@ -201,6 +219,16 @@ impl MachineConfig {
 
     /// Decodes and validates everything. `image` is the Node's desired image; `None` outside image mode.
     pub fn spec(&self, image: Option<ImageRef>) -> Result<HostSpec, ModelError> {
+        self.read(image, Reading::Target)
+    }
+
+    /// Decodes a config that an agent committed: an earlier one may have taken what [`Self::spec`] refuses as Ignition or the Machine
+    /// Config Operator do, and the node has to be able to leave it.
+    pub fn committed_spec(&self, image: Option<ImageRef>) -> Result<HostSpec, ModelError> {
+        self.read(image, Reading::Committed)
+    }
+
+    fn read(&self, image: Option<ImageRef>, reading: Reading) -> Result<HostSpec, ModelError> {
         let document: Specified<'_> = serde_json::from_str(&self.json)
             .map_err(|error| self.field("spec", format!("it can't be read: {}", document::cause(&error))))?;
         let read = document.spec.unwrap_or_default();
@@ -212,29 +240,49 @@ impl MachineConfig {
             extensions: read.extensions,
             fips: read.fips,
         };
-        let mut spec = HostSpec { image, ..fields.read(&self.name)? };
+        let mut spec = HostSpec { image, ..fields.read(&self.name, reading)? };
         if let Some(config) = read.config {
-            ignition::read_into(&mut spec, config.get())?;
+            ignition::read_into(&mut spec, config.get(), reading)?;
         }
         Ok(spec)
-    }
-
-    /// Refuses a kernel type that is none. On a node that runs, one counts as the default, as with MCD; on one that is being
-    /// provisioned it is a mistake that can still be corrected.
-    pub fn check_kernel_type(&self) -> Result<(), ModelError> {
-        let document: Specified<'_> = serde_json::from_str(&self.json)
-            .map_err(|error| self.field("spec", format!("it can't be read: {}", document::cause(&error))))?;
-        let word = document.spec.and_then(|spec| spec.kernel_type).unwrap_or_default();
-        if word.is_empty() || KernelType::parse(&word).as_str() == word {
-            return Ok(());
-        }
-        let cause = "it is default, realtime or 64k-pages; correct it in its MachineConfig";
-        Err(self.field(format!("spec.kernelType {:?}", short(&word, 64)), cause))
     }
 
     fn field(&self, name: impl Into<String>, cause: impl Into<String>) -> ModelError {
         field(&self.name, name, cause)
     }
+}
+
+/// Refuses a kernel that is none, extensions that are none, and an extension that does not go with the kernel, as the Machine Config
+/// Operator does.
+pub fn check_layers(
+    name: &ConfigName,
+    kernel_type: Option<&str>,
+    extensions: Option<&[String]>,
+) -> Result<(), ModelError> {
+    let word = kernel_type.unwrap_or_default();
+    let kernel = KernelType::parse(word);
+    if !word.is_empty() && kernel.as_str() != word {
+        let cause = "it is default, realtime or 64k-pages; correct it in its MachineConfig";
+        return Err(field(name, format!("spec.kernelType {:?}", short(word, 64)), cause));
+    }
+    // Of several, the same one is named each time.
+    let extensions: BTreeSet<&str> = extensions.unwrap_or_default().iter().map(String::as_str).collect();
+    for extension in extensions.into_iter().filter(|extension| !extension.is_empty()) {
+        let of = || format!("spec.extensions {:?}", short(extension, 64));
+        if !layers::is_extension(extension) {
+            let cause = format!(
+                "there is no such extension (there are {}); correct it in its MachineConfig",
+                layers::extensions()
+            );
+            return Err(field(name, of(), cause));
+        }
+        if extension == layers::KERNEL_DEVEL && kernel != KernelType::Default {
+            let cause =
+                format!("it is for the default kernel, and spec.kernelType is {word}; remove one of them");
+            return Err(field(name, of(), cause));
+        }
+    }
+    Ok(())
 }
 
 fn kargs(name: &ConfigName, entries: &[String]) -> Result<Vec<Karg>, ModelError> {
@@ -248,10 +296,6 @@ fn kargs(name: &ConfigName, entries: &[String]) -> Result<Vec<Karg>, ModelError>
 
 fn field(config: &ConfigName, name: impl Into<String>, cause: impl Into<String>) -> ModelError {
     ModelError::Field { config: config.to_string(), field: name.into(), cause: cause.into() }
-}
-
-fn is_extension(name: &str) -> bool {
-    name.len() <= 64 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 impl fmt::Debug for MachineConfig {

@@ -40,6 +40,7 @@ pub mod units;
 pub mod users;
 pub mod yaml;
 
+mod data_url;
 mod decode;
 mod document;
 mod error;
@@ -51,7 +52,7 @@ pub use contents::{Contents, Sha256};
 pub use error::ModelError;
 pub use files::{FileSpec, Owner, Principal};
 pub use ids::{BootId, ConfigName, DropinName, ManagedPath, UnitName, UpdateId, UserName};
-pub use ignition::installed_storage;
+pub use ignition::{check_ignition, drop_stale_digests, installed_storage};
 pub use image::ImageRef;
 pub use kargs::Karg;
 pub use machineconfig::MachineConfig;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kernel (MCD-070: empty and unknown values count as default).
+/// The kernel (MCD-070: empty counts as default; a target with an unknown one is refused where it is read).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KernelType {

@@ -140,7 +140,7 @@ mod tests {
     fn sections(storage: &Value) -> FixedSections {
         let config = json!({ "kind": "MachineConfig", "metadata": { "name": "a" },
             "spec": { "config": { "ignition": { "version": "3.5.0" }, "storage": storage } } });
-        MachineConfig::parse(config.to_string().as_bytes(), "a").unwrap().spec(None).unwrap().fixed
+        MachineConfig::parse(config.to_string().as_bytes(), "a").unwrap().committed_spec(None).unwrap().fixed
     }
 
     fn changes(old: &Value, new: &Value) -> Vec<(String, String)> {

@@ -17,6 +17,7 @@ mod update_fixtures;
 mod completeness;
 mod fields;
 mod fixpoints;
+mod ignition_rules;
 mod os_layers;
 mod parsers;
 mod reading;

@@ -57,7 +57,7 @@ fn entries_become_spec() {
             {"name": "b.service", "enabled": false, "mask": true},
         ],
         "users": [{"name": "other", "sshAuthorizedKeys": ["k1"]}, {"name": "core", "sshAuthorizedKeys": ["k2"]}],
-        "kernelArguments": ["a b", "c=\"d e\""], "osImageURL": "", "kernelType": "unheard-of",
+        "kernelArguments": ["a b", "c=\"d e\""], "osImageURL": "", "kernelType": "",
     }))
     .unwrap();
     let file = &spec.files[&ManagedPath::new("/etc/a").unwrap()];
@@ -131,6 +131,12 @@ fn inapplicable_field_is_refused_with_next_step() {
         (json!({"users": [{"name": "core", "passwordHash": "a:b"}]}), ["passwordHash", "crypt(3)"]),
         (json!({"kernelArguments": ["a=\"b"]}), ["spec.kernelArguments", "close the quote"]),
         (json!({"extensions": ["a b"]}), ["spec.extensions", "correct it"]),
+        (json!({"extensions": ["usbguard", "cowsay"]}), ["spec.extensions \"cowsay\"", "there are ipsec"]),
+        (json!({"kernelType": "fast"}), ["spec.kernelType \"fast\"", "64k-pages"]),
+        (
+            json!({"kernelType": "realtime", "extensions": ["kernel-devel"]}),
+            ["spec.extensions \"kernel-devel\"", "remove one of them"],
+        ),
         (json!({"osImageURL": "os:latest"}), ["os:latest", "@sha256:"]),
     ] {
         let error = refusal(sections);

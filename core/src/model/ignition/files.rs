@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use ignition_config::v3_6::File;
 
-use super::super::decode::Decoder;
+use super::super::decode::{Decoded, Decoder};
 use super::super::error::ModelError;
 use super::super::text::short;
-use super::super::{FileMode, FileSpec, ManagedPath, Owner, Principal, UserName};
+use super::super::{FileMode, FileSpec, ManagedPath, NotApplied, Owner, Principal, UserName};
+use super::stale::stale;
 use super::within::Within;
 
 /// Reads all files; each is dropped from the document as soon as it is decoded.
@@ -15,6 +16,7 @@ pub(super) fn read(
     within: Within<'_>,
     files: Vec<File>,
     decoder: &mut Decoder,
+    remarks: &mut Vec<NotApplied>,
 ) -> Result<BTreeMap<ManagedPath, FileSpec>, ModelError> {
     let mut read = BTreeMap::new();
     for file in files {
@@ -26,7 +28,11 @@ pub(super) fn read(
             let cause = "appending is not supported; write the whole file".to_owned();
             return Err(within.unreachable(field(" append"), cause));
         }
-        let contents = decoder.decode(file.contents.as_ref()).map_err(|cause| fail(" contents", cause))?;
+        let Decoded { contents, is_stale } =
+            decoder.decode(file.contents.as_ref()).map_err(|cause| fail(" contents", cause))?;
+        if is_stale {
+            remarks.push(stale(&file.path));
+        }
         let mode = file.mode.map_or(Some(FileMode::DEFAULT), FileMode::new).ok_or_else(|| {
             let cause = "it must be 0 to 0777 (511 in JSON): setuid, setgid and sticky are not supported";
             within.unreachable(field(" mode"), cause)

@@ -3,10 +3,13 @@
 //! Versions 3.0 to 3.6 are read with the 3.6 schema: minors of Ignition 3 only add fields and relax required ones,
 //! so the newest schema reads them all, one code path serves all, and two configs of different minors compare.
 //! The version is checked first. Invariant of the result: no two entries write one path, no file is the parent
-//! of another, everything is decoded.
+//! of another, everything is decoded, and no rule of Ignition's own validation is broken ([`rules`]): a new machine could not
+//! read what a node takes. What was committed before is read without these rules ([`Reading`]).
 
 mod files;
 mod installed;
+mod rules;
+mod stale;
 mod units;
 mod users;
 mod within;
@@ -14,19 +17,33 @@ mod within;
 use std::collections::HashMap;
 use std::fmt;
 
-use ignition_config::v3_6::{Config, Storage};
+use ignition_config::v3_6::{Config, Ignition, Proxy, Security, Storage, Timeouts};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::decode::Decoder;
 use super::error::ModelError;
 use super::spec::FixedSections;
 use super::text::short;
 use super::units::{Mask, UnitSpec};
-use super::{HostSpec, ManagedPath, UnitName, document};
+use super::{ConfigName, HostSpec, ManagedPath, NotApplied, NotAppliedReason, UnitName, document};
+use rules::Violation;
 use within::Within;
 
 pub use installed::installed_storage;
+pub use stale::drop_stale_digests;
+
+/// How strictly a config is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// A target: what a new machine could not read is refused.
+    Target,
+    /// What an agent committed: an earlier one took what this one refuses, and the node has to be able to leave it.
+    Committed,
+}
+
+/// How many violations of the rules an error names after the first.
+const MAX_NAMED: usize = 20;
 
 /// The versions that are read; the newest is the one MCO and Butane write next.
 const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"];
@@ -44,28 +61,110 @@ struct Header {
 }
 
 /// Reads `spec.config` into the spec. An empty object sets nothing.
-pub(super) fn read_into(spec: &mut HostSpec, json: &str) -> Result<(), ModelError> {
+pub(super) fn read_into(spec: &mut HostSpec, json: &str, reading: Reading) -> Result<(), ModelError> {
     let name = spec.name.clone();
     let within = Within(&name);
     match parse(within, json)? {
-        Some(config) => fill(spec, within, config),
+        Some(config) => fill(spec, within, config, reading),
         None => Ok(()),
     }
 }
 
 /// The same from a tree.
-pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value) -> Result<(), ModelError> {
+pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value, reading: Reading) -> Result<(), ModelError> {
     match Config::deserialize(tree) {
         Ok(config) if VERSIONS.contains(&config.ignition.version.as_str()) => {
             let name = spec.name.clone();
-            fill(spec, Within(&name), config)
+            fill(spec, Within(&name), config, reading)
         }
         // An empty one, or an error: it is named as that of a text.
-        _ => read_into(spec, &tree.to_string()),
+        _ => read_into(spec, &tree.to_string(), reading),
     }
 }
 
-fn fill(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Result<(), ModelError> {
+/// Checks a config by the rules of Ignition alone, without decoding its files. An empty object sets nothing.
+pub fn check_ignition(name: &ConfigName, config: &Map<String, Value>) -> Result<(), ModelError> {
+    let within = Within(name);
+    let config = match Config::deserialize(config) {
+        Ok(config) if VERSIONS.contains(&config.ignition.version.as_str()) => Some(config),
+        // As above.
+        Ok(_) | Err(_) => parse(within, &serde_json::to_string(config).unwrap_or_default())?,
+    };
+    let broken = config.map(|config| rules::check(&config, minor(&config.ignition.version)));
+    match broken.filter(|broken| !broken.is_empty()) {
+        Some(broken) => Err(refused(within, broken)),
+        None => Ok(()),
+    }
+}
+
+/// Reads the sections. The rules are looked at first, since reading takes the config apart; an error of the readers comes first all
+/// the same: they know what MCD says of it.
+fn fill(spec: &mut HostSpec, within: Within<'_>, config: Config, reading: Reading) -> Result<(), ModelError> {
+    let broken = match reading {
+        Reading::Target => rules::check(&config, minor(&config.ignition.version)),
+        Reading::Committed => Vec::new(),
+    };
+    if let (Some(field), Reading::Target) = (rules::names_configs(&config.ignition), reading) {
+        return Err(within.error(field, "it names other configs, which are not fetched; merge them into one"));
+    }
+    name_ignition(spec, &config.ignition);
+    match (read_sections(spec, within, config), broken.is_empty()) {
+        (read, true) => read,
+        (Ok(()), false) => Err(refused(within, broken)),
+        (Err(error), false) => Err(with_others(error, &broken)),
+    }
+}
+
+/// The minor of a version that is read.
+fn minor(version: &str) -> u32 {
+    version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or_default()
+}
+
+/// Names what Ignition itself uses when it installs a host.
+fn name_ignition(spec: &mut HostSpec, ignition: &Ignition) {
+    let sections = [
+        ("ignition.proxy", ignition.proxy.as_ref().is_some_and(|proxy| *proxy != Proxy::default())),
+        (
+            "ignition.security",
+            ignition.security.as_ref().is_some_and(|security| *security != Security::default()),
+        ),
+        (
+            "ignition.timeouts",
+            ignition.timeouts.as_ref().is_some_and(|timeouts| *timeouts != Timeouts::default()),
+        ),
+    ];
+    let message = "Ignition uses it when a host is installed; it changes nothing on this one";
+    let set = sections.into_iter().filter(|(_, is_set)| *is_set);
+    spec.remarks
+        .extend(set.map(|(field, _)| NotApplied::new(field, NotAppliedReason::Installation, message)));
+}
+
+/// Returns the error of the first violation, which names the others.
+fn refused(within: Within<'_>, broken: Vec<Violation>) -> ModelError {
+    let mut broken = broken.into_iter();
+    let first = broken.next().unwrap_or_default();
+    let others: Vec<Violation> = broken.collect();
+    with_others(within.error(first.field, first.cause), &others)
+}
+
+/// Adds violations to an error that is not one of them.
+fn with_others(mut error: ModelError, broken: &[Violation]) -> ModelError {
+    if let ModelError::Field { field, cause, .. } | ModelError::Unreachable { field, cause, .. } = &mut error
+    {
+        let is_same =
+            |other: &Violation| other.field.starts_with(field.as_str()) || field.starts_with(&other.field);
+        let others: Vec<&Violation> = broken.iter().filter(|other| !is_same(other)).collect();
+        for other in others.iter().take(MAX_NAMED) {
+            cause.push_str(&format!("; also {}: {}", other.field, other.cause));
+        }
+        if let Some(more) = others.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
+            cause.push_str(&format!("; and {more} more"));
+        }
+    }
+    error
+}
+
+fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Result<(), ModelError> {
     let mut decoder = Decoder::default();
     let storage = config.storage.unwrap_or_default();
     fixed_storage(&mut spec.fixed, &storage);
@@ -73,7 +172,7 @@ fn fill(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Result<(), M
     let passwd = config.passwd.unwrap_or_default();
     fix(&mut spec.fixed, "passwd.groups", passwd.groups.as_ref().filter(|groups| !groups.is_empty()));
     spec.users = users::read(within, passwd.users.unwrap_or_default())?;
-    spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder)?;
+    spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder, &mut spec.remarks)?;
     spec.units = units::read(within, config.systemd.and_then(|systemd| systemd.units).unwrap_or_default())?;
     one_writer(within, spec)
 }
