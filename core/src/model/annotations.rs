@@ -45,7 +45,7 @@ pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, 
         }
     }
     let image = image.map(|(_, value)| ImageRef::parse(value)).transpose()?;
-    value(DESIRED_CONFIG).map(|name| Ok(Target { config: ConfigName::new(name)?, image })).transpose()
+    value(DESIRED_CONFIG).map(|name| Ok(Target::new(ConfigName::new(name)?, image))).transpose()
 }
 
 #[cfg(test)]

@@ -39,10 +39,12 @@ pub mod units;
 pub mod users;
 pub mod yaml;
 
+mod content;
 mod decode;
 mod document;
 mod error;
 mod ignition;
+mod opaque;
 
 pub use certificates::ClusterTrust;
 pub use class::FaultClass;
