@@ -37,8 +37,7 @@ impl Installed {
         if let Some(storage) = self.storage.get_or_init(|| read(root)) {
             let spec = journal.current_spec()?;
             let is_known = !spec.is_opaque_in("storage");
-            health.irreconcilable_changes =
-                is_known.then(|| irreconcilable_changes(storage, &spec.fixed));
+            health.irreconcilable_changes = is_known.then(|| irreconcilable_changes(storage, &spec.fixed));
         }
         self.compared = Some(current);
         Ok(())

@@ -17,7 +17,9 @@ pub enum JournalError {
     #[error("the state of machine-config-daemon can't be taken over")]
     Import(#[source] HostError),
     /// The config that the machine-config-daemon committed is no object with a name.
-    #[error("{path}, the config that machine-config-daemon committed, can't be read: {cause}; nothing was touched")]
+    #[error(
+        "{path}, the config that machine-config-daemon committed, can't be read: {cause}; nothing was touched"
+    )]
     NotImported {
         /// The file.
         path: String,
@@ -124,8 +126,11 @@ impl JournalError {
                 "Restore {path} from a backup, or move it away: the node then counts as never managed, and what it lacks of \
                  its target is written."
             ),
-            Self::Newer { .. } => {
-                "Install the newer agent again, or let it finish its update first.".to_owned()
+            Self::Newer { path, .. } if path.ends_with("/target.json") => {
+                "Install the newer agent again, or move record.json beside it away to start over.".to_owned()
+            }
+            Self::Newer { path, .. } => {
+                format!("Install the newer agent again, or move {path} away to start over.")
             }
             Self::Lost { path, .. } => {
                 format!("Restore {path}, or move record.json beside it away to start over.")

@@ -7,7 +7,7 @@ use super::stored::Stored;
 use crate::host::root::Root;
 use crate::host::{HostError, durable};
 use crate::model::machineconfig::{self, MachineConfig};
-use crate::model::{FileMode, ModelError, Timestamp};
+use crate::model::{FaultClass, FileMode, ModelError, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
 /// The config that MCD committed last.
@@ -73,10 +73,12 @@ pub(super) fn replace_if_changed(
     bytes: &[u8],
     mode: FileMode,
 ) -> Result<(), HostError> {
-    if root.read(path)?.as_deref() == Some(bytes) {
-        return Ok(());
+    match root.read(path) {
+        Ok(Some(found)) if found == bytes => Ok(()),
+        // A link that leads nowhere is replaced; a directory is an error of that.
+        Err(error) if error.class() != FaultClass::Degraded => Err(error),
+        Ok(_) | Err(_) => root.replace(path, bytes, mode),
     }
-    root.replace(path, bytes, mode)
 }
 
 #[cfg(test)]

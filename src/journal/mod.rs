@@ -100,7 +100,10 @@ impl Journal {
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
         let target = Stored::load(root, &state("target.json"))?
             .filter(|stored| stored.target == record.to)
-            .ok_or_else(|| JournalError::Lost { path: state("target.json"), config: record.to.config.clone() })?;
+            .ok_or_else(|| JournalError::Lost {
+            path: state("target.json"),
+            config: record.to.config.clone(),
+        })?;
         let from = match Decoding::load(root, FROM)? {
             Some(from) => Some(from),
             None => Decoding::load(root, CURRENT)?,

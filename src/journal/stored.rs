@@ -9,8 +9,9 @@ use super::files::{STATE_MODE, state};
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::os::KernelType;
+use crate::model::text::chain;
 use crate::model::{
-    HostSpec, ImageRef, ModelError, NotApplied, NotAppliedReason, Sha256, Target, Timestamp,
+    FaultClass, HostSpec, ImageRef, ModelError, NotApplied, NotAppliedReason, Sha256, Target, Timestamp,
 };
 use crate::update::Record;
 use crate::update::record::SCHEMA;
@@ -149,12 +150,9 @@ impl Stored {
 
     /// Reads a file; `None` when there is none.
     pub fn load(root: &Root, path: &str) -> Result<Option<Self>, JournalError> {
-        let Some(bytes) = root.read(path)? else { return Ok(None) };
-        let unreadable = |cause: String| JournalError::Unreadable {
-            path: path.to_owned(),
-            what: "a stored config",
-            cause,
-        };
+        let what = "a stored config";
+        let Some(bytes) = read_state(root, path, what)? else { return Ok(None) };
+        let unreadable = |cause: String| JournalError::Unreadable { path: path.to_owned(), what, cause };
         let read: Read<'_> = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         known(path, read.schema_version)?;
         let document = read.machine_config.get().as_bytes();
@@ -194,6 +192,22 @@ impl Stored {
     }
 }
 
+/// Reads a file of the state. What is in its place and no file of ours is damage of the file, not of the disk.
+pub(super) fn read_state(
+    root: &Root,
+    path: &str,
+    what: &'static str,
+) -> Result<Option<Vec<u8>>, JournalError> {
+    root.read(path).map_err(|error| {
+        if error.class() != FaultClass::Degraded || error.is_denied() {
+            return error.into();
+        }
+        // It names the file itself, before its own cause.
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), chain);
+        JournalError::Unreadable { path: path.to_owned(), what, cause }
+    })
+}
+
 /// Refuses a newer agent's file.
 fn known(path: &str, found: u64) -> Result<(), JournalError> {
     if found <= u64::from(SCHEMA) {
@@ -209,10 +223,11 @@ pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
         schema: u64,
     }
     let path = state("record.json");
-    let Some(bytes) = root.read(&path)? else { return Ok(None) };
+    let what = "an update's record";
+    let Some(bytes) = read_state(root, &path, what)? else { return Ok(None) };
     let unreadable = |error: serde_json::Error| JournalError::Unreadable {
         path: path.clone(),
-        what: "an update's record",
+        what,
         cause: error.to_string(),
     };
     let version: Version = serde_json::from_slice(&bytes).map_err(unreadable)?;

@@ -6,11 +6,7 @@ use crate::update::resume::recovery_transition;
 use crate::update::{Decision, Fault, Phase, Record};
 
 /// Returns the fault with which the update is undone; `None` if its config can be read, or nothing more is done for it.
-pub(super) fn unreadable<'a>(
-    inputs: &Inputs<'a>,
-    record: &Record,
-    decision: &Decision,
-) -> Option<&'a Fault> {
+pub(super) fn unreadable<'a>(inputs: &Inputs<'a>, record: &Record, decision: &Decision) -> Option<&'a Fault> {
     let goes_on = matches!(decision, Decision::Continue | Decision::Restage)
         && !matches!(record.phase, Phase::RollingBack { .. });
     let fault = inputs.unreadable.filter(|_| goes_on)?;
@@ -49,7 +45,8 @@ mod tests {
         let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
         let boot_id = BootId::new("boot-1").unwrap();
         let observed = crate::model::Observation { boot_id: boot_id.clone(), ..facts.observed };
-        let record = Record::new(UpdateId::new("1").unwrap(), plan, boot_id.clone(), None, Timestamp::default());
+        let record =
+            Record::new(UpdateId::new("1").unwrap(), plan, boot_id.clone(), None, Timestamp::default());
         let fault = Fault {
             class: FaultClass::Degraded,
             reason: "InvalidConfig".to_owned(),
