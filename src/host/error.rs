@@ -238,6 +238,11 @@ impl HostError {
                 OsErrorKind::Passing | OsErrorKind::Lasting if source.kind() == io::ErrorKind::NotFound => {
                     format!("Check that {path} exists (ls -ld {path}).")
                 }
+                OsErrorKind::Passing | OsErrorKind::Lasting
+                    if Errno::from_io_error(source) == Some(Errno::LOOP) =>
+                {
+                    format!("Move {path} away: it is a link that leads to itself.")
+                }
                 OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
                     format!("Run it as root; if it is root, check {path} (ls -ldZ {path}; dmesg).")
                 }

@@ -185,3 +185,27 @@ impl HostSpec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, content: Option<&str>) -> Target {
+        let content = content.map(|text| Sha256::digest(text.as_bytes()));
+        Target::new(ConfigName::new(name).unwrap(), None).with_content(content)
+    }
+
+    /// A Node and the records of earlier versions have the name only.
+    #[test]
+    fn target_is_its_name_and_its_content_where_both_are_known() {
+        let (a, edited, named) = (target("a", Some("1")), target("a", Some("2")), target("a", None));
+        assert!(a != edited && edited.is_renewal_of(&a));
+        assert!(a == named && named == edited && !named.is_renewal_of(&a));
+        assert!(target("b", Some("1")) != a && !target("b", Some("2")).is_renewal_of(&a));
+        let written = serde_json::to_string(&a).unwrap();
+        assert_eq!(serde_json::from_str::<Target>(&written).unwrap().content, a.content);
+        let old: Target = serde_json::from_str(r#"{"config":"a","image":null}"#).unwrap();
+        assert!(old == a && old == edited && old.content.is_none());
+        assert_eq!(serde_json::to_string(&old).unwrap(), r#"{"config":"a","image":null}"#);
+    }
+}
