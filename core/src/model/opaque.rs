@@ -274,15 +274,17 @@ fn put(spec: &mut Map<String, Value>, part: &Part) {
         return;
     }
     let list = at.entry(last).or_insert_with(|| json!([]));
-    let list = list.as_array_mut();
+    let Some(list) = list.as_array_mut() else { return };
     if part.unit.is_none() {
-        list.into_iter().for_each(|list| list.push(part.value.clone()));
+        list.push(part.value.clone());
         return;
     }
     // A drop-in follows its unit.
-    let unit = list.and_then(|units| units.last_mut()).and_then(Value::as_object_mut);
+    let unit = list.last_mut().and_then(Value::as_object_mut);
     let dropins = unit.map(|unit| unit.entry("dropins").or_insert_with(|| json!([])));
-    dropins.and_then(Value::as_array_mut).into_iter().for_each(|dropins| dropins.push(part.value.clone()));
+    if let Some(dropins) = dropins.and_then(Value::as_array_mut) {
+        dropins.push(part.value.clone());
+    }
 }
 
 /// Takes a spec apart. Nulls set nothing.
