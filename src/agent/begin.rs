@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::fields::{image, update_line};
 use super::{Agent, AgentError, RunMode};
@@ -22,6 +22,9 @@ use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
 use crate::update::ending::ended_by;
 
+/// Most remarks with a line of their own in the log.
+const LINES: usize = 20;
+
 impl<C: ControlPlane> Agent<C> {
     /// Imports a node that MCD managed: MCD's current config becomes the agent's.
     pub(super) fn import_mcd_state(&mut self) -> Result<(), AgentError> {
@@ -29,12 +32,16 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(());
         }
         let Some(stored) = mcd::read(&self.host.root)? else { return Ok(()) };
+        let unread: Vec<String> = stored.known_spec().opaque().take(LINES).map(ToString::to_string).collect();
         info!(
             MESSAGE_ID = message::IMPORTED,
             MCA_CONFIG = %stored.target.config,
             MCA_IMAGE = image(&stored.target),
             "Imported the state of machine-config-daemon: {} is committed", stored.target.config
         );
+        for remark in unread {
+            warn!("Not taken over from machine-config-daemon: {remark}");
+        }
         self.journal.adopt(stored, self.host.clock.now())?;
         Ok(())
     }
@@ -77,7 +84,10 @@ impl<C: ControlPlane> Agent<C> {
         let Some(target) = self.health.desired.clone() else { return Ok(()) };
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         // The control plane's input is not the agent's own state: an error in it waits for a correction.
-        let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now()).decode()?;
+        let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
+        // As it was read now: the source may have changed since.
+        let to = if target.content.is_some() { to.identified() } else { to }.decode()?;
+        let target = to.target().clone();
         let policy = policy?;
         let forced = self.is_forced()?;
         let origin = self.origin(forced)?;
@@ -94,7 +104,7 @@ impl<C: ControlPlane> Agent<C> {
             // A change that only an installation can make is refused all the same.
             plan(&origin, to.spec(), &facts, &policy)?;
         }
-        let trusted = !(origin.is_unmanaged() || recovering || forced);
+        let trusted = !(origin.is_unmanaged() || origin.is_opaque() || recovering || forced);
         let from = if trusted {
             Rc::clone(&origin)
         } else {
@@ -115,10 +125,12 @@ impl<C: ControlPlane> Agent<C> {
         let now = self.host.clock.now();
         let booted = facts.observed.os.booted().map(|os| os.deployment.clone());
         let mut record = Record::new(update_id(now)?, plan, facts.observed.boot_id.clone(), booted, now);
+        record.tell_contents(self.journal.current(), &target);
         record.forced = forced || self.journal.current() == Some(&target);
         record.provisioning = self.mode == RunMode::FirstBoot;
         record.attempts = self.journal.wrong_boots(&target)?;
         log_planned(&record, &target);
+        log_left(&origin);
         let os_changes = Event::for_os_changes(&record.plan);
         drop((origin, from, facts));
         self.unwatch();
@@ -211,6 +223,13 @@ fn log_planned(record: &Record, target: &Target) {
         target.config,
         explain::text(&record.plan).trim_end()
     );
+}
+
+/// Logs what the update leaves on the host, as nobody knows what it was.
+fn log_left(origin: &HostSpec) {
+    for remark in origin.opaque().take(LINES) {
+        info!("Left as it is, of {}: {remark}", origin.name);
+    }
 }
 
 /// An id that sorts by time: `20261120-204405-123456`.

@@ -3,8 +3,7 @@
 use super::deployments::ChangeEnd;
 use super::errors::log_fault;
 use super::fields::update_line;
-use super::provisioning::is_corrected;
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::Outcome;
 use crate::model::text::{chain, counted};
@@ -23,9 +22,8 @@ impl<C: ControlPlane> Agent<C> {
         if record.as_ref().is_some_and(|record| record.staged_os() != StagedOs::None) {
             self.end_count();
         }
-        let provisioned = self.provisioned_spec();
         self.journal.commit(now)?;
-        if provisioned.is_some() && !is_corrected(&mut self.control, provisioned.as_deref()).await {
+        if self.mode == RunMode::FirstBoot {
             self.provisioned = record.as_ref().map(|record| record.to.clone());
         }
         // Only a committed update is reported as done, and once.

@@ -7,8 +7,7 @@ use tracing::{info, warn};
 
 use super::fields::update_line;
 use super::parts::{Next, Pass};
-use super::provisioning::is_corrected;
-use super::{Agent, AgentError, RunMode};
+use super::{Agent, AgentError};
 use crate::apply::apply;
 use crate::control::ControlPlane;
 use crate::host::finalization;
@@ -154,10 +153,6 @@ impl<C: ControlPlane> Agent<C> {
             }
             () = self.signals.stopped() => {}
         }
-        if self.mode == RunMode::FirstBoot {
-            // The next pass can't see it: the target may have the same name.
-            self.supersede()?;
-        }
         Ok(Carried::Not)
     }
 
@@ -165,7 +160,6 @@ impl<C: ControlPlane> Agent<C> {
         let staging = record.phase == Phase::Staging;
         let unstaging = record.is_unstaging();
         let mut followed = staging;
-        let corrected_from = self.provisioned_spec();
         let Self { journal, host, control, health, signals, telemetry, trust, .. } = self;
         let (sender, mut progress) = tokio::sync::watch::channel(None::<OsProgress>);
         let send_step = |step: OsProgress| drop(sender.send_replace(Some(step)));
@@ -192,7 +186,7 @@ impl<C: ControlPlane> Agent<C> {
                     // One that can't be followed now is looked at after the batch.
                     followed = changed.is_ok();
                     let other = |desired: Option<Target>| desired.is_some_and(|desired| desired != record.to);
-                    if control.desired().await.is_ok_and(other) || is_corrected(control, corrected_from.as_deref()).await {
+                    if control.desired().await.is_ok_and(other) {
                         return Ok(Carried::Superseded);
                     }
                     // The due report; the change may have been the reason for it.

@@ -35,8 +35,9 @@ impl Installed {
             return Ok(());
         }
         if let Some(storage) = self.storage.get_or_init(|| read(root)) {
-            let changes = irreconcilable_changes(storage, &journal.current_spec()?.fixed);
-            health.irreconcilable_changes = Some(changes);
+            let spec = journal.current_spec()?;
+            let is_known = !spec.is_opaque_in("storage");
+            health.irreconcilable_changes = is_known.then(|| irreconcilable_changes(storage, &spec.fixed));
         }
         self.compared = Some(current);
         Ok(())

@@ -49,7 +49,6 @@ mod monitor;
 mod parts;
 mod pinned;
 mod prefetch;
-mod provisioning;
 mod reboot;
 mod rollback;
 mod seed;
@@ -171,6 +170,9 @@ impl<C: ControlPlane> Agent<C> {
         self.read_desired().await;
         self.read_prefetch();
         self.import_mcd_state()?;
+        if self.health.desired.as_ref().is_some_and(|desired| desired.content.is_some()) {
+            self.journal.identify()?;
+        }
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let observed = self.observe_machine().await?;
         self.health.current = self.journal.current().cloned();
@@ -203,6 +205,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     fn decided(&mut self, pass: &Pass) -> Action {
+        let unreadable = self.journal.unreadable().map(|error| AgentError::from(error.clone()).fault());
         let inputs = Inputs {
             mode: self.mode,
             reboots: self.reboots,
@@ -212,6 +215,7 @@ impl<C: ControlPlane> Agent<C> {
             observed: &pass.observed,
             is_forced: pass.is_forced,
             is_refused: self.health.fault.is_some(),
+            unreadable: unreadable.as_ref(),
             is_unwatched: self.health.is_unwatched(),
             can_drain: self.control.can_drain(),
             node_settings: &self.node_settings,

@@ -6,7 +6,7 @@ use super::errors::log_fault;
 use super::fields::image;
 use super::{Agent, AgentError, SettingsLoader};
 use crate::control::ControlPlane;
-use crate::model::{FileMode, message};
+use crate::model::{FileMode, Target, message};
 use crate::report::{LinkDown, NodeReport, NodeState, report};
 use crate::update::ending::RetryTrigger;
 
@@ -63,17 +63,16 @@ impl<C: ControlPlane> Agent<C> {
         let before = self.health.fault.take();
         self.health.awaited = None;
         match self.control.desired().await {
-            Ok(desired) if desired != self.health.desired => {
-                if let Some(target) = &desired {
-                    let with =
-                        target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
-                    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, MCA_IMAGE = image(target),
-                        "Target changed, desired: {}{with}", target.config);
+            Ok(desired) => {
+                if desired != self.health.desired {
+                    if let Some(target) = &desired {
+                        log_target(target, self.health.desired.as_ref());
+                    }
+                    self.memory.backoff.reset();
                 }
+                // An equal one may tell its content for the first time.
                 self.health.desired = desired;
-                self.memory.backoff.reset();
             }
-            Ok(_) => {}
             Err(error) if error.is_away() => {}
             Err(error) => {
                 let fault = AgentError::from(error).fault();
@@ -132,6 +131,14 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.hinted = Some(desired);
     }
+}
+
+fn log_target(target: &Target, before: Option<&Target>) {
+    let with = target.image.as_ref().map(|image| format!(" with image {image}")).unwrap_or_default();
+    let is_renewed = before.is_some_and(|before| target.is_renewal_of(before));
+    let renewed = if is_renewed { ", whose content changed" } else { "" };
+    info!(MESSAGE_ID = message::TARGET, MCA_CONFIG = %target.config, MCA_IMAGE = image(target),
+        "Target changed, desired: {}{with}{renewed}", target.config);
 }
 
 /// Returns the hint of a node whose access to the cluster is wrong: the node has no part in an API server that is away.

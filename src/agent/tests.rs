@@ -37,7 +37,7 @@ const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"Machine
     {"path":"/etc/restart","actions":[{"type":"Restart","restart":{"serviceName":"kubelet.service"}}]}]}}}"#;
 
 fn target(config: &str) -> Target {
-    Target { config: ConfigName::new(config).unwrap(), image: None }
+    Target::new(ConfigName::new(config).unwrap(), None)
 }
 
 /// Lets the agent run until it has made the expected report.

@@ -55,8 +55,8 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());
         Ok(proxies.for_pulls()?)
     })?;
-    let target = Target { config: machine_config.name().clone(), image: image.clone() };
     let control = OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref())?);
+    let target = control.target().clone();
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Requested };
     runtime()?.block_on(async {
         let fail_points = environment.fail_points.clone();

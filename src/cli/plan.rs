@@ -13,8 +13,7 @@ use crate::model::observation::EmbeddedConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
-use crate::plan::differences::already_applied;
-use crate::plan::{Irreconcilable, Plan, explain, plan};
+use crate::plan::{Irreconcilable, Plan, explain, observed_origin, plan};
 use crate::settings::{Environment, file};
 
 /// Flags of `plan`.
@@ -96,19 +95,18 @@ type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
 
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
     let (to, policy) = destination(arguments, environment).await?;
-    let (from, mut facts) = if arguments.from == "current" {
+    let (origin, from, mut facts) = if arguments.from == "current" {
         observe(arguments, environment, &to).await?
     } else {
         let image = input::image(arguments.from_image.as_deref())?;
         let from = input::machine_config(&arguments.from)?.spec(image)?;
         let facts = Facts::assumed(&from, &to)?;
-        (from, facts)
+        (Some(from.target()), from, facts)
     };
     if let Some(name) = &arguments.image_config {
         facts.carries = EmbeddedConfig::Config(ConfigName::new(name.as_str())?);
     }
     let outcome = plan(&from, &to, &facts, &policy);
-    let origin = Some(from.target()).filter(|_| !from.is_unmanaged());
     Ok((origin, to.target(), outcome))
 }
 
@@ -136,20 +134,24 @@ async fn observe(
     arguments: &Arguments,
     environment: &Environment,
     to: &HostSpec,
-) -> Result<(HostSpec, Facts), CliError> {
+) -> Result<(Option<Target>, HostSpec, Facts), CliError> {
     let mut host = arguments.host.observe_through(environment.proxy.clone())?;
     // An invalid file is the daemon's to report.
     if let Ok(node_settings) = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH) {
         host.soft_reboot = node_settings.soft_reboot;
     }
     let origin = match Stored::load(&host.root, &state("current.json"))? {
-        Some(stored) => stored.spec()?,
+        Some(stored) => stored.known_spec(),
         None => match crate::journal::mcd::read(&host.root)? {
-            Some(stored) => stored.spec()?,
+            Some(stored) => stored.known_spec(),
             None => HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?),
         },
     };
     let facts = facts(&host, &origin, to).await?;
-    let from = if origin.is_unmanaged() { already_applied(to, &facts.observed) } else { origin };
-    Ok((from, facts))
+    let from = if origin.is_unmanaged() || origin.is_opaque() {
+        observed_origin(&origin, to, &facts.observed)
+    } else {
+        origin.clone()
+    };
+    Ok((Some(origin.target()).filter(|_| !origin.is_unmanaged()), from, facts))
 }

@@ -119,7 +119,7 @@ fn of_update(root: &Root) -> Result<Option<HostSpec>, CliError> {
         return Ok(None);
     }
     let stored = Stored::load(root, &state("target.json"))?;
-    Ok(stored.map(|stored| stored.spec()).transpose()?)
+    Ok(stored.map(|stored| stored.known_spec()))
 }
 
 /// Returns the agent's current config, else MCD's.
@@ -128,7 +128,7 @@ fn committed(root: &Root) -> Result<Option<HostSpec>, CliError> {
         Some(stored) => Some(stored),
         None => crate::journal::mcd::read(root)?,
     };
-    Ok(stored.map(|stored| stored.spec()).transpose()?)
+    Ok(stored.map(|stored| stored.known_spec()))
 }
 
 /// The differences, one a line, each followed by a bounded diff of its content.

@@ -17,6 +17,8 @@
 //!
 //! Nothing is written there then: the journal holds the host's state.
 //!
+//! A target is its name and the content of its config: a file that is edited in place is another target.
+//!
 //! Changes are noticed by inotify, the directory's own renaming and re-creation included. A drain is not requested.
 //! Writers replace files atomically.
 //!
@@ -37,7 +39,7 @@ use crate::host::root::Root;
 use crate::host::watch::WatchSet;
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
-use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Target, short, yaml};
+use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Sha256, Target, short, yaml};
 use crate::report::NodeReport;
 use crate::update::Fault;
 
@@ -54,6 +56,8 @@ pub struct Directory {
     layout: Layout,
     watch: SourceWatch,
     published: Option<Vec<u8>>,
+    /// The content of the target's config, until a watched file changes.
+    content: Option<(ConfigName, Sha256)>,
 }
 
 /// Files below the directory.
@@ -137,7 +141,7 @@ impl Directory {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
         let watch = SourceWatch::new(&root, watched(&root, &path, &layout)?);
-        Ok(Self { root, path, layout, watch, published: None })
+        Ok(Self { root, path, layout, watch, published: None, content: None })
     }
 
     fn document(&self, path: &str) -> String {
@@ -177,13 +181,13 @@ impl Directory {
             let named = [spec.configuration.name, status.configuration.name];
             let name = named.into_iter().find(|name| !name.is_empty());
             let name = name.ok_or_else(|| refused("spec.configuration.name is missing".to_owned()))?;
-            return Ok(Some(Target { config: ConfigName::new(name).map_err(&invalid)?, image: None }));
+            return Ok(Some(Target::new(ConfigName::new(name).map_err(&invalid)?, None)));
         }
         let file: TargetFile = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
         let config = ConfigName::new(file.config).map_err(&invalid)?;
         let image = file.image.filter(|image| !image.is_empty());
         let image = image.map(|image| ImageRef::parse(&image)).transpose().map_err(&invalid)?;
-        Ok(Some(Target { config, image }))
+        Ok(Some(Target::new(config, image)))
     }
 
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
@@ -200,6 +204,28 @@ impl Directory {
             return Ok(config);
         }
         Err(ControlError::Missing { config: name.clone(), place: self.document(configs) })
+    }
+
+    /// Returns the digest of a config's content; `None` where its file is not there.
+    ///
+    /// A writer may remove it and put another one there. The committed config is not taken back meanwhile, and an update to
+    /// one that is not there is refused where it is planned.
+    fn content(&mut self, name: &ConfigName) -> Result<Option<Sha256>, ControlError> {
+        let is_watched = self.watch.fault().is_none();
+        if let Some((known, content)) = self.content.as_ref().filter(|_| is_watched)
+            && known == name
+        {
+            return Ok(Some(*content));
+        }
+        match self.read_config(name) {
+            Ok(config) => {
+                let content = config.content();
+                self.content = Some((name.clone(), content));
+                Ok(Some(content))
+            }
+            Err(ControlError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn read_policy(&self) -> Result<DisruptionPolicy, ControlError> {
@@ -233,6 +259,7 @@ impl Directory {
 impl ControlPlane for Directory {
     async fn changed(&mut self) -> Result<(), ControlError> {
         self.watch.changed().await;
+        self.content = None;
         self.watch.watch_over(watched(&self.root, &self.path, &self.layout)?);
         // Another directory may stand there, without the report.
         if !self.root.exists(&self.document("/report.json"))? {
@@ -251,7 +278,9 @@ impl ControlPlane for Directory {
             self.watch.watch_over(watched(&self.root, &self.path, &self.layout)?);
         }
         self.watch.begin_observation();
-        self.read_target()
+        let Some(target) = self.read_target()? else { return Ok(None) };
+        let content = self.content(&target.config)?;
+        Ok(Some(target.with_content(content)))
     }
 
     fn unwatched(&self) -> Option<Fault> {

@@ -93,7 +93,10 @@ impl ControlPlane for Encapsulated {
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
         self.watch.watch_over(watched(&self.path));
         // The image is a field of the config here: the node is in no image mode before its cluster sets one.
-        Ok(self.read()?.map(|config| Target { config: config.name().clone(), image: None }))
+        let target = |config: MachineConfig| {
+            Target::new(config.name().clone(), None).with_content(Some(config.content()))
+        };
+        Ok(self.read()?.map(target))
     }
 
     fn unwatched(&self) -> Option<Fault> {

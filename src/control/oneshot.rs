@@ -10,14 +10,21 @@ use crate::report::NodeReport;
 #[derive(Debug)]
 pub struct OneShot {
     machine_config: MachineConfig,
-    image: Option<ImageRef>,
+    target: Target,
     policy: DisruptionPolicy,
 }
 
 impl OneShot {
     /// Takes the config, the image that goes with it, and the policy.
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, policy: DisruptionPolicy) -> Self {
-        Self { machine_config, image, policy }
+        let content = Some(machine_config.content());
+        let target = Target::new(machine_config.name().clone(), image).with_content(content);
+        Self { machine_config, target, policy }
+    }
+
+    /// Returns the target.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 }
 
@@ -27,7 +34,7 @@ impl ControlPlane for OneShot {
     }
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
-        Ok(Some(Target { config: self.machine_config.name().clone(), image: self.image.clone() }))
+        Ok(Some(self.target.clone()))
     }
 
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

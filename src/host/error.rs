@@ -9,6 +9,9 @@ use crate::model::FaultClass;
 /// Write permission of the group and of everybody.
 pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
 
+/// The format of the agent's own files of originals.
+pub(crate) const ORIGINALS: &str = "saved originals";
+
 /// An error at the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -235,6 +238,11 @@ impl HostError {
                 OsErrorKind::Passing | OsErrorKind::Lasting if source.kind() == io::ErrorKind::NotFound => {
                     format!("Check that {path} exists (ls -ld {path}).")
                 }
+                OsErrorKind::Passing | OsErrorKind::Lasting
+                    if Errno::from_io_error(source) == Some(Errno::LOOP) =>
+                {
+                    format!("Move {path} away: it is a link that leads to itself.")
+                }
                 OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
                     format!("Run it as root; if it is root, check {path} (ls -ldZ {path}; dmesg).")
                 }
@@ -246,6 +254,9 @@ impl HostError {
                 rule.next_step(path)
             }
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
+            Self::Malformed { path, format: ORIGINALS, .. } => format!(
+                "Restore {path} from a backup, or move it away: the paths in it then stay as they are."
+            ),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
                 format!("Find out who made {path} so large (ls -l {path}), and move it away.")

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::durable::{Attributes, Change, DesiredPath};
+use super::error::ORIGINALS;
 use super::root::{Entry, Missing, Root, attributes, no_name, read_at_most, split};
 use crate::model::{ManagedPath, Sha256};
 
@@ -225,7 +226,7 @@ pub fn of_image(root: &Root, path: &ManagedPath) -> Result<PathSnapshot, HostErr
 /// Creates the error of an unreadable file of the agent, without its contents.
 pub fn malformed(path: &str, error: &serde_json::Error) -> HostError {
     let cause = format!("line {}, column {}: {:?}", error.line(), error.column(), error.classify());
-    HostError::Malformed { path: path.to_owned(), format: "saved originals", cause }
+    HostError::Malformed { path: path.to_owned(), format: ORIGINALS, cause }
 }
 
 #[cfg(test)]

@@ -25,10 +25,9 @@ pub(super) struct Decoding {
 impl Decoding {
     /// Reads a file of the state; `None` when there is none.
     pub(super) fn load(root: &Root, name: &str) -> Result<Option<Self>, JournalError> {
-        let path = state(name);
-        let Some(stored) = Stored::load(root, &path)? else { return Ok(None) };
-        let spec = stored.spec().map_err(|source| JournalError::Invalid { path, source })?;
-        Ok(Some(Self { target: stored.target, spec: Rc::new(spec) }))
+        let Some(stored) = Stored::load(root, &state(name))? else { return Ok(None) };
+        let spec = Rc::new(stored.known_spec());
+        Ok(Some(Self { target: stored.target, spec }))
     }
 }
 

@@ -16,6 +16,16 @@ pub enum JournalError {
     /// The files of the machine-config-daemon can't be taken over.
     #[error("the state of machine-config-daemon can't be taken over")]
     Import(#[source] HostError),
+    /// The config that the machine-config-daemon committed is no object with a name.
+    #[error(
+        "{path}, the config that machine-config-daemon committed, can't be read: {cause}; nothing was touched"
+    )]
+    NotImported {
+        /// The file.
+        path: String,
+        /// The parser's message.
+        cause: String,
+    },
     /// A file of the state does not have this agent's contents.
     #[error("{path} can't be read as {what}: {cause}; nothing was touched")]
     Unreadable {
@@ -25,15 +35,6 @@ pub enum JournalError {
         what: &'static str,
         /// The parser's message.
         cause: String,
-    },
-    /// A config of the state breaks a rule of this agent.
-    #[error("the config in {path} is not valid: {source}; nothing was touched")]
-    Invalid {
-        /// The file.
-        path: String,
-        /// The error of the config.
-        #[source]
-        source: ModelError,
     },
     /// A newer agent wrote the file.
     #[error("{path} has schema version {found}, this agent reads up to {known}; nothing was touched")]
@@ -85,8 +86,8 @@ impl JournalError {
         match self {
             Self::Host(error) | Self::Mcd(error) | Self::Import(error) => error.class(),
             Self::Locked { .. } | Self::StaterootLocked { .. } => FaultClass::Degraded,
+            Self::NotImported { .. } => FaultClass::Degraded,
             Self::Unreadable { .. }
-            | Self::Invalid { .. }
             | Self::Newer { .. }
             | Self::Lost { .. }
             | Self::Model(_)
@@ -100,11 +101,12 @@ impl JournalError {
         match self {
             Self::Host(_) => "StateNotWritable",
             Self::Mcd(error) | Self::Import(error) => error.reason(),
+            Self::NotImported { .. } => "MalformedFile",
             Self::Unreadable { .. } => "StateUnreadable",
             Self::Newer { .. } => "StateNewer",
             Self::Lost { .. } => "StateLost",
             Self::Locked { .. } | Self::StaterootLocked { .. } => "StateLocked",
-            Self::Invalid { .. } | Self::Model(_) => "StateInvalid",
+            Self::Model(_) => "StateInvalid",
             Self::Edge(_) | Self::NoUpdate { .. } => "AgentDefect",
         }
     }
@@ -120,14 +122,15 @@ impl JournalError {
             Self::Unreadable { path, .. } => {
                 format!("Restore {path} from a backup, or move it away to start over.")
             }
-            Self::Invalid { path, .. } if path.ends_with("/target.json") => format!(
-                "Install the agent that wrote {path} again, or move record.json beside it away to start over."
+            Self::NotImported { path, .. } => format!(
+                "Restore {path} from a backup, or move it away: the node then counts as never managed, and what it lacks of \
+                 its target is written."
             ),
-            Self::Invalid { path, .. } => {
-                format!("Install the agent that wrote {path} again, or move it away to start over.")
+            Self::Newer { path, .. } if path.ends_with("/target.json") => {
+                "Install the newer agent again, or move record.json beside it away to start over.".to_owned()
             }
-            Self::Newer { .. } => {
-                "Install the newer agent again, or let it finish its update first.".to_owned()
+            Self::Newer { path, .. } => {
+                format!("Install the newer agent again, or move {path} away to start over.")
             }
             Self::Lost { path, .. } => {
                 format!("Restore {path}, or move record.json beside it away to start over.")

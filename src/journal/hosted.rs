@@ -1,10 +1,10 @@
 //! A node of a hosted cluster is imported.
 
-use super::mcd::{HOSTED, replace_if_changed};
+use super::mcd::{HOSTED, parsed, replace_if_changed};
 use super::{Journal, JournalError, STATE_MODE, Stored};
 use crate::model::Timestamp;
 use crate::model::hosted::SERVED;
-use crate::model::machineconfig::{self, MachineConfig};
+use crate::model::machineconfig;
 
 /// Imports the node of a hosted cluster: what MCD committed last, else what the node was served, is committed. The file
 /// is there from then on, and [`super::mcd`] keeps it up to date.
@@ -14,7 +14,7 @@ pub fn import_node(journal: &mut Journal, now: Timestamp) -> Result<(), JournalE
     }
     for path in [HOSTED, SERVED] {
         let Some(bytes) = journal.root.read_trusted(path, machineconfig::MAX_BYTES)? else { continue };
-        let config = MachineConfig::parse(&bytes, path)?;
+        let config = parsed(&bytes, path)?;
         replace_if_changed(&journal.root, HOSTED, config.json().as_bytes(), STATE_MODE)
             .map_err(JournalError::Mcd)?;
         return journal.adopt(Stored::new(config, None, Timestamp::default()), now);

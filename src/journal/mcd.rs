@@ -7,7 +7,7 @@ use super::stored::Stored;
 use crate::host::root::Root;
 use crate::host::{HostError, durable};
 use crate::model::machineconfig::{self, MachineConfig};
-use crate::model::{FileMode, ImageRef, Timestamp};
+use crate::model::{FaultClass, FileMode, ModelError, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
 /// The config that MCD committed last.
@@ -21,11 +21,28 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     // What is committed is taken back by the next update: as root, so from root alone.
     let trusted = |path: &str, limit: u64| root.read_trusted(path, limit).map_err(JournalError::Import);
     let Some(bytes) = trusted(CONFIG, machineconfig::MAX_BYTES)? else { return Ok(None) };
-    let machine_config = MachineConfig::parse(&bytes, CONFIG)?;
+    let machine_config = parsed(&bytes, CONFIG)?;
     let text = trusted(IMAGE, LARGEST_NAME)?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let image = Some(text.trim()).filter(|text| !text.is_empty()).map(ImageRef::parse).transpose()?;
-    Ok(Some(Stored::new(machine_config, image, Timestamp::default())))
+    let image = String::from_utf8_lossy(&text).trim().to_owned();
+    Ok(Some(Stored::applied(machine_config, Some(image), Timestamp::default())))
+}
+
+/// Reads a config that MCD has applied: whatever its sections hold, it is where the next update comes from.
+pub(super) fn parsed(bytes: &[u8], path: &str) -> Result<MachineConfig, JournalError> {
+    MachineConfig::parse_applied(bytes, path).map_err(|error| {
+        let cause = match error {
+            ModelError::Document { cause, .. } => cause,
+            ModelError::Name { .. }
+            | ModelError::Variable { .. }
+            | ModelError::Path { .. }
+            | ModelError::Image { .. }
+            | ModelError::Disagree { .. }
+            | ModelError::Layers { .. }
+            | ModelError::Unreachable { .. }
+            | ModelError::Field { .. } => error.to_string(),
+        };
+        JournalError::NotImported { path: path.to_owned(), cause }
+    })
 }
 
 /// The config that MCD committed last on a node of a hosted cluster.
@@ -37,7 +54,7 @@ pub(super) fn write(root: &Root, stored: &Stored) -> Result<(), JournalError> {
 }
 
 fn write_files(root: &Root, stored: &Stored) -> Result<(), HostError> {
-    let image = stored.target.image.as_ref().map(ToString::to_string).unwrap_or_default();
+    let image = stored.image_text();
     replace_if_changed(root, CONFIG, stored.machine_config().json().as_bytes(), STATE_MODE)?;
     if root.exists(HOSTED)? {
         replace_if_changed(root, HOSTED, stored.machine_config().json().as_bytes(), STATE_MODE)?;
@@ -56,10 +73,12 @@ pub(super) fn replace_if_changed(
     bytes: &[u8],
     mode: FileMode,
 ) -> Result<(), HostError> {
-    if root.read(path)?.as_deref() == Some(bytes) {
-        return Ok(());
+    match root.read(path) {
+        Ok(Some(found)) if found == bytes => Ok(()),
+        // A link that leads nowhere is replaced; a directory is an error of that.
+        Err(error) if error.class() != FaultClass::Degraded => Err(error),
+        Ok(_) | Err(_) => root.replace(path, bytes, mode),
     }
-    root.replace(path, bytes, mode)
 }
 
 #[cfg(test)]

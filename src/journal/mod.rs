@@ -38,7 +38,7 @@ use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
-use crate::model::{HostSpec, Target, Timestamp};
+use crate::model::{HostSpec, ModelError, Target, Timestamp};
 use crate::plan::Undo;
 use crate::update::{Fault, Phase, Record, Transition};
 
@@ -69,6 +69,8 @@ pub struct Journal {
 #[derive(Debug)]
 struct Open {
     record: Record,
+    /// Why its config can't be read by this version of the agent: another one began it.
+    unreadable: Option<ModelError>,
     from: Rc<HostSpec>,
     to: Rc<HostSpec>,
 }
@@ -81,8 +83,13 @@ impl Journal {
         let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
         // The process before may have died between a new name and its sync: the files read are durable first.
         durable::sync_directory(&root, STATE_DIR)?;
-        let current = Stored::load(&root, &state("current.json"))?.map(|stored| stored.target);
-        let record = stored::load_record(&root)?.map(|record| Self::reopen(&root, record)).transpose()?;
+        let record = stored::load_record(&root)?;
+        let current = Stored::load(&root, &state(CURRENT))?;
+        // Where the record tells contents apart, the committed one has to be known, too.
+        let is_told = record.as_ref().is_some_and(|record| record.to.content.is_some());
+        let current = current.map(|stored| if is_told { stored.identified() } else { stored });
+        let current = current.map(|stored| stored.target);
+        let record = record.map(|record| Self::reopen(&root, record)).transpose()?;
         if record.is_none() {
             collect(&root)?;
         }
@@ -91,15 +98,41 @@ impl Journal {
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
-        let target =
-            Decoding::load(root, "target.json")?.filter(|decoding| decoding.target == record.to).ok_or_else(
-                || JournalError::Lost { path: state("target.json"), config: record.to.config.clone() },
-            )?;
+        let target = Stored::load(root, &state("target.json"))?
+            .filter(|stored| stored.target == record.to)
+            .ok_or_else(|| JournalError::Lost {
+            path: state("target.json"),
+            config: record.to.config.clone(),
+        })?;
         let from = match Decoding::load(root, FROM)? {
             Some(from) => Some(from),
             None => Decoding::load(root, CURRENT)?,
         };
-        Ok(Open { from: spec_or_unmanaged(from)?, to: target.spec, record })
+        // A repair is of the committed config, whatever can be read of it.
+        let (to, unreadable) = match target.spec() {
+            Ok(to) => (to, None),
+            Err(error) => (target.known_spec(), Some(error).filter(|_| !record.is_repair())),
+        };
+        Ok(Open { from: spec_or_unmanaged(from)?, to: Rc::new(to), unreadable, record })
+    }
+
+    /// Returns why this version of the agent can't read the config of the update in progress.
+    pub fn unreadable(&self) -> Option<&ModelError> {
+        self.record.as_ref().and_then(|open| open.unreadable.as_ref())
+    }
+
+    /// Reads the digests of contents that an earlier version of the agent, or a source without contents, did not write down.
+    pub fn identify(&mut self) -> Result<(), JournalError> {
+        let content = |root: &Root, name: &str| -> Result<_, JournalError> {
+            Ok(Stored::load(root, &state(name))?.and_then(|stored| stored.identified().target.content))
+        };
+        if let Some(current) = self.current.as_mut().filter(|current| current.content.is_none()) {
+            current.content = content(&self.root, CURRENT)?;
+        }
+        if let Some(open) = self.record.as_mut().filter(|open| open.record.to.content.is_none()) {
+            open.record.to.content = content(&self.root, "target.json")?;
+        }
+        Ok(())
     }
 
     /// Returns the update in progress.
@@ -177,7 +210,7 @@ impl Journal {
             save(&journal.root)?;
             journal.fail_points.hit("target-saved");
             let from = journal.origin_spec()?;
-            journal.store(Open { record, from, to })
+            journal.store(Open { record, from, to, unreadable: None })
         })
     }
 

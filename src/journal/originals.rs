@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
+use crate::host::error::ORIGINALS;
 use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
 use crate::host::{HostError, Root};
 use crate::model::ids::STATE_DIR;
@@ -143,7 +144,7 @@ fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
         serde_json::from_slice(&bytes).map_err(|error| saved::malformed(path, &error))?;
     if document.schema > SCHEMA {
         let cause = format!("it has schema {}, this agent knows {SCHEMA}", document.schema);
-        return Err(HostError::Malformed { path: path.to_owned(), format: "saved originals", cause });
+        return Err(HostError::Malformed { path: path.to_owned(), format: ORIGINALS, cause });
     }
     Ok(Some(document))
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
+use super::stored::read_state;
 use crate::host::root::Root;
 
 /// The kind of a record.
@@ -86,7 +87,7 @@ impl RecordKind {
             schema: u64,
         }
         let path = self.path();
-        let Some(bytes) = root.read(&path)? else { return Ok(None) };
+        let Some(bytes) = read_state(root, &path, self.what)? else { return Ok(None) };
         let unreadable = |error| unreadable(&path, self.what, &error);
         let Schema { schema } = serde_json::from_slice(&bytes).map_err(unreadable)?;
         if schema > u64::from(self.schema) {

@@ -8,7 +8,11 @@ use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::{HostSpec, ImageRef, ModelError, Target, Timestamp};
+use crate::model::os::KernelType;
+use crate::model::text::chain;
+use crate::model::{
+    FaultClass, HostSpec, ImageRef, ModelError, NotApplied, NotAppliedReason, Sha256, Target, Timestamp,
+};
 use crate::update::Record;
 use crate::update::record::SCHEMA;
 
@@ -20,6 +24,8 @@ pub struct Stored {
     /// Time of its writing.
     pub at: Timestamp,
     machine_config: MachineConfig,
+    /// The image that goes with it, as machine-config-daemon has it, where it can't be read.
+    unread_image: Option<String>,
 }
 
 /// A stored config with its spec.
@@ -35,6 +41,11 @@ impl Decoded {
         &self.spec
     }
 
+    /// Returns the pair.
+    pub fn target(&self) -> &Target {
+        &self.stored.target
+    }
+
     /// Returns the config as it is stored.
     pub fn into_stored(self) -> Stored {
         self.stored
@@ -46,6 +57,10 @@ impl Decoded {
 struct Written<'a> {
     schema_version: u32,
     image: Option<&'a ImageRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread_image: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Sha256>,
     at: Timestamp,
     machine_config: &'a RawValue,
 }
@@ -54,7 +69,11 @@ struct Written<'a> {
 #[serde(rename_all = "camelCase")]
 struct Read<'a> {
     schema_version: u64,
-    image: Option<ImageRef>,
+    image: Option<String>,
+    #[serde(default)]
+    unread_image: Option<String>,
+    #[serde(default)]
+    content: Option<Sha256>,
     at: Timestamp,
     #[serde(borrow)]
     machine_config: &'a RawValue,
@@ -63,7 +82,49 @@ struct Read<'a> {
 impl Stored {
     /// Takes a config and an image.
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
-        Self { target: Target { config: machine_config.name().clone(), image }, at, machine_config }
+        let target = Target::new(machine_config.name().clone(), image);
+        Self { target, at, machine_config, unread_image: None }
+    }
+
+    /// Takes a config that was applied already, with its image, which is kept as it is where it is none that is read.
+    pub(super) fn applied(machine_config: MachineConfig, image: Option<String>, at: Timestamp) -> Self {
+        let image = image.filter(|image| !image.is_empty());
+        let read = image.as_deref().map(ImageRef::parse);
+        let (image, unread_image) = match read {
+            Some(Err(_)) => (None, image),
+            Some(Ok(read)) => (Some(read), None),
+            None => (None, None),
+        };
+        Self { unread_image, ..Self::new(machine_config, image, at) }
+    }
+
+    /// Returns it with the digest of its content, which is part of its identity from then on.
+    #[must_use]
+    pub fn identified(self) -> Self {
+        let content = self.target.content.unwrap_or_else(|| self.machine_config.content());
+        Self { target: self.target.with_content(Some(content)), ..self }
+    }
+
+    /// Returns the text of its image, as machine-config-daemon writes it.
+    pub(super) fn image_text(&self) -> String {
+        let image = self.target.image.as_ref().map(ToString::to_string);
+        image.or_else(|| self.unread_image.clone()).unwrap_or_default()
+    }
+
+    /// Returns what can be read of it as a config that was applied: the rest is a remark.
+    pub fn known_spec(&self) -> HostSpec {
+        debug!("Decoded {}", self.target.config);
+        let mut spec = self.machine_config.known_spec(self.target.image.clone());
+        if let Some(image) = &self.unread_image {
+            let message = format!(
+                "{image:?} is no image by digest; the OS is not compared until another target is desired"
+            );
+            spec.remarks.push(NotApplied::new("image", NotAppliedReason::OpaqueOrigin, message));
+            // They are those of the image, or of none.
+            (spec.os_image_url, spec.kernel_type) = (None, KernelType::Default);
+            spec.extensions.clear();
+        }
+        spec
     }
 
     /// Returns the spec, as the agent that wrote it took it.
@@ -89,22 +150,21 @@ impl Stored {
 
     /// Reads a file; `None` when there is none.
     pub fn load(root: &Root, path: &str) -> Result<Option<Self>, JournalError> {
-        let Some(bytes) = root.read(path)? else { return Ok(None) };
-        let unreadable = |cause: String| JournalError::Unreadable {
-            path: path.to_owned(),
-            what: "a stored config",
-            cause,
-        };
+        let what = "a stored config";
+        let Some(bytes) = read_state(root, path, what)? else { return Ok(None) };
+        let unreadable = |cause: String| JournalError::Unreadable { path: path.to_owned(), what, cause };
         let read: Read<'_> = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         known(path, read.schema_version)?;
         let document = read.machine_config.get().as_bytes();
-        let parsed = MachineConfig::parse(document, path);
+        let parsed = MachineConfig::parse_applied(document, path);
         // It names the document itself.
         if let Err(ModelError::Document { cause, .. }) = parsed {
             return Err(unreadable(cause));
         }
         let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?;
-        Ok(Some(Self::new(machine_config, read.image, read.at)))
+        let mut stored = Self::applied(machine_config, read.image.or(read.unread_image), read.at);
+        stored.target.content = read.content;
+        Ok(Some(stored))
     }
 
     /// Writes a file, durably.
@@ -117,12 +177,35 @@ impl Stored {
         let machine_config: &RawValue =
             serde_json::from_str(self.machine_config.json()).map_err(unwritable)?;
         let image = self.target.image.as_ref();
-        let written = Written { schema_version: SCHEMA, image, at: self.at, machine_config };
+        let written = Written {
+            schema_version: SCHEMA,
+            image,
+            unread_image: self.unread_image.as_deref(),
+            content: self.target.content,
+            at: self.at,
+            machine_config,
+        };
         // The text and its frame: a buffer that grows by doubling would take twice a large config.
         let mut bytes = Vec::with_capacity(self.machine_config.json().len() + 1024);
         serde_json::to_writer(&mut bytes, &written).map_err(unwritable)?;
         Ok(root.replace(path, &bytes, STATE_MODE)?)
     }
+}
+
+/// Reads a file of the state. What is in its place and no file of ours is damage of the file, not of the disk.
+pub(super) fn read_state(
+    root: &Root,
+    path: &str,
+    what: &'static str,
+) -> Result<Option<Vec<u8>>, JournalError> {
+    root.read(path).map_err(|error| {
+        if error.class() != FaultClass::Degraded || error.is_denied() {
+            return error.into();
+        }
+        // It names the file itself, before its own cause.
+        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), chain);
+        JournalError::Unreadable { path: path.to_owned(), what, cause }
+    })
 }
 
 /// Refuses a newer agent's file.
@@ -140,10 +223,11 @@ pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
         schema: u64,
     }
     let path = state("record.json");
-    let Some(bytes) = root.read(&path)? else { return Ok(None) };
+    let what = "an update's record";
+    let Some(bytes) = read_state(root, &path, what)? else { return Ok(None) };
     let unreadable = |error: serde_json::Error| JournalError::Unreadable {
         path: path.clone(),
-        what: "an update's record",
+        what,
         cause: error.to_string(),
     };
     let version: Version = serde_json::from_slice(&bytes).map_err(unreadable)?;

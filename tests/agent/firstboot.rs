@@ -45,6 +45,7 @@ async fn file_corrected_during_pull_is_applied() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let plane = FakeControlPlane::wanting("rendered-a", None);
+    plane.tells_content.set(true);
     plane.config("rendered-a", &config(&image("b")));
     let (stagings, corrected) = (Rc::new(Cell::new(0)), plane.clone());
     let count = Rc::clone(&stagings);
@@ -74,6 +75,7 @@ async fn file_corrected_after_staging_is_applied() {
     let dir = tempfile::tempdir().unwrap();
     plain_host::bare(dir.path());
     let plane = FakeControlPlane::wanting("rendered-a", None);
+    plane.tells_content.set(true);
     plane.config("rendered-a", &config(&image("b")));
     let stagings = Rc::new(RefCell::new(0));
     let counted = || -> Box<dyn Fn() -> BoxFuture<'static, StageResult>> {

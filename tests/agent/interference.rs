@@ -33,7 +33,7 @@ fn config(name: &str, key: Option<&str>) -> String {
 }
 
 fn target(name: &str) -> Target {
-    Target { config: ConfigName::new(name).unwrap(), image: None }
+    Target::new(ConfigName::new(name).unwrap(), None)
 }
 
 fn plane(keys: &[(&str, Option<&str>)]) -> FakeControlPlane {

@@ -86,7 +86,7 @@ impl Scene {
 
     fn desire(&self, image: machine_config_agent::model::ImageRef) {
         let config = ConfigName::new("rendered-b").unwrap();
-        *self.plane.desired.borrow_mut() = Target { config, image: Some(image) };
+        *self.plane.desired.borrow_mut() = Target::new(config, Some(image));
     }
 
     fn agent(&self) -> Agent<FakeControlPlane> {

@@ -152,7 +152,7 @@ async fn another_target_ends_download() {
     Node::live(&mut run, Duration::from_secs(60)).await;
     assert_eq!(running.get(), 1);
     node.control.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
-    let target = Target { config: ConfigName::new("rendered-c").unwrap(), image: Some(image("c")) };
+    let target = Target::new(ConfigName::new("rendered-c").unwrap(), Some(image("c")));
     *node.control.desired.borrow_mut() = target;
     node.control.nudge.notify_one();
     let end = tokio::time::timeout(Duration::from_secs(60), &mut run).await;

@@ -174,7 +174,7 @@ async fn failed_trial_falls_back() {
 
     // A corrected target is taken by itself.
     let config = ConfigName::new("rendered-b").unwrap();
-    *story.plane.desired.borrow_mut() = Target { config, image: Some(image("c")) };
+    *story.plane.desired.borrow_mut() = Target::new(config, Some(image("c")));
     assert_eq!(story.run().await, ExitReason::Reboot);
     story.boot(4, "c", "os-3.0");
     story.put(UP, "");

@@ -207,7 +207,7 @@ async fn event_request_and_target_faults_are_not_retried() {
                 if trigger == "another target" {
                     broken.plane.config("rendered-c", &FakeControlPlane::empty("rendered-c"));
                     let config = ConfigName::new("rendered-c").unwrap();
-                    *broken.plane.desired.borrow_mut() = Target { config, image: Some(image("b")) };
+                    *broken.plane.desired.borrow_mut() = Target::new(config, Some(image("b")));
                 } else {
                     broken.plane.rewritten.set(true);
                 }
@@ -384,7 +384,7 @@ async fn error_during_wait_is_retried() {
     let mut agent = broken.agent(FaultClass::Retry, "ImagePullFailed");
     // The first target is what runs: the node is idle.
     *broken.plane.desired.borrow_mut() =
-        Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
+        Target::new(ConfigName::new("rendered-b").unwrap(), Some(image("a")));
     let act = async {
         tokio::time::sleep(LONG).await;
         let report = broken.plane.reports.borrow().last().unwrap().clone();
@@ -393,7 +393,7 @@ async fn error_during_wait_is_retried() {
         assert!(reports < 2 * 24 * 60 + 60, "{reports} reports in a day");
         // A change is found without a notification.
         *broken.plane.desired.borrow_mut() =
-            Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("b")) };
+            Target::new(ConfigName::new("rendered-b").unwrap(), Some(image("b")));
     };
     let (end, ()) = tokio::join!(Broken::live(&mut agent, LONG + SOON * 2), act);
     assert_eq!(end.expect("the change was not found").unwrap(), ExitReason::Reboot);
@@ -511,7 +511,7 @@ async fn another_target_ends_staging() {
         assert_eq!(plane.reports.borrow().last().unwrap().phase, "Staging");
         assert_eq!(staging.abandoned.get(), 0);
         let config = ConfigName::new("rendered-c").unwrap();
-        *plane.desired.borrow_mut() = Target { config, image: Some(image("a")) };
+        *plane.desired.borrow_mut() = Target::new(config, Some(image("a")));
         plane.nudge.notify_one();
         tokio::time::sleep(Duration::from_secs(5)).await;
         plane.reports.borrow().last().unwrap().clone()
@@ -616,7 +616,7 @@ fn newest_fault_is_reported_and_since_when() {
 async fn degraded_since_is_time_of_fault() {
     let staging = Staging::new();
     *staging.plane.desired.borrow_mut() =
-        Target { config: ConfigName::new("rendered-b").unwrap(), image: Some(image("a")) };
+        Target::new(ConfigName::new("rendered-b").unwrap(), Some(image("a")));
     let mut agent = staging.agent(None);
     let act = async {
         tokio::time::sleep(Duration::from_secs(60)).await;

@@ -243,14 +243,11 @@ fn unreadable_state_ends_with_5() {
     assert!(ran.code == 0 && ran.out.contains("has to reboot"), "{}{}", ran.out, ran.err);
     let target = format!("root/{STATE}/target.json");
     let written = node.read(&target);
-    let spoilt = written.replace("3.5.0", "9.9.0");
-    assert_ne!(spoilt, written);
     for (damage, text) in [
         ("cut", &written[..written.len() / 2]),
         ("emptied", ""),
         ("no JSON", "hunter2"),
         ("no config", "{\"schemaVersion\": 1, \"image\": null, \"at\": 0, \"machineConfig\": {}}"),
-        ("a config of the future", &spoilt),
     ] {
         node.put(&target, text);
         let told = ["/var/lib/machine-config-agent/target.json", "Next: ", "move record.json beside it away"];

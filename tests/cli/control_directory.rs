@@ -77,6 +77,51 @@ async fn directory_error_is_reported_and_clears() {
     assert!(status(&daemon)["fault"].is_null());
 }
 
+/// The identity of a target is its name and its content: a file edited in place is another one, in another form it is not.
+#[tokio::test(flavor = "current_thread")]
+async fn file_edited_in_place_is_another_target() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    let path = "machineconfigs/rendered-worker-a.yaml";
+    daemon.put(path, &motd("rendered-worker-a", "a"));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+
+    daemon.put(path, &motd("rendered-worker-a", "b"));
+    let at = daemon.node.path("root/etc/motd");
+    let written = || std::fs::read_to_string(&at).unwrap();
+    daemon.until("the new content", |report| report["state"] == "Done" && written() == "b").await;
+    assert!(daemon.log().contains("desired: rendered-worker-a, whose content changed"), "{}", daemon.log());
+
+    // It is not valid: the old content stays, and the correction is another target again.
+    let broken = motd("rendered-worker-a", "c").replace("data:,c", "https://a.test/c");
+    daemon.put(path, &broken);
+    let refused = |report: &Value| {
+        report["state"] == "Degraded" && report["reason"].as_str().unwrap().contains("/etc/motd")
+    };
+    let report = daemon.until("the refusal", refused).await;
+    assert_eq!((&report["contentChanged"], written().as_str()), (&json!(true), "b"));
+    let told = status(&daemon);
+    assert_eq!((&told["contentChanged"], &told["current"]), (&json!(true), &told["desired"]));
+    let text = daemon.node.run(&["status", "--root", "root", "--os-backend", "none"]).out;
+    assert!(text.contains("desired  rendered-worker-a (content changed)"), "{text}");
+
+    daemon.put(path, &motd("rendered-worker-a", "d"));
+    daemon.until_done("rendered-worker-a").await;
+    assert_eq!(written(), "d");
+    let updates = daemon.log().matches("is done: ").count();
+    assert_eq!(updates, 3, "{}", daemon.log());
+
+    let mut object: Value = serde_json::from_str(&motd("rendered-worker-a", "d")).unwrap();
+    object["metadata"]["labels"] = json!({"a": "b"});
+    daemon.put(path, &serde_json::to_string_pretty(&object).unwrap());
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    daemon.until_fault("ConfigNotFound", &["rendered-worker-b"]).await;
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    assert_eq!(daemon.log().matches("is done: ").count(), updates, "{}", daemon.log());
+}
+
 /// MCD-221: MCD's own files are part of a commit. A directory of them that another user owns keeps it waiting: the fault names
 /// the directory and its end, and nothing is reported as done before.
 #[tokio::test(flavor = "current_thread")]

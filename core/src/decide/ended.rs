@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn run_is_done_only_when_its_target_is_committed_and_nothing_is_wrong() {
-        let target = |name: &str| Target { config: ConfigName::new(name).unwrap(), image: None };
+        let target = |name: &str| Target::new(ConfigName::new(name).unwrap(), None);
         let (desired, old) = (target("rendered-b"), target("rendered-a"));
         let text = |text: &str| text.to_owned();
         let fault =

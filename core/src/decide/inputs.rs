@@ -122,6 +122,8 @@ pub struct Inputs<'a> {
     pub is_forced: bool,
     /// Set if the control plane's desired target can't be used.
     pub is_refused: bool,
+    /// The fault of an open update whose config this version of the agent can't read: none of its steps is begun any more.
+    pub unreadable: Option<&'a Fault>,
     /// The host can't be watched: it is looked at from time to time.
     pub is_unwatched: bool,
     /// A drain can be requested.

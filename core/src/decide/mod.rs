@@ -15,6 +15,7 @@
 //! | [`retention`] | retention of the previous deployment |
 //! | [`stage`] | next try of a stage of an image-based upgrade |
 //! | [`trial`] | next attempt of a health trial |
+//! | `unreadable` | an open update whose config this version can't read |
 //! | [`trust`] | next try of certificates and the pull secret |
 //!
 //! [`inputs`] and [`mode`] hold the inputs of a decision, [`action`] its result. Every function takes the time since
@@ -41,6 +42,7 @@ pub mod retention;
 pub mod stage;
 pub mod trial;
 pub mod trust;
+mod unreadable;
 #[cfg(test)]
 mod walk;
 

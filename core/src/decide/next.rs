@@ -10,6 +10,7 @@ use super::inputs::{Inputs, Memory};
 use super::mode::{Reboots, RunMode};
 use super::prefetch::Due;
 use super::retention;
+use super::unreadable::unreadable;
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
@@ -67,6 +68,9 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     memory.uncordon_since = None;
     if !memory.prefetch.is_running() {
         memory.prefetch.interrupt();
+    }
+    if let Some(fault) = unreadable(inputs, record, &decision) {
+        return fail(inputs, memory, record, fault.clone());
     }
     match decision {
         Decision::Idle => run_idle(inputs, memory),

@@ -45,7 +45,7 @@ pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, 
         }
     }
     let image = image.map(|(_, value)| ImageRef::parse(value)).transpose()?;
-    value(DESIRED_CONFIG).map(|name| Ok(Target { config: ConfigName::new(name)?, image })).transpose()
+    value(DESIRED_CONFIG).map(|name| Ok(Target::new(ConfigName::new(name)?, image))).transpose()
 }
 
 /// A tag beside the digest is no other image; the key that comes first has the text that is reported.

@@ -18,6 +18,7 @@ use super::layers;
 use super::os::KernelType;
 use super::text::short;
 use super::{ConfigName, HostSpec, ImageRef, Karg, Sha256};
+use super::{content, opaque};
 
 /// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,6 +36,12 @@ struct Object<'a> {
     metadata: Metadata,
     #[serde(borrow, default, rename = "spec")]
     _spec: Option<Spec<'a>>,
+}
+
+/// The part of the object that is read of a config which was applied already.
+#[derive(Deserialize)]
+struct Named {
+    metadata: Metadata,
 }
 
 #[derive(Deserialize)]
@@ -177,6 +184,21 @@ impl MachineConfig {
         Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
     }
 
+    /// Reads a document of the state, whose config was applied already: its sections need not be readable, see
+    /// [`MachineConfig::known_spec`].
+    pub fn parse_applied(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
+        let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
+        let json = document::canonical(bytes, document, kind)?;
+        let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
+        let object: Named = serde_json::from_str(&json).map_err(wrong)?;
+        Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
+    }
+
+    /// Takes a name and an object in JSON that has it.
+    pub(super) fn of_parts(name: ConfigName, json: String) -> Self {
+        Self { name, json }
+    }
+
     /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
     pub fn parse_or_wrap(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
         let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
@@ -215,6 +237,20 @@ impl MachineConfig {
     /// Returns the whole object as compact JSON.
     pub fn json(&self) -> &str {
         &self.json
+    }
+
+    /// Returns the digest of what the config says: its spec, whatever the order of fields, white space and metadata.
+    pub fn content(&self) -> Sha256 {
+        content::digest(&self.json)
+    }
+
+    /// Decodes a config that was applied already. What [`MachineConfig::spec`] refuses of it is a remark, and is left out
+    /// of the spec: see [`HostSpec::is_opaque`].
+    pub fn known_spec(&self, image: Option<ImageRef>) -> HostSpec {
+        match self.spec(image.clone()) {
+            Ok(spec) => spec,
+            Err(refused) => HostSpec { image, ..opaque::read(self, &refused) },
+        }
     }
 
     /// Decodes and validates everything. `image` is the Node's desired image; `None` outside image mode.

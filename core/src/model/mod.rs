@@ -41,10 +41,12 @@ pub mod users;
 pub mod yaml;
 
 mod data_url;
+mod content;
 mod decode;
 mod document;
 mod error;
 mod ignition;
+mod opaque;
 
 pub use certificates::ClusterTrust;
 pub use class::FaultClass;

@@ -7,15 +7,58 @@ use serde::{Deserialize, Serialize};
 use super::os::{KernelType, Layers};
 use super::units::UnitSpec;
 use super::users::Users;
-use super::{ConfigName, FileSpec, ImageRef, Karg, ManagedPath, NotApplied, UnitName};
+use super::{
+    ConfigName, FileSpec, ImageRef, Karg, ManagedPath, NotApplied, NotAppliedReason, Sha256, UnitName,
+};
 
 /// The pair of one version of the Node. A half pair does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Two are equal if their names, their images and their contents are. Content that is not known is any: a Node names its config,
+/// whose name is a digest already, and records of earlier versions have only the name. So equality is not
+/// transitive, and no map has a target as its key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Target {
     /// The rendered MachineConfig.
     pub config: ConfigName,
     /// The OS image of image mode; `None` outside it.
     pub image: Option<ImageRef>,
+    /// The digest of what the config says ([`super::MachineConfig::content`]); `None` where only its name is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Sha256>,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_named_as(other) && !self.is_of_other_content(other)
+    }
+}
+
+impl Eq for Target {}
+
+impl Target {
+    /// Takes the names.
+    pub fn new(config: ConfigName, image: Option<ImageRef>) -> Self {
+        Self { config, image, content: None }
+    }
+
+    /// Returns it with the digest of its config's content.
+    #[must_use]
+    pub fn with_content(self, content: Option<Sha256>) -> Self {
+        Self { content, ..self }
+    }
+
+    /// Returns true if the other one has the same name and image, and other content: a file was edited in place.
+    pub fn is_renewal_of(&self, other: &Self) -> bool {
+        self.is_named_as(other) && self.is_of_other_content(other)
+    }
+
+    fn is_named_as(&self, other: &Self) -> bool {
+        (&self.config, &self.image) == (&other.config, &other.image)
+    }
+
+    fn is_of_other_content(&self, other: &Self) -> bool {
+        self.content.zip(other.content).is_some_and(|(one, other)| one != other)
+    }
 }
 
 /// Sections that are compared but never applied: a change of one is irreconcilable.
@@ -74,7 +117,7 @@ impl HostSpec {
 
     /// Returns the pair that this value stands for.
     pub fn target(&self) -> Target {
-        Target { config: self.name.clone(), image: self.image.clone() }
+        Target::new(self.name.clone(), self.image.clone())
     }
 
     /// Returns every path that holds contents of this spec: files, unit files and drop-ins, as files.
@@ -108,6 +151,21 @@ impl HostSpec {
         self.name.as_str() == Self::UNMANAGED
     }
 
+    /// Returns true if a part of the config could not be read: it was applied by an agent that could.
+    pub fn is_opaque(&self) -> bool {
+        self.opaque().next().is_some()
+    }
+
+    /// Returns true if an entry of this section could not be read.
+    pub fn is_opaque_in(&self, section: &str) -> bool {
+        self.opaque().any(|remark| remark.field == "spec" || remark.field.starts_with(section))
+    }
+
+    /// Returns the remarks about what could not be read.
+    pub fn opaque(&self) -> impl Iterator<Item = &NotApplied> {
+        self.remarks.iter().filter(|remark| remark.because == NotAppliedReason::OpaqueOrigin)
+    }
+
     /// Returns a spec that sets nothing.
     pub fn empty(name: ConfigName) -> Self {
         Self {
@@ -125,5 +183,29 @@ impl HostSpec {
             fixed: FixedSections::default(),
             remarks: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, content: Option<&str>) -> Target {
+        let content = content.map(|text| Sha256::digest(text.as_bytes()));
+        Target::new(ConfigName::new(name).unwrap(), None).with_content(content)
+    }
+
+    /// A Node and the records of earlier versions have the name only.
+    #[test]
+    fn target_is_its_name_and_its_content_where_both_are_known() {
+        let (a, edited, named) = (target("a", Some("1")), target("a", Some("2")), target("a", None));
+        assert!(a != edited && edited.is_renewal_of(&a));
+        assert!(a == named && named == edited && !named.is_renewal_of(&a));
+        assert!(target("b", Some("1")) != a && !target("b", Some("2")).is_renewal_of(&a));
+        let written = serde_json::to_string(&a).unwrap();
+        assert_eq!(serde_json::from_str::<Target>(&written).unwrap().content, a.content);
+        let old: Target = serde_json::from_str(r#"{"config":"a","image":null}"#).unwrap();
+        assert!(old == a && old == edited && old.content.is_none());
+        assert_eq!(serde_json::to_string(&old).unwrap(), r#"{"config":"a","image":null}"#);
     }
 }

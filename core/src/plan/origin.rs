@@ -1,5 +1,5 @@
-//! Origin of a plan on a host that may not be as its config: one that was never managed, that came up wrong, or
-//! that an administrator forces.
+//! Origin of a plan on a host that may not be as its config: one that was never managed, that came up wrong, whose config
+//! can't be read as a whole, or that an administrator forces.
 //! The observation decides which part of the new config is applied already. The old config decides what is removed:
 //! anything that only it contains counts as present, so that all ways to the new config end in the same state.
 
@@ -15,7 +15,15 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     }
     // Entering, keeping or leaving image mode does not depend on the config's content on the host.
     from.image.clone_from(&old.image);
-    from.users.unsupported.clone_from(&old.users.unsupported);
+    // What can't be read of the old one counts as held.
+    if !old.is_opaque_in("passwd.users") {
+        from.users.unsupported.clone_from(&old.users.unsupported);
+    }
+    if old.is_opaque() {
+        from.fixed.sections.retain(|section, _| old.is_opaque_in(section));
+        let read = old.fixed.sections.iter().filter(|(section, _)| !old.is_opaque_in(section));
+        from.fixed.sections.extend(read.map(|(section, json)| (*section, json.clone())));
+    }
     if to.users.core.is_none() {
         from.users.core.clone_from(&old.users.core);
     }

@@ -187,6 +187,9 @@ pub struct NodeReport {
     pub current_image: Option<ImageRef>,
     /// The desired image.
     pub desired_image: Option<ImageRef>,
+    /// Set if the desired config has the name of the current one and other content.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub content_changed: bool,
     /// The phase's name, `Idle` without an update.
     pub phase: String,
     /// The update's id.

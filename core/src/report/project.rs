@@ -28,6 +28,9 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
         desired_config: desired.map(|target| target.config.clone()),
         current_image: committed.and_then(|target| target.image.clone()),
         desired_image: desired.and_then(|target| target.image.clone()),
+        content_changed: desired
+            .zip(committed)
+            .is_some_and(|(desired, current)| desired.is_renewal_of(current)),
         phase: phase(record).to_owned(),
         update: record.map(|record| record.id.to_string()),
         conditions: conditions::conditions(record, health, [own.as_ref(), fault.as_ref()], state),

@@ -157,6 +157,14 @@ impl Record {
         }
     }
 
+    /// Sets the contents of its configs: a plan has their names.
+    pub fn tell_contents(&mut self, current: Option<&Target>, target: &Target) {
+        let current = current.filter(|current| self.from.as_ref() == Some(current));
+        let from = self.from.take();
+        self.from = from.map(|from| from.with_content(current.and_then(|current| current.content)));
+        self.to.content = target.content;
+    }
+
     /// Moves the phase along an edge, and keeps the duration of the old one.
     pub fn moved(&self, event: &Transition, now: Timestamp) -> Result<Self, IllegalTransition> {
         let mut record = self.clone();

@@ -50,10 +50,8 @@ impl Secrets {
         }
         let stored = |path: &str| Stored::load(root, &state(path));
         for stored in [stored("current.json"), stored("target.json"), mcd::read(root)] {
-            if let Ok(Some(stored)) = stored
-                && let Ok(spec) = stored.spec()
-            {
-                secrets.learn_spec(&spec);
+            if let Ok(Some(stored)) = stored {
+                secrets.learn_spec(&stored.known_spec());
             }
         }
         secrets

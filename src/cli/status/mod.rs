@@ -124,7 +124,7 @@ fn idle_spec(root: &Root) -> Result<Option<HostSpec>, CliError> {
         return Ok(None);
     }
     let stored = Stored::load(root, &state("current.json"))?;
-    Ok(stored.map(|stored| stored.spec()).transpose()?)
+    Ok(stored.map(|stored| stored.known_spec()))
 }
 
 /// The state on disk.
@@ -165,7 +165,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     let spec = match &disk {
-        Disk { record: None, stored: Some(stored), .. } => Some(stored.spec()?),
+        Disk { record: None, stored: Some(stored), .. } => Some(stored.known_spec()),
         Disk { .. } => None,
     };
     let specs: Vec<_> = spec.iter().collect();
@@ -180,8 +180,8 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
-    // Layers of the config are no manual change; a config that can't be read any more has none.
-    let layers = disk.stored.and_then(|stored| Some(stored.spec().ok()?.layers())).unwrap_or_default();
+    // Layers of the config are no manual change.
+    let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();
     // Without an update the agent has staged nothing.
     let staged = observed.as_ref().filter(|_| idle);
@@ -209,7 +209,6 @@ async fn health(
     left: Option<&SavedReport>,
     unread: &mut Vec<String>,
 ) -> Result<LoopState, CliError> {
-    let current = disk.stored.as_ref().map(|stored| stored.target.clone());
     let mut desired = match left.map(|left| &left.follows) {
         Some(Follows::Directory(path)) => or_unread(target(path, None).await, true, unread)?,
         Some(Follows::Rendered { directory, pool }) => {
@@ -219,8 +218,12 @@ async fn health(
     };
     let reported = left.and_then(|left| {
         let NodeReport { desired_config, desired_image, .. } = &left.report;
-        Some(Target { config: desired_config.clone()?, image: desired_image.clone() })
+        Some(Target::new(desired_config.clone()?, desired_image.clone()))
     });
+    // Contents are compared where the source tells them.
+    let is_told = desired.as_ref().is_some_and(|desired| desired.content.is_some());
+    let current = disk.stored.clone().map(|stored| if is_told { stored.identified() } else { stored });
+    let current = current.map(|stored| stored.target);
     desired = desired.or(reported).or_else(|| disk.record.as_ref().map(|record| record.to.clone()));
     Ok(LoopState {
         node: left.map_or_else(machine_name, |left| left.report.node.clone()),
@@ -264,7 +267,7 @@ struct Around {
 }
 
 fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, around: Around) -> Status {
-    let pair = |config: Option<_>, image| config.map(|config| Target { config, image });
+    let pair = |config: Option<_>, image| config.map(|config| Target::new(config, image));
     let in_image = report.current_image.is_some();
     let began = report.update.is_some() || report.current_config.is_some() || report.fault.is_some();
     Status {
@@ -277,6 +280,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         since: began.then_some(report.since),
         current: pair(report.current_config, report.current_image),
         desired: pair(report.desired_config, report.desired_image),
+        content_changed: report.content_changed,
         booted: os.booted().map(|booted| BootedOs {
             image: booted.image.as_ref().map(ToString::to_string),
             digest: booted.image.as_ref().map(|image| format!("sha256:{}", image.digest())),
@@ -406,7 +410,7 @@ mod tests {
         let layers = Layers { extensions: ["usbguard".to_owned()].into(), ..Layers::default() };
         let shown = |image: Option<ImageRef>| {
             let config = crate::model::ConfigName::new("rendered-a").unwrap();
-            let health = LoopState { current: Some(Target { config, image }), ..LoopState::default() };
+            let health = LoopState { current: Some(Target::new(config, image)), ..LoopState::default() };
             let status =
                 status(report(None, &health), &ObservedOs::NotImageBased, &host, &layers, alone_here());
             text::text(&status)

@@ -21,6 +21,9 @@ pub(super) struct Status {
     pub(super) phase: String,
     pub(super) current: Option<Target>,
     pub(super) desired: Option<Target>,
+    /// Set if both have one name and their contents differ.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) content_changed: bool,
     pub(super) booted: Option<BootedOs>,
     pub(super) staged: Option<ImageRef>,
     /// Deployment staged by another program than this agent.

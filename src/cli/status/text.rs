@@ -44,15 +44,16 @@ fn prefetch(prefetch: &PrefetchStatus) -> String {
 pub(super) fn text(status: &Status) -> String {
     let target = |target: &Option<Target>| match target {
         None => "none yet".to_owned(),
-        Some(Target { config, image: None }) => config.to_string(),
-        Some(Target { config, image: Some(image) }) => format!("{config} with {image}"),
+        Some(Target { config, image: None, .. }) => config.to_string(),
+        Some(Target { config, image: Some(image), .. }) => format!("{config} with {image}"),
     };
+    let changed = if status.content_changed { " (content changed)" } else { "" };
     let mut lines = vec![
         head(status),
         agent(status),
         format!("  phase    {}", status.phase),
         format!("  current  {}", target(&status.current)),
-        format!("  desired  {}", target(&status.desired)),
+        format!("  desired  {}{changed}", target(&status.desired)),
     ];
     if let Some(booted) = &status.booted {
         let image = booted.image.as_deref().unwrap_or("not from an image");

@@ -70,6 +70,8 @@ pub struct FakeControlPlane {
     pub pins: Rc<RefCell<Option<PinLink>>>,
     /// True if waiting for changes fails.
     pub deaf: Rc<Cell<bool>>,
+    /// True if the content of a config is part of the target, as it is in a file.
+    pub tells_content: Rc<Cell<bool>>,
 }
 
 impl FakeControlPlane {
@@ -77,7 +79,7 @@ impl FakeControlPlane {
     pub fn wanting(config: &str, image: Option<ImageRef>) -> Self {
         let empty = Self::empty(config);
         Self {
-            desired: Rc::new(RefCell::new(Target { config: ConfigName::new(config).unwrap(), image })),
+            desired: Rc::new(RefCell::new(Target::new(ConfigName::new(config).unwrap(), image))),
             configs: Rc::new(RefCell::new(BTreeMap::from([(config.to_owned(), empty)]))),
             policy: Rc::new(RefCell::new(DisruptionPolicy::defaults())),
             trust: TrustReceiver::default(),
@@ -96,6 +98,7 @@ impl FakeControlPlane {
             prefetch: Rc::default(),
             pins: Rc::default(),
             deaf: Rc::default(),
+            tells_content: Rc::default(),
         }
     }
 
@@ -162,7 +165,11 @@ impl ControlPlane for FakeControlPlane {
 
     async fn desired(&mut self) -> Result<Option<Target>, ControlError> {
         tracing::trace!("asked for the target");
-        Ok(Some(self.desired.borrow().clone()))
+        let target = self.desired.borrow().clone();
+        let configs = self.configs.borrow();
+        let text = configs.get(target.config.as_str()).filter(|_| self.tells_content.get());
+        let config = text.and_then(|text| MachineConfig::parse(text.as_bytes(), "the config").ok());
+        Ok(Some(target.with_content(config.map(|config| config.content()))))
     }
 
     async fn machine_config(&mut self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

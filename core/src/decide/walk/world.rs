@@ -237,6 +237,7 @@ impl World {
             observed: &observed,
             is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.current),
             is_refused: self.first_boot.file == File::Broken,
+            unreadable: None,
             is_unwatched: false,
             can_drain: !is_first,
             node_settings: &rules.node_settings,

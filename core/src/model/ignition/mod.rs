@@ -48,6 +48,9 @@ const MAX_NAMED: usize = 20;
 /// The versions that are read; the newest is the one MCO and Butane write next.
 const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"];
 
+/// The newest of them.
+pub(super) const NEWEST_VERSION: &str = "3.6.0";
+
 #[derive(Deserialize)]
 struct Versioned {
     #[serde(default)]

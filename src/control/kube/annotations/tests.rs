@@ -22,6 +22,7 @@ fn report(state: NodeState) -> NodeReport {
         desired_config: Some(ConfigName::new("b").unwrap()),
         current_image: None,
         desired_image: None,
+        content_changed: false,
         phase: "Idle".into(),
         update: None,
         fault: None,

@@ -1,0 +1,197 @@
+//! Every file of the state, damaged in each way: the agent starts, or it ends with 5 and names the file, the cause and a
+//! next step. The step, followed to the letter, leads to a run that ends well.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::test_host::{Node, Ran, STATE, apply, config, files, ignition};
+
+/// A file of the state, below the root.
+const FILES: [&str; 17] = [
+    "var/lib/machine-config-agent/record.json",
+    "var/lib/machine-config-agent/target.json",
+    "var/lib/machine-config-agent/from.json",
+    "var/lib/machine-config-agent/current.json",
+    "var/lib/machine-config-agent/history/entry-0000000001.json",
+    "var/lib/machine-config-agent/preimages/kept/%2Fetc%2Fmotd.json",
+    "var/lib/machine-config-agent/stateroot.json",
+    "var/lib/machine-config-agent/seed.json",
+    "var/lib/machine-config-agent/seed-generation.json",
+    "var/lib/machine-config-agent/pinned-images",
+    "var/lib/machine-config-agent/cache/policy.json",
+    "run/machine-config-agent/report.json",
+    "run/machine-config-agent/os.json",
+    "etc/machine-config-daemon/currentconfig",
+    "etc/machine-config-daemon/currentimage",
+    "etc/machine-config-daemon/node-annotations.json",
+    "etc/machine-config-daemon/orig/etc/motd.mcdorig",
+];
+
+type Damage = (&'static str, fn(&Node, &str));
+
+const DAMAGES: [Damage; 8] = [
+    ("truncated", |node, path| {
+        let text = std::fs::read(node.path(path)).unwrap_or_else(|_| b"{\"schema\":1,\"a\":".to_vec());
+        node.put(path, &text[..text.len() / 2]);
+    }),
+    ("empty", |node, path| node.put(path, "")),
+    ("garbage", |node, path| node.put(path, b"hunter2\xff\x00")),
+    ("newer", |node, path| {
+        node.put(path, r#"{"schema":99,"schemaVersion":99,"image":null,"at":0,"machineConfig":{}}"#)
+    }),
+    ("directory", |node, path| {
+        drop(std::fs::remove_file(node.path(path)));
+        node.put(&format!("{path}/child"), "");
+    }),
+    ("dangling link", |node, path| {
+        drop(std::fs::remove_file(node.path(path)));
+        std::fs::create_dir_all(node.path(path).parent().unwrap()).unwrap();
+        symlink("nowhere", node.path(path)).unwrap();
+    }),
+    ("link to itself", |node, path| {
+        drop(std::fs::remove_file(node.path(path)));
+        std::fs::create_dir_all(node.path(path).parent().unwrap()).unwrap();
+        symlink(node.path(path).file_name().unwrap(), node.path(path)).unwrap();
+    }),
+    ("of another user", |node, path| {
+        if !node.path(path).exists() {
+            node.put(path, "{}");
+        }
+        drop(std::os::unix::fs::chown(node.path(path), Some(1000), Some(1000)));
+    }),
+];
+
+fn motd(name: &str, text: &str) -> String {
+    config(name, &files(&[("/etc/motd", text)]))
+}
+
+/// A host with a committed config, and one with an update that is cut off.
+fn host(is_open: bool) -> Node {
+    let node = Node::new();
+    node.put("a.json", motd("rendered-worker-a", "a"));
+    let ran = node.apply("a.json");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    node.put("b.json", motd("rendered-worker-b", "b"));
+    if is_open {
+        let output = node.command(&apply("b.json")).env("MCA_FAIL_POINT", "kill:ran").output().unwrap();
+        assert!(!output.status.success() && node.path(&format!("root/{STATE}/record.json")).exists());
+    }
+    node
+}
+
+/// Does what the text says: moves files away. Returns false if it says nothing of the kind.
+fn follow(node: &Node, text: &str) -> bool {
+    let Some(next) = text.split("Next: ").nth(1) else { return false };
+    let Some((_, step)) = next.to_lowercase().split_once("move ").map(|(before, _)| {
+        let at = before.len() + "move ".len();
+        ((), next[at..].to_owned())
+    }) else {
+        return false;
+    };
+    let named = step.split_whitespace().next().unwrap().trim_end_matches([',', ';']);
+    let path = match named {
+        // "Restore PATH from a backup, or move it away".
+        "it" => next
+            .split_whitespace()
+            .find(|word| word.starts_with('/'))
+            .unwrap()
+            .trim_end_matches([',', ';', '.']),
+        path if path.starts_with('/') => path,
+        // "record.json beside it".
+        name => &format!("/{STATE}/{name}"),
+    };
+    let from = node.path(&format!("root{path}"));
+    let count = std::fs::read_dir(node.dir.path()).unwrap().count();
+    std::fs::rename(&from, node.path(&format!("away-{count}")))
+        .unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    true
+}
+
+fn ends_well(ran: &Ran, node: &Node) -> bool {
+    ran.code == 0 && node.read("root/etc/motd") == "b"
+}
+
+#[test]
+fn damaged_state_is_started_with_or_its_next_step_leads_out() {
+    let mut faults = Vec::new();
+    for file in FILES {
+        for (damage, spoil) in DAMAGES {
+            let is_of_update = ["record", "target", "from", "current"].iter().any(|name| file.contains(name));
+            for is_open in [false, true].into_iter().filter(|is_open| !is_open || is_of_update) {
+                let node = host(is_open);
+                let path = format!("root/{file}");
+                spoil(&node, &path);
+                let case = format!("{file} {damage}{}", if is_open { " beside an open update" } else { "" });
+                let mut ran = node.apply("b.json");
+                let mut told = String::new();
+                // One step may uncover the next: each is another one.
+                for _ in 0..3 {
+                    if ends_well(&ran, &node) {
+                        break;
+                    }
+                    let name = file.rsplit('/').next().unwrap();
+                    if ran.err.contains("hunter2") || ran.err.contains("panicked") {
+                        faults.push(format!("{case}: {}", ran.err));
+                    }
+                    if told.is_empty() && (!ran.err.contains(name) || ![3, 4, 5].contains(&ran.code)) {
+                        faults.push(format!("{case}: {} does not name it: {}", ran.code, ran.err));
+                    }
+                    // The same again: no loop without a way out.
+                    let again = node.apply("b.json");
+                    if again.code != ran.code || again.err.lines().last() != ran.err.lines().last() {
+                        told = again.err.clone();
+                        ran = again;
+                        continue;
+                    }
+                    told.clone_from(&ran.err);
+                    if !follow(&node, &ran.err) {
+                        break;
+                    }
+                    ran = node.apply("b.json");
+                }
+                if !ends_well(&ran, &node) {
+                    faults.push(format!(
+                        "{case}: ends with {}: first {told}\nthen {}{}",
+                        ran.code, ran.out, ran.err
+                    ));
+                }
+                let status =
+                    node.run(&["status", "--output", "json", "--root", "root", "--os-backend", "none"]);
+                let status: Result<Value, _> = serde_json::from_str(&status.out);
+                if status.is_ok_and(|status| status["state"] != "Done") {
+                    faults.push(format!("{case}: is not Done afterwards"));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n---\n"));
+}
+
+/// The update is undone because another target is desired, and its originals are damaged.
+#[test]
+fn damaged_originals_of_open_update_lead_out() {
+    for (damage, spoil) in DAMAGES {
+        let node = host(true);
+        let list = json!([{"path": "/etc/motd", "contents": {"source": "data:,c"}}]);
+        node.put("c.json", config("rendered-worker-c", &ignition(json!({"storage": {"files": list}}))));
+        let update = std::fs::read_dir(node.path(&format!("root/{STATE}/preimages"))).unwrap();
+        let update = update.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let update = update.into_iter().find(|name| name != "kept").unwrap();
+        spoil(&node, &format!("root/{STATE}/preimages/{update}/0.json"));
+        let mut ran = node.apply("c.json");
+        if ran.code != 0 {
+            let again = node.apply("c.json");
+            assert!(again.code == ran.code && again.err.contains("0.json"), "{damage}: {}", again.err);
+            assert!(follow(&node, &again.err), "{damage}: {}", again.err);
+            ran = node.apply("c.json");
+        }
+        assert_eq!(
+            (ran.code, node.read("root/etc/motd").as_str()),
+            (0, "c"),
+            "{damage}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
+}
