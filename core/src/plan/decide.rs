@@ -2,7 +2,7 @@
 
 use super::input::PlanInput;
 use super::{
-    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, os, reconcilable, units, users,
+    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, os, paths, reconcilable, units, users,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -44,10 +44,13 @@ pub fn plan(
 fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = os::steps(input);
     steps.extend(kargs::steps(input));
+    steps.extend(paths::directories(input));
     steps.extend(files::writes(input));
     steps.extend(units::writes(input));
+    steps.extend(paths::links(input));
     steps.extend(files::removals(input));
     steps.extend(units::removals(input));
+    steps.extend(paths::removals(input));
     steps.extend(users::steps(input));
     steps.extend(units::links(input));
     steps
