@@ -13,7 +13,7 @@ use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
-use super::run_steps::{ApplyContext, left_as_it_is, run_step, together};
+use super::run_steps::{ApplyContext, directory_stays, left_as_it_is, run_step, together};
 use super::services;
 
 /// Carries out one undo step; each may be repeated.
@@ -60,19 +60,37 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     let failed = || ApplyError::host("the originals");
     let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
     for (original, attributes) in both {
-        let change = original.saved.put_back(&original.path, original.trusted, attributes);
+        let change = original.put_back(attributes);
         match durable::obstacle(&host.root, &change).map_err(failed())? {
             None => changes.push(change),
             Some(_) if durable::is_in_sync(&host.root, &change).unwrap_or(false) => {}
+            // Its file is no config's, and gone.
+            Some(obstacle) if change.is_hard_link() => left_as_it_is(intent, change.path(), &obstacle),
             Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
             Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
         }
     }
-    durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points).map_err(failed())?;
+    let full: Vec<Change<'_>> =
+        changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
+    changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
+    let done = durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points);
+    for path in done.map_err(failed())?.left.iter().map(String::as_str).chain(full.iter().map(Change::path)) {
+        directory_stays(intent, path);
+    }
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
     {
         accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
     }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.
+fn is_full(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> bool {
+    let names = if change.replaces_directory() { host.root.list(change.path()) } else { return false };
+    let ours = |name: &String| {
+        let path = format!("{}/{name}", change.path());
+        all.iter().any(|other| other.path() == path && other.is_removal())
+    };
+    names.is_ok_and(|names| !names.iter().all(ours))
 }

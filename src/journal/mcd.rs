@@ -25,7 +25,7 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     let text = trusted(IMAGE, LARGEST_NAME)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let image = Some(text.trim()).filter(|text| !text.is_empty()).map(ImageRef::parse).transpose()?;
-    Ok(Some(Stored::new(machine_config, image, Timestamp::default())))
+    Ok(Some(Stored::new(machine_config, image, Timestamp::default()).imported()))
 }
 
 /// The config that MCD committed last on a node of a hosted cluster.

@@ -1,5 +1,7 @@
 //! The files of the state and their shapes.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::debug;
@@ -8,7 +10,8 @@ use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::{HostSpec, ImageRef, ModelError, Target, Timestamp};
+use crate::model::{HostSpec, ImageRef, ManagedPath, ModelError, Observation, Target, Timestamp};
+use crate::plan::keep_unapplied;
 use crate::update::Record;
 use crate::update::record::SCHEMA;
 
@@ -20,6 +23,9 @@ pub struct Stored {
     /// Time of its writing.
     pub at: Timestamp,
     machine_config: MachineConfig,
+    /// Directories and links that came with a take-over and are not as listed on the host; `None` until the host was
+    /// looked at for them.
+    unapplied: Option<BTreeSet<ManagedPath>>,
 }
 
 /// A stored config with its spec.
@@ -35,6 +41,12 @@ impl Decoded {
         &self.spec
     }
 
+    /// Leaves as they are what the origin never applied and the target has unchanged.
+    pub fn keep_unapplied(&mut self, from: &HostSpec, observed: &Observation) {
+        keep_unapplied(&mut self.spec, from, observed);
+        self.stored.unapplied = Some(self.spec.unapplied.clone());
+    }
+
     /// Returns the config as it is stored.
     pub fn into_stored(self) -> Stored {
         self.stored
@@ -47,6 +59,8 @@ struct Written<'a> {
     schema_version: u32,
     image: Option<&'a ImageRef>,
     at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unapplied: Option<&'a BTreeSet<ManagedPath>>,
     machine_config: &'a RawValue,
 }
 
@@ -56,6 +70,9 @@ struct Read<'a> {
     schema_version: u64,
     image: Option<ImageRef>,
     at: Timestamp,
+    /// Agents that left directories and links to the installation did not write it.
+    #[serde(default)]
+    unapplied: Option<BTreeSet<ManagedPath>>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
 }
@@ -63,13 +80,32 @@ struct Read<'a> {
 impl Stored {
     /// Takes a config and an image.
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
-        Self { target: Target { config: machine_config.name().clone(), image }, at, machine_config }
+        let target = Target { config: machine_config.name().clone(), image };
+        Self { target, at, machine_config, unapplied: Some(BTreeSet::new()) }
+    }
+
+    /// Takes a config that was applied without its directories and links.
+    pub fn imported(self) -> Self {
+        Self { unapplied: None, ..self }
+    }
+
+    /// Returns true if the host was looked at for its directories and links.
+    pub(super) fn is_settled(&self) -> bool {
+        self.unapplied.is_some()
+    }
+
+    /// Sets the directories and links that are not as listed.
+    pub(super) fn settled(self, unapplied: BTreeSet<ManagedPath>) -> Self {
+        Self { unapplied: Some(unapplied), ..self }
     }
 
     /// Returns the validated spec.
     pub fn spec(&self) -> Result<HostSpec, ModelError> {
         debug!("Decoded {}", self.target.config);
-        self.machine_config.spec(self.target.image.clone())
+        let mut spec = self.machine_config.spec(self.target.image.clone())?;
+        let unapplied = self.unapplied.clone().unwrap_or_else(|| spec.stored());
+        spec.set_unapplied(unapplied);
+        Ok(spec)
     }
 
     /// Decodes it; the spec and its source can't be mixed up from then on.
@@ -104,7 +140,7 @@ impl Stored {
             return Err(unreadable(cause));
         }
         let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?;
-        Ok(Some(Self::new(machine_config, read.image, read.at)))
+        Ok(Some(Self { unapplied: read.unapplied, ..Self::new(machine_config, read.image, read.at) }))
     }
 
     /// Writes a file, durably.
@@ -117,7 +153,8 @@ impl Stored {
         let machine_config: &RawValue =
             serde_json::from_str(self.machine_config.json()).map_err(unwritable)?;
         let image = self.target.image.as_ref();
-        let written = Written { schema_version: SCHEMA, image, at: self.at, machine_config };
+        let unapplied = self.unapplied.as_ref();
+        let written = Written { schema_version: SCHEMA, image, at: self.at, unapplied, machine_config };
         // The text and its frame: a buffer that grows by doubling would take twice a large config.
         let mut bytes = Vec::with_capacity(self.machine_config.json().len() + 1024);
         serde_json::to_writer(&mut bytes, &written).map_err(unwritable)?;

@@ -37,6 +37,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         os: os(host).await?,
         kargs: kargs(root)?,
         files: BTreeMap::new(),
+        hard_links: BTreeSet::new(),
         units: BTreeMap::new(),
         stray_links: BTreeMap::new(),
         core: ObservedCore::NoAccount,
@@ -77,6 +78,7 @@ fn managed_with(
     let (user_ids, group_ids) = ids(&accounts, specs);
     Ok(Observation {
         files: files(root, &paths(specs))?,
+        hard_links: hard_links(root, specs)?,
         units: units(links, specs)?,
         stray_links: stray_links(links, specs)?,
         core: core(root, &accounts)?,
@@ -99,9 +101,30 @@ pub fn observe_again(
     Ok(observed)
 }
 
-/// Returns every path that one of the specs manages.
+/// Returns every path that one of the specs manages or lists, and the files of hard links.
 fn paths(specs: &[&HostSpec]) -> BTreeSet<ManagedPath> {
-    specs.iter().flat_map(|spec| spec.managed()).collect()
+    let mut paths = BTreeSet::new();
+    for spec in specs {
+        paths.extend(spec.managed());
+        paths.extend(spec.stored());
+        paths.extend(spec.hard_targets().map(|(_, target)| target.clone()));
+    }
+    paths
+}
+
+/// Returns the hard links of the specs that are one file with their target.
+fn hard_links(
+    root: &Root,
+    specs: &[&HostSpec],
+) -> Result<BTreeSet<(ManagedPath, ManagedPath)>, ObserveError> {
+    let mut found = BTreeSet::new();
+    for (path, target) in specs.iter().flat_map(|spec| spec.hard_targets()) {
+        let is_one = root.is_hard_link(path.as_str(), target.as_str());
+        if is_one.map_err(ObserveError::wrap("the links"))? {
+            found.insert((path.clone(), target.clone()));
+        }
+    }
+    Ok(found)
 }
 
 fn files(
@@ -164,13 +187,19 @@ fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> 
 /// Returns the numbers of all names that own files in the specs.
 fn ids(accounts: &Accounts, specs: &[&HostSpec]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let (mut users, mut groups) = (BTreeMap::new(), BTreeMap::new());
-    for file in specs.iter().flat_map(|spec| spec.files.values()) {
-        if let Principal::Name(name) = &file.owner.user {
+    let named = |owners: (Option<&Principal>, Option<&Principal>), users: &mut BTreeMap<_, _>, groups: &mut BTreeMap<_, _>| {
+        if let Some(Principal::Name(name)) = owners.0 {
             users.extend(accounts.user(name).map(|user| (name.clone(), user.uid)));
         }
-        if let Principal::Name(name) = &file.owner.group {
+        if let Some(Principal::Name(name)) = owners.1 {
             groups.extend(accounts.group(name).map(|gid| (name.clone(), gid)));
         }
+    };
+    for file in specs.iter().flat_map(|spec| spec.files.values()) {
+        named((Some(&file.owner.user), Some(&file.owner.group)), &mut users, &mut groups);
+    }
+    for (_, entry) in specs.iter().flat_map(|spec| spec.stored_paths()) {
+        named(entry.owners(), &mut users, &mut groups);
     }
     (users, groups)
 }

@@ -6,7 +6,24 @@ use super::compare::{entry_holds, same_entry};
 use super::{Mode, StepReason};
 use crate::model::observation::EmbeddedConfig;
 use crate::model::units::Mask;
-use crate::model::{Facts, HostSpec, ManagedPath, ObservedFile, PathSpec};
+use crate::model::{Facts, HostSpec, ManagedPath, Observation, ObservedFile, PathSpec};
+
+/// Returns what was never applied of the old spec, is the same in the new one and is still not as listed on the host.
+pub(super) fn unapplied(
+    to: &HostSpec,
+    from: &HostSpec,
+    observed: &Observation,
+) -> BTreeSet<ManagedPath> {
+    if from.unapplied.is_empty() {
+        return BTreeSet::new();
+    }
+    let old: BTreeMap<_, _> =
+        from.stored_paths().filter(|(path, _)| from.unapplied.contains(path)).collect();
+    let waits = to.stored_paths().filter(|(path, entry)| {
+        old.get(path) == Some(entry) && !entry_holds(path, entry, observed)
+    });
+    waits.map(|(path, _)| path).collect()
+}
 
 /// The input of a plan.
 #[derive(Debug)]
@@ -24,7 +41,11 @@ impl<'a> PlanInput<'a> {
     pub(super) fn new(from: &'a HostSpec, to: &'a HostSpec, facts: &'a Facts, mode: Mode) -> Self {
         let masked =
             to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked).map(|(name, _)| name.path());
-        Self { from, to, facts, mode, old: from.entries(), new: to.entries(), masked: masked.collect() }
+        let (old, mut new) = (from.entries(), to.entries());
+        // An entry that came with a take-over waits for its next change.
+        let waits = unapplied(to, from, &facts.observed);
+        new.retain(|path, _| !waits.contains(path));
+        Self { from, to, facts, mode, old, new, masked: masked.collect() }
     }
 
     /// Returns why a path of the new config is written now; `None` when it is not.
@@ -71,8 +92,7 @@ impl<'a> PlanInput<'a> {
 
     /// Returns why a path of the old config is removed now; `None` when it stays or another step removes it.
     pub(super) fn take_away(&self, path: &ManagedPath) -> Option<StepReason> {
-        let stays = self.new.contains_key(path) || self.to.unapplied.contains(path);
-        if stays || self.from.unapplied.contains(path) || self.masked.contains(path) {
+        if self.new.contains_key(path) || self.from.unapplied.contains(path) || self.masked.contains(path) {
             return None;
         }
         let absent = self.facts.observed.files.get(path) == Some(&ObservedFile::Absent);

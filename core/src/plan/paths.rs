@@ -2,10 +2,10 @@
 //!
 //! Directories are made before anything in them is written, and removed after it: parents first, then children first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::compare::entry_holds;
-use super::input::PlanInput;
+use super::input::{PlanInput, unapplied};
 use super::{Op, Step};
 use crate::model::{HostSpec, ManagedPath, Observation};
 
@@ -58,11 +58,6 @@ pub fn not_held(spec: &HostSpec, observed: &Observation) -> BTreeSet<ManagedPath
 /// Takes over from the old spec what was never applied of it: entries that are the same in the new one and still not as
 /// listed on the host stay as they are.
 pub fn keep_unapplied(to: &mut HostSpec, from: &HostSpec, observed: &Observation) {
-    let old: BTreeMap<_, _> =
-        from.stored_paths().filter(|(path, _)| from.unapplied.contains(path)).collect();
-    let kept = to.stored_paths().filter(|(path, entry)| {
-        old.get(path) == Some(entry) && !entry_holds(path, entry, observed)
-    });
-    let kept = kept.map(|(path, _)| path).collect();
+    let kept = unapplied(to, from, observed);
     to.set_unapplied(kept);
 }

@@ -153,7 +153,8 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, step: &Step) -> Option<Unreachab
     let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);
     let (overwrite, what) = match entry {
         PathSpec::File(_) => {
-            let is_directory = matches!(found, ObservedFile::Directory { .. });
+            let drifted = matches!(input.old(&path), Some(PathSpec::File(_)));
+            let is_directory = !drifted && matches!(found, ObservedFile::Directory { .. });
             return is_directory.then(|| kept_directory(input, &path)).flatten().and_then(refused);
         }
         PathSpec::Directory(directory) => (directory.overwrite, "directory"),
