@@ -161,9 +161,8 @@ pub(super) fn directory_stays(intent: &Intent<'_>, path: &str) {
     line!(
         warn,
         intent,
-        MESSAGE_ID = message::NOT_RESTORED,
+        MESSAGE_ID = message::DIRECTORY_STAYS,
         MCA_TARGET = path,
-        MCA_FAULT = "DirectoryNotEmpty",
         "{path} stays: it left the config, and holds what no config brought"
     );
 }

@@ -9,6 +9,7 @@ use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::{Host, OsProgress, accounts, etc_merge, next_root};
 use crate::journal::Intent;
+use crate::model::ObservedFile;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
 
@@ -58,12 +59,17 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
+    let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
     let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
-    for (original, attributes) in both {
-        let change = original.put_back(attributes);
-        match durable::obstacle(&host.root, &change).map_err(failed())? {
-            None => changes.push(change),
-            Some(_) if durable::is_in_sync(&host.root, &change).unwrap_or(false) => {}
+    for change in &all {
+        let obstacle = if durable::is_below_new_directory(&host.root, change, &all).map_err(failed())? {
+            None
+        } else {
+            durable::obstacle(&host.root, change).map_err(failed())?
+        };
+        match obstacle {
+            None => changes.push(change.clone()),
+            Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
             // Its file is no config's, and gone.
             Some(obstacle) if change.is_hard_link() => left_as_it_is(intent, change.path(), &obstacle),
             Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
@@ -87,7 +93,11 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
 
 /// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.
 fn is_full(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> bool {
-    let names = if change.replaces_directory() { host.root.list(change.path()) } else { return false };
+    let found = host.root.observe(change.path());
+    if !change.replaces_directory() || !matches!(found, Ok(ObservedFile::Directory { .. })) {
+        return false;
+    }
+    let names = host.root.list(change.path());
     let ours = |name: &String| {
         let path = format!("{}/{name}", change.path());
         all.iter().any(|other| other.path() == path && other.is_removal())

@@ -70,7 +70,9 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
     };
     match found {
         Ok(Entry::Other(found)) => Ok(Some(in_the_way(change, found))),
-        Ok(Entry::Directory { .. }) if !change.may_be_directory() => Ok(Some(in_the_way(change, "a directory"))),
+        Ok(Entry::Directory { .. }) if !change.may_be_directory() => {
+            Ok(Some(in_the_way(change, "a directory")))
+        }
         Ok(_) => match &change.want {
             DesiredPath::HardLink { target } if !matches!(Entry::at(root, target)?, Entry::File { .. }) => {
                 Ok(Some(directories::no_file(target)))
@@ -86,6 +88,21 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
         Err(error) if error.is_unreachable() => Ok(Some(error)),
         Err(error) => Err(error),
     }
+}
+
+/// Returns true if a path leads elsewhere until another change makes a directory of a link or a file above it: nothing is
+/// there for this change yet.
+pub fn is_below_new_directory(
+    root: &Root,
+    change: &Change<'_>,
+    all: &[Change<'_>],
+) -> Result<bool, HostError> {
+    for above in all.iter().filter(|other| other.makes_directory() && change.is_below(other)) {
+        if !matches!(Entry::at(root, &above.path)?, Entry::Directory { .. }) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn in_the_way(change: &Change<'_>, found: &'static str) -> HostError {
@@ -147,8 +164,11 @@ impl Batch<'_> {
         // What can't be written is found before anything is.
         if changes.iter().any(Change::may_be_directory) {
             for change in changes.iter().filter(|change| !change.may_be_directory()) {
-                self.compare(change)?;
+                if !is_below_new_directory(self.root, change, changes)? {
+                    self.compare(change)?;
+                }
             }
+            self.known.clear();
         }
         let way = self.make_way(changes, fail_points)?;
         let directories = self.directories(changes, fail_points)?;
@@ -233,7 +253,7 @@ impl Batch<'_> {
             return Ok(if absent { Comparison::Equal } else { Comparison::PendingChange { kept: None } });
         };
         if self.run != Attempt::First {
-            clear(&place.dir, &temporary(name))
+            clear(&place.dir, &temporary(name), change.may_be_directory())
                 .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))?;
         }
         compare_at(&place.dir, name, &change.path, &change.want, self.run)
@@ -336,10 +356,10 @@ impl Batch<'_> {
 }
 
 /// Removes a leftover. It is looked for first: to remove nothing fails on a read-only file system.
-fn clear(dir: &Dir, name: &str) -> std::io::Result<()> {
+fn clear(dir: &Dir, name: &str, may_be_directory: bool) -> std::io::Result<()> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+        Ok(stat) if may_be_directory && FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
             Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
         }
         Ok(_) | Err(_) => unlink(dir, name),

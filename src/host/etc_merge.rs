@@ -275,8 +275,8 @@ mod tests {
         put(&new, "etc/other-in-new", "3");
         put(&new, "etc/in-both", "1");
         fs::remove_file(dir.path().join("etc/only-old")).unwrap();
-        assert_eq!(bring_over(&root).unwrap().changed, 5);
-        assert_eq!(bring_over(&root).unwrap(), Done { changed: 0, right: 5 });
+        assert_eq!(bring_over(&root).unwrap().changed, 6);
+        assert_eq!(bring_over(&root).unwrap(), Done { changed: 0, right: 6, left: vec![] });
         assert_eq!(fs::read_to_string(new.join("etc/other-in-new")).unwrap(), "1");
         let deep = fs::metadata(new.join("etc/sub/dir/deep")).unwrap();
         assert_eq!(deep.mode() & 0o7777, 0o4750);

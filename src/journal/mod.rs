@@ -89,7 +89,16 @@ impl Journal {
             collect(&root)?;
         }
         let decoded = Decodings::default();
-        Ok(Self { root, fail_points, record, current, decoded, in_doubt: false, is_settled: false, _lock: lock })
+        Ok(Self {
+            root,
+            fail_points,
+            record,
+            current,
+            decoded,
+            in_doubt: false,
+            is_settled: false,
+            _lock: lock,
+        })
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {

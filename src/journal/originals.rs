@@ -107,7 +107,11 @@ impl Originals {
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
         for change in changes {
             let (path, trusted) = (change.path().to_owned(), change.trusted());
-            let saved = PathSnapshot::read_to_replace(root, change)?;
+            let saved = if durable::is_below_new_directory(root, change, changes)? {
+                PathSnapshot::Absent
+            } else {
+                PathSnapshot::read_to_replace(root, change)?
+            };
             size += saved.size();
             if size > LARGEST_BATCH {
                 let [size, limit] =
@@ -132,7 +136,12 @@ impl Originals {
         let known: BTreeSet<String> = document.paths.iter().map(|one| one.path.clone()).collect();
         let new = found.into_iter().filter(|(path, _)| !known.contains(path));
         let before = document.paths.len();
-        document.paths.extend(new.map(|(path, saved)| Original { path, trusted: 0, saved, directory: false }));
+        document.paths.extend(new.map(|(path, saved)| Original {
+            path,
+            trusted: 0,
+            saved,
+            directory: false,
+        }));
         if document.paths.len() == before {
             return Ok(());
         }

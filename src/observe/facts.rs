@@ -112,9 +112,8 @@ fn occupied(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<Mana
             None => saved::PathSnapshot::Absent,
             Some(kept) => kept,
         };
-        let is_ours = |name: &String| {
-            ManagedPath::new(format!("{path}/{name}")).is_ok_and(|path| ours.contains(&path))
-        };
+        let is_ours =
+            |name: &String| ManagedPath::new(format!("{path}/{name}")).is_ok_and(|path| ours.contains(&path));
         let is_old = matches!(before, saved::PathSnapshot::Directory { .. });
         if is_old || !root.list(path.as_str()).map_err(failed())?.iter().all(is_ours) {
             occupied.insert(path.clone());

@@ -156,7 +156,9 @@ fn stray_links(
 ) -> Result<BTreeMap<UnitName, Vec<ManagedPath>>, ObserveError> {
     let mut stray = BTreeMap::new();
     for name in specs.iter().flat_map(|spec| spec.units.keys()) {
-        let found = links.stray(name).map_err(ObserveError::wrap("the units"))?;
+        let mut found = links.stray(name).map_err(ObserveError::wrap("the units"))?;
+        // A config may list such a link.
+        found.retain(|link| !specs.iter().any(|spec| spec.links.contains_key(link)));
         if !found.is_empty() {
             stray.insert(name.clone(), found);
         }
@@ -187,7 +189,9 @@ fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> 
 /// Returns the numbers of all names that own files in the specs.
 fn ids(accounts: &Accounts, specs: &[&HostSpec]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let (mut users, mut groups) = (BTreeMap::new(), BTreeMap::new());
-    let named = |owners: (Option<&Principal>, Option<&Principal>), users: &mut BTreeMap<_, _>, groups: &mut BTreeMap<_, _>| {
+    let named = |owners: (Option<&Principal>, Option<&Principal>),
+                 users: &mut BTreeMap<_, _>,
+                 groups: &mut BTreeMap<_, _>| {
         if let Some(Principal::Name(name)) = owners.0 {
             users.extend(accounts.user(name).map(|user| (name.clone(), user.uid)));
         }

@@ -7,11 +7,12 @@ use super::observation::{
     BootCount, Booted, EmbeddedConfig, LocalPackages, ObservedCore, ObservedFips, ObservedOs, ObservedUnit,
     UnitFilePreset, UnitFileState,
 };
-use super::units::{Enablement, Mask, UnitSpec};
 use super::paths::LinkTarget;
+use super::units::{Enablement, Mask, UnitSpec};
 use super::users::{CORE, KEYS_FILE};
 use super::{
-    BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation, ObservedFile, Principal, Sha256,
+    BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation,
+    ObservedFile, Principal, Sha256,
 };
 
 /// The account's user and group id on such a host, as installers give it.

@@ -154,7 +154,8 @@ impl HostSpec {
 
     fn is_of_take_over(remark: &NotApplied) -> bool {
         remark.because == NotAppliedReason::HostLacks
-            && (remark.field.starts_with("storage.directories ") || remark.field.starts_with("storage.links "))
+            && (remark.field.starts_with("storage.directories ")
+                || remark.field.starts_with("storage.links "))
     }
 
     /// Returns the paths of all directories and links, applied or not.

@@ -64,9 +64,7 @@ pub(super) fn same_principal(one: &Principal, other: &Principal, ids: &BTreeMap<
 /// Returns true if a path is as an entry has it.
 pub(super) fn entry_holds(path: &ManagedPath, entry: &PathSpec, observed: &Observation) -> bool {
     match entry {
-        PathSpec::File(file) => {
-            observed.files.get(path).is_some_and(|found| holds(file, found, observed))
-        }
+        PathSpec::File(file) => observed.files.get(path).is_some_and(|found| holds(file, found, observed)),
         PathSpec::Directory(directory) => self::directory(path, directory, observed).is_none(),
         PathSpec::Link(link) => self::link(path, link, observed).is_none(),
     }
@@ -190,11 +188,7 @@ fn unlike(found: &ObservedFile) -> DifferenceKind {
 }
 
 /// Compares an observed path with a file.
-pub(super) fn compare(
-    desired: &FileSpec,
-    found: &ObservedFile,
-    observed: &Observation,
-) -> Option<Found> {
+pub(super) fn compare(desired: &FileSpec, found: &ObservedFile, observed: &Observation) -> Option<Found> {
     let regular = || format!("a file of {}", counted(desired.contents.len(), "byte"));
     let (sha256, len, mode, uid, gid) = match found {
         ObservedFile::Absent => return Some((DifferenceKind::Missing, regular(), found_word(found))),

@@ -9,19 +9,14 @@ use crate::model::units::Mask;
 use crate::model::{Facts, HostSpec, ManagedPath, Observation, ObservedFile, PathSpec};
 
 /// Returns what was never applied of the old spec, is the same in the new one and is still not as listed on the host.
-pub(super) fn unapplied(
-    to: &HostSpec,
-    from: &HostSpec,
-    observed: &Observation,
-) -> BTreeSet<ManagedPath> {
+pub(super) fn unapplied(to: &HostSpec, from: &HostSpec, observed: &Observation) -> BTreeSet<ManagedPath> {
     if from.unapplied.is_empty() {
         return BTreeSet::new();
     }
-    let old: BTreeMap<_, _> =
-        from.stored_paths().filter(|(path, _)| from.unapplied.contains(path)).collect();
-    let waits = to.stored_paths().filter(|(path, entry)| {
-        old.get(path) == Some(entry) && !entry_holds(path, entry, observed)
-    });
+    let old: BTreeMap<_, _> = from.stored_paths().filter(|(path, _)| from.unapplied.contains(path)).collect();
+    let waits = to
+        .stored_paths()
+        .filter(|(path, entry)| old.get(path) == Some(entry) && !entry_holds(path, entry, observed));
     waits.map(|(path, _)| path).collect()
 }
 

@@ -6,10 +6,11 @@
 use super::compare::{entry_holds, found_word, id_of};
 use super::input::PlanInput;
 use super::{Batch, Mode, Op, Step};
+use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{ObservedFips, ObservedOs, UnitFileState};
+use crate::model::paths::LinkTarget;
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
 use crate::model::users::Unsupported;
-use crate::model::paths::LinkTarget;
 use crate::model::{
     Facts, FaultClass, HostSpec, LinkSpec, ManagedPath, ObservedFile, PathSpec, Principal, UnitName,
 };
@@ -121,7 +122,9 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
         if let Op::WriteFile { path } | Op::MakeDirectory { path } | Op::WriteLink { path } = &step.op {
             unknown_owner(input, path).or_else(|| in_the_way(input, step))
         } else if let Op::EnableUnit { unit } = &step.op {
-            unit_masked(unit)
+            unit_masked(unit).or_else(|| own_link(input, unit))
+        } else if let Op::DisableUnit { unit } = &step.op {
+            own_link(input, unit)
         } else {
             None
         }
@@ -149,7 +152,8 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, step: &Step) -> Option<Unreachab
     let path = step.op.path()?;
     let entry = input.new_entry(&path)?;
     let found = input.facts.observed.files.get(&path).unwrap_or(&ObservedFile::Absent);
-    let refused = |message: String| Some(unreachable(format!("{} {:?}", entry.section(), path.as_str()), message));
+    let refused =
+        |message: String| Some(unreachable(format!("{} {:?}", entry.section(), path.as_str()), message));
     let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);
     let (overwrite, what) = match entry {
         PathSpec::File(_) => {
@@ -168,15 +172,16 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, step: &Step) -> Option<Unreachab
     match (entry, found) {
         (_, ObservedFile::Absent) | (PathSpec::Directory(_), ObservedFile::Directory { .. }) => None,
         (_, ObservedFile::Directory { .. }) => kept_directory(input, &path).and_then(refused),
-        (PathSpec::Link(LinkSpec { target: LinkTarget::Soft(text), .. }), ObservedFile::Symlink { target, .. })
-            if text == target =>
-        {
-            None
-        }
+        (
+            PathSpec::Link(LinkSpec { target: LinkTarget::Soft(text), .. }),
+            ObservedFile::Symlink { target, .. },
+        ) if text == target => None,
         (_, ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }) if is_ours || overwrite => None,
         (_, ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }) => {
             let found = found_word(found);
-            refused(format!("{found} is there, which no config brought; move it away, or set `overwrite: true`"))
+            refused(format!(
+                "{found} is there, which no config brought; move it away, or set `overwrite: true`"
+            ))
         }
         (_, ObservedFile::Special | ObservedFile::Unreachable) => {
             let found = found_word(found);
@@ -210,7 +215,23 @@ fn dead_target(input: &PlanInput<'_>, link: &LinkSpec) -> Option<String> {
         return None;
     }
     let found = if goes { "a file that leaves with the old config".to_owned() } else { found_word(found) };
-    Some(format!("its target {target} is {found}; a hard link needs a file, so add it to the config, or make it first"))
+    Some(format!(
+        "its target {target} is {found}; a hard link needs a file, so add it to the config, or make it first"
+    ))
+}
+
+/// Returns the link of the config that enabling or disabling a unit would remove.
+fn own_link(input: &PlanInput<'_>, unit: &UnitName) -> Option<Unreachable> {
+    let base = |path: &str| path.rsplit('/').next().is_some_and(|name| name == unit.as_str());
+    let leads = |path: &ManagedPath, link: &LinkSpec| match &link.target {
+        LinkTarget::Soft(text) => path.is_below(UNIT_DIR) && (base(text) || base(path.as_str())),
+        LinkTarget::Hard(_) => false,
+    };
+    let (path, _) = input.to.links.iter().find(|(path, link)| leads(path, link))?;
+    let message = format!(
+        "it leads to {unit}, whose `enabled` in systemd.units decides about all such links; remove the link, or `enabled`"
+    );
+    Some(unreachable(format!("storage.links {:?}", path.as_str()), message))
 }
 
 /// A live system has no disk that a deployment could be written to.
@@ -232,9 +253,7 @@ fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unrea
         };
         policy.overrides.contains(&desired)
     };
-    let refused = |name: &&'static str| {
-        old.get(name) != new.get(name) && !overridden(name)
-    };
+    let refused = |name: &&'static str| old.get(name) != new.get(name) && !overridden(name);
     let message = format!("it can only be set when a node is installed; revert the change, or {INSTALL}");
     names.into_iter().filter(refused).map(|name| unreachable(name, message.clone())).collect()
 }

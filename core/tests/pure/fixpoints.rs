@@ -52,9 +52,9 @@ fn stored() -> impl Strategy<Value = (Vec<Value>, Vec<Value>, Option<Value>)> {
     let owner = any::<bool>().prop_map(|core| if core { json!({"name": "core"}) } else { json!({"id": 0}) });
     let mode = prop::sample::select(vec![None, Some(0o700), Some(0o1777)]);
     let directory = |path: &'static str| {
-        prop::option::of((mode.clone(), prop::option::of(owner.clone())).prop_map(move |(mode, user)| {
-            json!({"path": path, "mode": mode, "user": user, "overwrite": true})
-        }))
+        prop::option::of((mode.clone(), prop::option::of(owner.clone())).prop_map(
+            move |(mode, user)| json!({"path": path, "mode": mode, "user": user, "overwrite": true}),
+        ))
     };
     let soft = prop::option::of((prop::sample::select(vec!["a", "../b"]), owner.clone()).prop_map(
         |(target, user)| json!({"path": "/etc/l", "target": target, "user": user, "overwrite": true}),
@@ -76,7 +76,8 @@ fn stored() -> impl Strategy<Value = (Vec<Value>, Vec<Value>, Option<Value>)> {
                 _ => {}
             }
             if hard {
-                let hard = json!({"path": "/var/lib/h", "target": "/var/lib/c", "hard": true, "overwrite": true});
+                let hard =
+                    json!({"path": "/var/lib/h", "target": "/var/lib/c", "hard": true, "overwrite": true});
                 links.push(hard);
             }
             (directories, links, file)

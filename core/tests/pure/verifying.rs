@@ -232,8 +232,7 @@ fn unchanged_section_of_users_is_unchanged() {
 #[test]
 fn only_remaining_drift_blocks_update() {
     type Change = fn(&mut Value);
-    let file =
-        |observed: &mut Observation| drop(observed.files.insert(path("/etc/a"), DIRECTORY));
+    let file = |observed: &mut Observation| drop(observed.files.insert(path("/etc/a"), DIRECTORY));
     let keys = |observed: &mut Observation| {
         let ObservedCore::Account { keys, .. } = &mut observed.core else { panic!("an account") };
         *keys = ObservedFile::Absent;

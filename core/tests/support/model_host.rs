@@ -215,7 +215,11 @@ impl ModelHost {
     pub fn made(&self) -> BTreeMap<ManagedPath, PathSpec> {
         let plain = made(&PathSpec::Directory(DirectorySpec::default()), None);
         let is_made = |path: &ManagedPath, entry: &PathSpec| *entry != plain || !self.holds_below(path);
-        self.stored.iter().filter(|(path, entry)| is_made(path, entry)).map(|(p, e)| (p.clone(), e.clone())).collect()
+        self.stored
+            .iter()
+            .filter(|(path, entry)| is_made(path, entry))
+            .map(|(p, e)| (p.clone(), e.clone()))
+            .collect()
     }
 
     /// Returns what is there; a hard link is a file of its own to whoever keeps it.
@@ -225,9 +229,8 @@ impl ModelHost {
 
     /// Puts something in the place of what is there. Hard links to it keep the old file.
     fn put(&mut self, path: &ManagedPath, entry: Option<PathSpec>) {
-        let links = |linked: &PathSpec| {
-            matches!(linked, PathSpec::Link(link) if link.hard_target() == Some(path))
-        };
+        let links =
+            |linked: &PathSpec| matches!(linked, PathSpec::Link(link) if link.hard_target() == Some(path));
         let left: Vec<ManagedPath> =
             self.stored.iter().filter(|(_, linked)| links(linked)).map(|(other, _)| other.clone()).collect();
         for other in left {

@@ -113,18 +113,20 @@ impl Batch<'_> {
         let Some(index) = self.locate(change, Missing::Make)? else { return Ok(false) };
         self.label_directories()?;
         let Some(place) = self.places.get_mut(index) else { return Ok(false) };
+        let temporary = temporary(name);
+        clear(&place.dir, &temporary, false)
+            .map_err(|source| HostError::io("make the link", &*change.path, source))?;
         match Entry::open(&place.dir, name, &change.path)? {
             Entry::File { stat, .. } if same_inode(&stat, &desired) && !anew => return Ok(false),
             Entry::Absent | Entry::File { .. } | Entry::Link { .. } => {}
             Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
             Entry::Other(found) => return Err(in_the_way(change, found)),
         }
-        let temporary = temporary(name);
-        clear(&place.dir, &temporary).map_err(|source| HostError::io("make the link", &*change.path, source))?;
         rustix::fs::linkat(&above, file, &place.dir, temporary.as_str(), AtFlags::empty()).map_err(failed)?;
         rustix::fs::renameat(&place.dir, temporary.as_str(), &place.dir, name).map_err(failed)?;
         // To rename a file to another name of its own does nothing.
-        unlink(&place.dir, &temporary).map_err(|source| HostError::io("make the link", &*change.path, source))?;
+        unlink(&place.dir, &temporary)
+            .map_err(|source| HostError::io("make the link", &*change.path, source))?;
         place.touched = true;
         Ok(true)
     }
@@ -140,6 +142,8 @@ impl Batch<'_> {
         going.sort_by(|one, other| other.path.cmp(&one.path));
         let (mut gone, mut left) = (0, Vec::new());
         for change in going {
+            // It clears the leftover of a run that died as it made the directory.
+            self.compare(change)?;
             if !matches!(self.entry(change)?, Entry::Directory { .. }) {
                 continue;
             }
@@ -207,7 +211,7 @@ impl Batch<'_> {
         let failed = |errno: Errno| HostError::io("make", &*change.path, errno);
         let Some(place) = self.places.get_mut(index) else { return Ok(()) };
         let temporary = temporary(name);
-        clear(&place.dir, &temporary).map_err(|source| HostError::io("make", &*change.path, source))?;
+        clear(&place.dir, &temporary, true).map_err(|source| HostError::io("make", &*change.path, source))?;
         rustix::fs::mkdirat(&place.dir, temporary.as_str(), Mode::RWXU).map_err(failed)?;
         let fd = open(&place.dir, &temporary).map_err(failed)?;
         let path = format!("{}/{name}", place.dir.path());
@@ -239,7 +243,11 @@ fn linked_file<'a>(root: &Root, target: &'a str, trusted: u32) -> Result<(Dir, &
 
 /// Returns the error of a hard link that has no file to lead to.
 pub(super) fn no_file(target: &str) -> HostError {
-    HostError::Kind { path: target.to_owned(), expected: "a regular file", found: "something else, or nothing" }
+    HostError::Kind {
+        path: target.to_owned(),
+        expected: "a regular file",
+        found: "something else, or nothing",
+    }
 }
 
 fn in_the_way(change: &Change<'_>, found: &'static str) -> HostError {
@@ -252,11 +260,7 @@ fn open(dir: &Dir, name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Sets owner and mode, where they are not right; `before` is for what is not set.
-fn dress(
-    fd: &OwnedFd,
-    want: &DesiredPath<'_>,
-    (bits, user, group): (u32, u32, u32),
-) -> Result<(), Errno> {
+fn dress(fd: &OwnedFd, want: &DesiredPath<'_>, (bits, user, group): (u32, u32, u32)) -> Result<(), Errno> {
     let DesiredPath::Directory { mode, uid, gid } = want else { return Ok(()) };
     let desired = (mode.unwrap_or(bits), uid.unwrap_or(user), gid.unwrap_or(group));
     let stat = rustix::fs::fstat(fd)?;

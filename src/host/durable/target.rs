@@ -48,9 +48,7 @@ pub(super) fn compare(
     match (want, found) {
         (DesiredPath::Absent, Entry::Absent) => Ok(Comparison::Equal),
         (DesiredPath::Link { target, owner }, Entry::Link { target: found, owner: own })
-            if *target == found
-                && owner.is_none_or(|owner| owner == own)
-                && run != Attempt::Anew =>
+            if *target == found && owner.is_none_or(|owner| owner == own) && run != Attempt::Anew =>
         {
             Ok(Comparison::Equal)
         }

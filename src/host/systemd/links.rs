@@ -78,7 +78,8 @@ impl<'a> UnitLinks<'a> {
                     if [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end)) =>
                 {
                     for link in root.list(&format!("{UNIT_DIR}/{name}"))? {
-                        if let Entry::Link { target, .. } = Entry::at(root, &format!("{UNIT_DIR}/{name}/{link}"))?
+                        if let Entry::Link { target, .. } =
+                            Entry::at(root, &format!("{UNIT_DIR}/{name}/{link}"))?
                         {
                             before.insert(format!("{name}/{link}"), Node::Link(target));
                         }
@@ -362,7 +363,9 @@ impl<'a> UnitLinks<'a> {
     fn look_up(&self, name: &str) -> Result<(Found, Option<String>), HostError> {
         for unit in [Some(name.to_owned()), template(name)].into_iter().flatten() {
             let own = match self.now.get(&unit) {
-                Some(Node::Link(target)) => Some((UNIT_DIR, Entry::Link { target: target.clone(), owner: (0, 0) })),
+                Some(Node::Link(target)) => {
+                    Some((UNIT_DIR, Entry::Link { target: target.clone(), owner: (0, 0) }))
+                }
                 Some(Node::File) => Some((UNIT_DIR, Entry::at(self.root, &format!("{UNIT_DIR}/{unit}"))?)),
                 None => None,
             };

@@ -50,10 +50,7 @@ pub(super) fn principal(id: Option<i64>, name: Option<String>) -> Result<Princip
 }
 
 /// As [`principal`]; `None` for nothing.
-pub(super) fn principal_if_set(
-    id: Option<i64>,
-    name: Option<String>,
-) -> Result<Option<Principal>, String> {
+pub(super) fn principal_if_set(id: Option<i64>, name: Option<String>) -> Result<Option<Principal>, String> {
     match (id, name.filter(|name| !name.is_empty())) {
         (Some(id), _) => {
             // The highest id means "leave as it is" to chown(2).

@@ -76,8 +76,10 @@ fn fill(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Result<(), M
     spec.users = users::read(within, passwd.users.unwrap_or_default())?;
     spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder)?;
     let version = &config.ignition.version;
-    spec.directories = paths::directories(within, version, storage.directories.unwrap_or_default())?;
-    spec.links = paths::links(within, storage.links.unwrap_or_default())?;
+    let remarks = &mut spec.remarks;
+    let directories = storage.directories.unwrap_or_default();
+    spec.directories = paths::directories(within, version, directories, remarks)?;
+    spec.links = paths::links(within, storage.links.unwrap_or_default(), remarks)?;
     spec.units = units::read(within, config.systemd.and_then(|systemd| systemd.units).unwrap_or_default())?;
     one_writer(within, spec)
 }

@@ -7,7 +7,7 @@ use ignition_config::v3_6::{Directory, Link};
 use super::super::error::ModelError;
 use super::super::paths::{DirectorySpec, LinkSpec, LinkTarget};
 use super::super::text::short;
-use super::super::{FileMode, ManagedPath, Owner};
+use super::super::{FileMode, ManagedPath, NotApplied, NotAppliedReason, Owner};
 use super::files::{principal, principal_if_set};
 use super::within::Within;
 
@@ -22,12 +22,14 @@ pub(super) fn directories(
     within: Within<'_>,
     version: &str,
     directories: Vec<Directory>,
+    remarks: &mut Vec<NotApplied>,
 ) -> Result<BTreeMap<ManagedPath, DirectorySpec>, ModelError> {
     let mut read = BTreeMap::new();
     for directory in directories {
         let field = |part: &str| format!("storage.directories {:?}{part}", short(&directory.path, 200));
         let path = path_of(within, &field(""), &directory.path)?;
-        let mode = directory.mode.map(|bits| directory_mode(within, version, &field(" mode"), bits)).transpose()?;
+        let mode = directory.mode.map(|bits| directory_mode(within, &field(" mode"), bits)).transpose()?;
+        let mode = mode.map(|mode| plain_mode(version, &field(" mode"), mode, remarks));
         let user = directory.user.unwrap_or_default();
         let group = directory.group.unwrap_or_default();
         let wrong = |part: &str| {
@@ -51,6 +53,7 @@ pub(super) fn directories(
 pub(super) fn links(
     within: Within<'_>,
     links: Vec<Link>,
+    remarks: &mut Vec<NotApplied>,
 ) -> Result<BTreeMap<ManagedPath, LinkSpec>, ModelError> {
     let mut read = BTreeMap::new();
     for link in links {
@@ -64,8 +67,8 @@ pub(super) fn links(
         let group = link.group.unwrap_or_default();
         let is_owned = user.id.is_some() || user.name.is_some() || group.id.is_some() || group.name.is_some();
         if is_hard && is_owned {
-            let cause = "a hard link has the owner of its target; remove user and group";
-            return Err(within.error(field(""), cause));
+            let message = "a hard link has the owner of its target; remove user and group";
+            remarks.push(NotApplied::new(field(" user, group"), NotAppliedReason::Stale, message));
         }
         let wrong = |part: &str| {
             let field = field(part);
@@ -89,20 +92,21 @@ fn path_of(within: Within<'_>, field: &str, path: &str) -> Result<ManagedPath, M
     ManagedPath::new(path).map_err(|error| within.error(field, format!("{error}; choose another path")))
 }
 
-fn directory_mode(
-    within: Within<'_>,
-    version: &str,
-    field: &str,
-    bits: i64,
-) -> Result<FileMode, ModelError> {
-    if FileMode::new(bits).is_none() && version < SPECIAL_BITS_SINCE {
-        let cause = format!(
-            "it must be 0 to 0777 (511 in JSON): Ignition {version} has no setuid, setgid and sticky bits; \
-             use version {SPECIAL_BITS_SINCE} for them"
-        );
-        return Err(within.error(field, cause));
-    }
+fn directory_mode(within: Within<'_>, field: &str, bits: i64) -> Result<FileMode, ModelError> {
     FileMode::of_directory(bits).ok_or_else(|| within.error(field, "it must be 0 to 07777 (4095 in JSON)"))
+}
+
+/// Takes away the bits that a version of Ignition ignores.
+fn plain_mode(version: &str, field: &str, mode: FileMode, remarks: &mut Vec<NotApplied>) -> FileMode {
+    let plain = FileMode::of_directory(i64::from(mode.bits() & 0o777)).unwrap_or(mode);
+    if mode == plain || version >= SPECIAL_BITS_SINCE {
+        return mode;
+    }
+    let message = format!(
+        "Ignition {version} ignores setuid, setgid and sticky bits; use version {SPECIAL_BITS_SINCE} for them"
+    );
+    remarks.push(NotApplied::new(field, NotAppliedReason::Stale, message));
+    plain
 }
 
 fn soft(text: &str) -> Result<LinkTarget, String> {
@@ -185,8 +189,11 @@ mod tests {
         let sticky = r#"{"directories":[{"path":"/etc/d","mode":1023}]}"#;
         let spec = read("3.4.0", sticky).unwrap();
         assert_eq!(spec.directories[&path("/etc/d")].mode.map(FileMode::bits), Some(0o1777));
-        let error = read("3.3.0", sticky).unwrap_err().to_string();
-        assert!(error.contains("storage.directories \"/etc/d\" mode") && error.contains("3.4.0"), "{error}");
+        let old = read("3.3.0", sticky).unwrap();
+        assert_eq!(old.directories[&path("/etc/d")].mode.map(FileMode::bits), Some(0o777));
+        let remark = &old.remarks[0];
+        assert_eq!(remark.field, "storage.directories \"/etc/d\" mode");
+        assert!(remark.message.contains("3.4.0") && spec.remarks.is_empty(), "{remark}");
     }
 
     #[test]
@@ -198,13 +205,12 @@ mod tests {
             (r#"{"directories":[{"path":"/etc/d"},{"path":"/etc/d"}]}"#, "directories \"/etc/d\"", "twice"),
             (r#"{"links":[{"path":"/etc/l"}]}"#, "storage.links \"/etc/l\" target", "missing"),
             (r#"{"links":[{"path":"/etc/l","target":""}]}"#, "\"/etc/l\" target", "missing"),
-            (r#"{"links":[{"path":"/etc/l","target":"a","hard":true}]}"#, "\"/etc/l\" target", "another file"),
-            (r#"{"links":[{"path":"/etc/l","target":"/etc/l","hard":true}]}"#, "\"/etc/l\" target", "itself"),
             (
-                r#"{"links":[{"path":"/etc/l","target":"/etc/f","hard":true,"user":{"id":1}}]}"#,
-                "\"/etc/l\"",
-                "owner of its target",
+                r#"{"links":[{"path":"/etc/l","target":"a","hard":true}]}"#,
+                "\"/etc/l\" target",
+                "another file",
             ),
+            (r#"{"links":[{"path":"/etc/l","target":"/etc/l","hard":true}]}"#, "\"/etc/l\" target", "itself"),
             (
                 r#"{"links":[{"path":"/etc/l","target":"/etc/d","hard":true}],"directories":[{"path":"/etc/d"}]}"#,
                 "storage.links \"/etc/l\" target",
@@ -217,15 +223,38 @@ mod tests {
             ),
             // One path as two kinds, and a parent that is no directory.
             (r#"{"files":[{"path":"/etc/a"}],"directories":[{"path":"/etc/a"}]}"#, "/etc/a", "keep one"),
-            (r#"{"files":[{"path":"/etc/a"}],"links":[{"path":"/etc/a","target":"/x"}]}"#, "/etc/a", "keep one"),
-            (r#"{"directories":[{"path":"/etc/a"}],"links":[{"path":"/etc/a","target":"/x"}]}"#, "/etc/a", "keep one"),
-            (r#"{"files":[{"path":"/etc/a/b"}],"links":[{"path":"/etc/a","target":"/x"}]}"#, "/etc/a/b", "move one"),
+            (
+                r#"{"files":[{"path":"/etc/a"}],"links":[{"path":"/etc/a","target":"/x"}]}"#,
+                "/etc/a",
+                "keep one",
+            ),
+            (
+                r#"{"directories":[{"path":"/etc/a"}],"links":[{"path":"/etc/a","target":"/x"}]}"#,
+                "/etc/a",
+                "keep one",
+            ),
+            (
+                r#"{"files":[{"path":"/etc/a/b"}],"links":[{"path":"/etc/a","target":"/x"}]}"#,
+                "/etc/a/b",
+                "move one",
+            ),
             (r#"{"directories":[{"path":"/etc/a/b"}],"files":[{"path":"/etc/a"}]}"#, "/etc/a/b", "move one"),
-            (r#"{"links":[{"path":"/etc/a/b","target":"c"},{"path":"/etc/a","target":"/x"}]}"#, "/etc/a/b", "move one"),
+            (
+                r#"{"links":[{"path":"/etc/a/b","target":"c"},{"path":"/etc/a","target":"/x"}]}"#,
+                "/etc/a/b",
+                "move one",
+            ),
         ] {
             let error = read("3.6.0", storage).unwrap_err().to_string();
             assert!(error.contains(field) && error.contains(cause), "{storage}: {error}");
         }
+    }
+
+    #[test]
+    fn owner_of_hard_link_is_named() {
+        let spec =
+            read("3.6.0", r#"{"links":[{"path":"/etc/l","target":"/etc/f","hard":true,"user":{"id":1}}]}"#);
+        assert_eq!(spec.unwrap().remarks[0].field, "storage.links \"/etc/l\" user, group");
     }
 
     #[test]
