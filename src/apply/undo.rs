@@ -62,7 +62,7 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
     let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
     for change in &all {
-        let obstacle = if durable::is_below_new_directory(&host.root, change, &all).map_err(failed())? {
+        let obstacle = if durable::leads_elsewhere(&host.root, change, &all).map_err(failed())? {
             None
         } else {
             durable::obstacle(&host.root, change).map_err(failed())?
@@ -99,6 +99,9 @@ fn is_full(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> bool {
     }
     let names = host.root.list(change.path());
     let ours = |name: &String| {
+        if name.ends_with(durable::DRAFT_SUFFIX) {
+            return true;
+        }
         let path = format!("{}/{name}", change.path());
         all.iter().any(|other| other.path() == path && other.is_removal())
     };

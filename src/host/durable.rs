@@ -90,14 +90,11 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
     }
 }
 
-/// Returns true if a path leads elsewhere until another change makes a directory of a link or a file above it: nothing is
-/// there for this change yet.
-pub fn is_below_new_directory(
-    root: &Root,
-    change: &Change<'_>,
-    all: &[Change<'_>],
-) -> Result<bool, HostError> {
-    for above in all.iter().filter(|other| other.makes_directory() && change.is_below(other)) {
+/// Returns true if a path leads elsewhere: it is below one of which another change makes a directory, or that takes the
+/// place of one, and that is no directory now. Nothing is there for this change.
+pub fn leads_elsewhere(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> Result<bool, HostError> {
+    let swaps = |other: &&Change<'_>| other.makes_directory() || other.replaces_directory();
+    for above in all.iter().filter(swaps).filter(|above| change.is_below(above)) {
         if !matches!(Entry::at(root, &above.path)?, Entry::Directory { .. }) {
             return Ok(true);
         }
@@ -164,7 +161,7 @@ impl Batch<'_> {
         // What can't be written is found before anything is.
         if changes.iter().any(Change::may_be_directory) {
             for change in changes.iter().filter(|change| !change.may_be_directory()) {
-                if !is_below_new_directory(self.root, change, changes)? {
+                if !leads_elsewhere(self.root, change, changes)? {
                     self.compare(change)?;
                 }
             }
@@ -173,8 +170,13 @@ impl Batch<'_> {
         let way = self.make_way(changes, fail_points)?;
         let directories = self.directories(changes, fail_points)?;
         for change in changes {
-            let later = change.is_directory() || matches!(change.want, DesiredPath::HardLink { .. });
-            let comparison = if later { Comparison::Equal } else { self.compare(change)? };
+            let later = change.is_directory() || change.is_hard_link();
+            // What was in a directory went with it, and must not be looked for behind a link in its place.
+            let comparison = if later || leads_elsewhere(self.root, change, changes)? {
+                Comparison::Equal
+            } else {
+                self.compare(change)?
+            };
             if !matches!(comparison, Comparison::Equal) {
                 wrong.push(PendingChange { change, comparison });
             }

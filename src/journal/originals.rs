@@ -107,7 +107,7 @@ impl Originals {
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
         for change in changes {
             let (path, trusted) = (change.path().to_owned(), change.trusted());
-            let saved = if durable::is_below_new_directory(root, change, changes)? {
+            let saved = if durable::leads_elsewhere(root, change, changes)? {
                 PathSnapshot::Absent
             } else {
                 PathSnapshot::read_to_replace(root, change)?

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::change::{Attempt, Change, DesiredPath};
 use super::target::Comparison;
 use super::temp_file::temporary;
-use super::{Batch, clear, labels, named, sync};
+use super::{Batch, clear, labels, leads_elsewhere, named, sync};
 use crate::host::HostError;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{
@@ -142,8 +142,12 @@ impl Batch<'_> {
         going.sort_by(|one, other| other.path.cmp(&one.path));
         let (mut gone, mut left) = (0, Vec::new());
         for change in going {
-            // It clears the leftover of a run that died as it made the directory.
-            self.compare(change)?;
+            if leads_elsewhere(self.root, change, changes)? {
+                continue;
+            }
+            if self.run != Attempt::First {
+                self.clear_leftover(change)?;
+            }
             if !matches!(self.entry(change)?, Entry::Directory { .. }) {
                 continue;
             }
@@ -158,12 +162,24 @@ impl Batch<'_> {
     }
 
     fn take_away(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        if self.run != Attempt::First {
+            self.clear_leftover(change)?;
+        }
         match self.entry(change)? {
             Entry::Absent => Ok(()),
             Entry::Directory { .. } if change.is_directory() => self.remove_directory(change).map(drop),
             Entry::File { .. } | Entry::Link { .. } if !change.is_directory() => self.remove(change),
             Entry::Directory { .. } | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => Ok(()),
         }
+    }
+
+    /// Removes the leftover of a run that died as it made a new version.
+    fn clear_leftover(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.locate(change, Missing::Leave)?;
+        let Some(place) = place.and_then(|place| self.places.get(place)) else { return Ok(()) };
+        clear(&place.dir, &temporary(name), change.may_be_directory())
+            .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))
     }
 
     /// Removes a directory if nothing is in it; returns false if something is.
