@@ -10,13 +10,15 @@ use crate::control::ControlPlane;
 use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{Contents, Facts, FileSpec, HostSpec, ManagedPath, Target, Timestamp, UpdateId};
-use crate::observe::{ObserveError, facts};
+use crate::model::{
+    Contents, Facts, FileSpec, HostSpec, ManagedPath, Observation, Target, Timestamp, UpdateId,
+};
+use crate::observe::{ObserveError, facts, managed};
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Plan, explain, observed_origin, plan};
+use crate::plan::{Plan, explain, not_held, observed_origin, plan};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
@@ -44,6 +46,23 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.journal.adopt(stored, self.host.clock.now())?;
         Ok(())
+    }
+
+    /// Finds out which directories and links of a config that was applied without them the host does not have.
+    pub(super) fn settle_unapplied(&mut self, machine: &Observation) -> Result<(), AgentError> {
+        let host = &self.host;
+        self.journal.settle_unapplied(|spec| {
+            let unapplied = not_held(spec, &managed(host, machine.clone(), &[spec])?);
+            if !unapplied.is_empty() {
+                info!(
+                    "Directories and links of {} that are not as listed on this host: {}; each is brought in with the \
+                     next change of its entry",
+                    spec.name,
+                    unapplied.len()
+                );
+            }
+            Ok::<_, AgentError>(unapplied)
+        })
     }
 
     /// Logs the record of an earlier start, so that the journal of this boot alone explains the node's state.
@@ -86,7 +105,7 @@ impl<C: ControlPlane> Agent<C> {
         // The control plane's input is not the agent's own state: an error in it waits for a correction.
         let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
         // As it was read now: the source may have changed since.
-        let to = if target.content.is_some() { to.identified() } else { to }.decode()?;
+        let mut to = if target.content.is_some() { to.identified() } else { to }.decode()?;
         let target = to.target().clone();
         let policy = policy?;
         let forced = self.is_forced()?;
@@ -96,6 +115,9 @@ impl<C: ControlPlane> Agent<C> {
                 self.telemetry.metrics.switched(SwitchResult::Failed);
             }
         })?;
+        if !forced {
+            to.keep_unapplied(&origin, &facts.observed);
+        }
         let recovering = self.journal.is_recovering()?;
         if forced {
             info!(

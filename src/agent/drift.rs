@@ -231,12 +231,16 @@ impl<C: ControlPlane> Agent<C> {
 /// and the files that the OS changes with its deployments.
 pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<WatchSet, HostError> {
     let mut watched = WatchSet::default();
-    watched.paths.extend(spec.written().into_keys().map(String::from));
+    watched.paths.extend(spec.entries().into_keys().map(String::from));
+    watched.paths.extend(spec.hard_targets().map(|(_, target)| target.to_string()));
     if !spec.units.is_empty() {
         watched.trees.insert(UNIT_DIR.to_owned());
     }
     let named = |principal: &Principal| matches!(principal, Principal::Name(_));
-    let owners = spec.files.values().any(|file| named(&file.owner.user) || named(&file.owner.group));
+    let owners = spec.entries().values().any(|entry| {
+        let (user, group) = entry.owners();
+        user.is_some_and(named) || group.is_some_and(named)
+    });
     if owners || spec.users.core.is_some() {
         watched.paths.extend(["/etc/passwd", "/etc/group"].map(str::to_owned));
     }

@@ -175,6 +175,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
         let observed = self.observe_machine().await?;
+        self.settle_unapplied(&observed)?;
         self.health.current = self.journal.current().cloned();
         self.installed.compare(&self.host.root, &self.journal, &mut self.health)?;
         let is_forced = self.is_due()?;

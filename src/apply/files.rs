@@ -1,4 +1,4 @@
-//! Files, unit files and drop-ins: written, removed, restored, all in one durable batch.
+//! Files, unit files, drop-ins, directories and links: written, removed, restored, all in one durable batch.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,12 @@ use crate::host::durable::{self, Change, DesiredPath};
 use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Host, HostError};
 use crate::journal::Intent;
-use crate::model::{FileSpec, ManagedPath, Owner, Principal};
+use crate::model::paths::LinkTarget;
+use crate::model::{FileMode, FileSpec, ManagedPath, Owner, PathSpec, Principal};
 use crate::plan::{BatchOp, FileOp, Step};
 
 use super::ApplyError;
+use super::run_steps::directory_stays;
 
 /// The extended attributes of a file.
 type Attributes = Vec<(String, Vec<u8>)>;
@@ -18,56 +20,140 @@ type Attributes = Vec<(String, Vec<u8>)>;
 /// Outcome of one path.
 enum Outcome<'a> {
     Write { file: &'a FileSpec, uid: u32, gid: u32 },
+    Link { target: &'a str, uid: u32, gid: u32 },
+    HardLink { target: &'a ManagedPath },
+    Directory { mode: Option<u32>, uid: Option<u32>, gid: Option<u32> },
     Restore { saved: PathSnapshot, attributes: Attributes, trusted: u32 },
     Remove { trusted: u32 },
+    RemoveDirectory { trusted: u32 },
 }
 
 /// Carries out the steps of one batch of files.
 pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
-    let (old, new) = (intent.from().written(), intent.to().written());
+    let specs = Entries { old: intent.from().entries(), new: intent.to().entries() };
     let accounts = Accounts::load(&host.root).map_err(ApplyError::host("the files"))?;
-    let ids = |step: &Step, owner: &Owner| ids(&accounts, owner).map_err(ApplyError::host(step.to_string()));
     let mut outcomes = BTreeMap::new();
     for step in steps {
         let not_in = || ApplyError::foreign(step, intent.to().name.as_str());
         let (BatchOp::File(op), Some(path)) = (step.op.in_batch(), step.op.path()) else {
             return Err(not_in());
         };
-        let outcome = match op {
-            FileOp::Write => {
-                let file = new.get(&path).ok_or_else(not_in)?;
-                let (uid, gid) = ids(step, &file.owner)?;
-                Outcome::Write { file, uid, gid }
+        let entry = specs.new.get(&path);
+        let failed = || ApplyError::host(step.to_string());
+        let outcome = match (op, entry) {
+            (FileOp::Write | FileOp::Directory | FileOp::Link, Some(entry)) => {
+                written(&accounts, entry).map_err(failed())?
             }
-            FileOp::Remove | FileOp::Restore => {
-                let old = old.get(&path).map_or(Ok((0, 0)), |file| ids(step, &file.owner));
-                // An owner that the host has forgotten can't be trusted with directories; root can.
-                let trusted = old.map_or(0, |(uid, _)| uid);
-                take_away(host, step, &path, op == FileOp::Restore, trusted)?
+            (FileOp::Write | FileOp::Directory | FileOp::Link, None) => return Err(not_in()),
+            (FileOp::Remove, _) => Outcome::Remove { trusted: specs.trusted(&accounts, &path) },
+            (FileOp::Restore, _) => {
+                let trusted = specs.trusted(&accounts, &path);
+                let original = saved::original(&host.root, &path).map_err(failed())?;
+                original.map_or(Outcome::Remove { trusted }, |saved| restored(saved, trusted))
+            }
+            (FileOp::LeaveDirectory, _) => {
+                let trusted = specs.trusted(&accounts, &path);
+                left_directory(host, &specs, &path, trusted).map_err(failed())?
             }
         };
         outcomes.insert(path, outcome);
     }
-    let changes: Vec<Change<'_>> = outcomes.iter().map(|(path, outcome)| change(path, outcome)).collect();
+    let changes: Vec<Change<'_>> =
+        outcomes.iter().map(|(path, outcome)| specs.told(path, change(path, outcome))).collect();
     let run =
         intent.originals().save(&host.root, &changes, None).map_err(ApplyError::originals("the files"))?;
     host.fail_points.hit("originals-saved");
     let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
-    done.map(|_| ()).map_err(ApplyError::host("the files"))
+    for path in &done.map_err(ApplyError::host("the files"))?.left {
+        directory_stays(intent, path);
+    }
+    Ok(())
 }
 
-fn take_away<'a>(
-    host: &Host,
-    step: &Step,
-    path: &ManagedPath,
-    restore: bool,
-    trusted: u32,
-) -> Result<Outcome<'a>, ApplyError> {
-    let original = if restore { saved::original(&host.root, path) } else { Ok(None) };
-    Ok(match original.map_err(ApplyError::host(step.to_string()))? {
-        Some(saved) => Outcome::Restore { attributes: saved.attributes(), saved, trusted },
-        None => Outcome::Remove { trusted },
+/// Every path of both configs.
+struct Entries {
+    old: BTreeMap<ManagedPath, PathSpec>,
+    new: BTreeMap<ManagedPath, PathSpec>,
+}
+
+impl Entries {
+    /// Returns the user, besides root, whose directories the path of the old config may lead through. An owner that the
+    /// host has forgotten can't be trusted with directories; root can.
+    fn trusted(&self, accounts: &Accounts, path: &ManagedPath) -> u32 {
+        let user = self.old.get(path).and_then(|entry| entry.owners().0);
+        user.and_then(|user| user_id(accounts, user).ok()).unwrap_or(0)
+    }
+
+    /// Adds what the old config made of the path.
+    fn told<'a>(&self, path: &ManagedPath, change: Change<'a>) -> Change<'a> {
+        match self.old.get(path) {
+            Some(PathSpec::Directory(_)) => change.over_directory(),
+            Some(PathSpec::Link(link)) => match link.hard_target() {
+                Some(target) => change.from_hard_link(target.as_str()),
+                None => change,
+            },
+            Some(PathSpec::File(_)) | None => change,
+        }
+    }
+
+    /// Returns true if the new config has something in a directory.
+    fn needs(&self, directory: &ManagedPath) -> bool {
+        self.new.keys().any(|path| path.is_below(directory.as_str()))
+    }
+}
+
+/// Returns what a path of the new config becomes.
+fn written<'a>(accounts: &Accounts, entry: &'a PathSpec) -> Result<Outcome<'a>, HostError> {
+    Ok(match entry {
+        PathSpec::File(file) => {
+            let (uid, gid) = ids(accounts, &file.owner)?;
+            Outcome::Write { file, uid, gid }
+        }
+        PathSpec::Directory(directory) => Outcome::Directory {
+            mode: directory.mode.map(FileMode::bits),
+            uid: directory.user.as_ref().map(|user| user_id(accounts, user)).transpose()?,
+            gid: directory.group.as_ref().map(|group| group_id(accounts, group)).transpose()?,
+        },
+        PathSpec::Link(link) => match &link.target {
+            LinkTarget::Soft(target) => {
+                let (uid, gid) = ids(accounts, &link.owner)?;
+                Outcome::Link { target, uid, gid }
+            }
+            LinkTarget::Hard(target) => Outcome::HardLink { target },
+        },
     })
+}
+
+fn restored<'a>(saved: PathSnapshot, trusted: u32) -> Outcome<'a> {
+    Outcome::Restore { attributes: saved.attributes(), saved, trusted }
+}
+
+/// Returns what becomes of a directory that leaves the config: its original, or nothing. One that the new config's files
+/// are in becomes one that is made for them.
+fn left_directory<'a>(
+    host: &Host,
+    specs: &Entries,
+    path: &ManagedPath,
+    trusted: u32,
+) -> Result<Outcome<'a>, HostError> {
+    Ok(match saved::original(&host.root, path)? {
+        Some(saved @ PathSnapshot::Directory { .. }) => restored(saved, trusted),
+        _ if specs.needs(path) => {
+            let mode = Some(FileMode::DIRECTORY.bits());
+            Outcome::Directory { mode, uid: Some(0), gid: Some(0) }
+        }
+        Some(saved) if is_vacant(host, specs, path)? => restored(saved, trusted),
+        Some(_) | None => Outcome::RemoveDirectory { trusted },
+    })
+}
+
+/// Returns true if nothing stays in a directory of the old config.
+fn is_vacant(host: &Host, specs: &Entries, path: &ManagedPath) -> Result<bool, HostError> {
+    let names = host.root.list(path.as_str())?;
+    let ours = |name: &String| {
+        ManagedPath::new(format!("{path}/{name}")).is_ok_and(|path| specs.old.contains_key(&path))
+    };
+    Ok(names.iter().all(ours))
 }
 
 fn change<'a>(path: &ManagedPath, outcome: &'a Outcome<'_>) -> Change<'a> {
@@ -75,6 +161,20 @@ fn change<'a>(path: &ManagedPath, outcome: &'a Outcome<'_>) -> Change<'a> {
         Outcome::Write { file, uid, gid } => {
             let want = DesiredPath::file(file.contents.bytes(), file.mode.bits(), *uid, *gid);
             Change::new(path.as_str(), *uid, want)
+        }
+        Outcome::Link { target, uid, gid } => {
+            let want = DesiredPath::Link { target: (*target).to_owned(), owner: Some((*uid, *gid)) };
+            Change::new(path.as_str(), *uid, want)
+        }
+        Outcome::HardLink { target } => {
+            Change::new(path.as_str(), 0, DesiredPath::HardLink { target: target.to_string() })
+        }
+        Outcome::Directory { mode, uid, gid } => {
+            let want = DesiredPath::Directory { mode: *mode, uid: *uid, gid: *gid };
+            Change::new(path.as_str(), uid.unwrap_or(0), want)
+        }
+        Outcome::RemoveDirectory { trusted } => {
+            Change::new(path.as_str(), *trusted, DesiredPath::NoDirectory)
         }
         Outcome::Restore { saved, attributes, trusted } => {
             saved.put_back(path.as_str(), *trusted, attributes)
@@ -84,14 +184,23 @@ fn change<'a>(path: &ManagedPath, outcome: &'a Outcome<'_>) -> Change<'a> {
 }
 
 fn ids(accounts: &Accounts, owner: &Owner) -> Result<(u32, u32), HostError> {
-    let unknown = |kind: &'static str, name: &str| HostError::UnknownAccount { kind, name: name.to_owned() };
-    let uid = match &owner.user {
-        Principal::Id(uid) => *uid,
-        Principal::Name(name) => accounts.user(name).ok_or_else(|| unknown("user", name))?.uid,
-    };
-    let gid = match &owner.group {
-        Principal::Id(gid) => *gid,
-        Principal::Name(name) => accounts.group(name).ok_or_else(|| unknown("group", name))?,
-    };
-    Ok((uid, gid))
+    Ok((user_id(accounts, &owner.user)?, group_id(accounts, &owner.group)?))
+}
+
+fn user_id(accounts: &Accounts, user: &Principal) -> Result<u32, HostError> {
+    match user {
+        Principal::Id(uid) => Ok(*uid),
+        Principal::Name(name) => Ok(accounts.user(name).ok_or_else(|| unknown("user", name))?.uid),
+    }
+}
+
+fn group_id(accounts: &Accounts, group: &Principal) -> Result<u32, HostError> {
+    match group {
+        Principal::Id(gid) => Ok(*gid),
+        Principal::Name(name) => accounts.group(name).ok_or_else(|| unknown("group", name)),
+    }
+}
+
+fn unknown(kind: &'static str, name: &str) -> HostError {
+    HostError::UnknownAccount { kind, name: name.to_owned() }
 }

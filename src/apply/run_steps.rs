@@ -156,6 +156,17 @@ pub(super) fn left_as_it_is(intent: &Intent<'_>, path: &str, obstacle: &crate::h
     );
 }
 
+/// Logs a directory that left the config and stays, because something is in it.
+pub(super) fn directory_stays(intent: &Intent<'_>, path: &str) {
+    line!(
+        warn,
+        intent,
+        MESSAGE_ID = message::DIRECTORY_STAYS,
+        MCA_TARGET = path,
+        "{path} stays: it left the config, and holds what no config brought"
+    );
+}
+
 fn batch_started(intent: &Intent<'_>, steps: &[Step], prefix: &str) {
     let (batch, on) = (batch_word(steps), counted(steps.len(), "step"));
     line!(

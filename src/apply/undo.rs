@@ -9,11 +9,12 @@ use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
 use crate::host::{Host, OsProgress, accounts, etc_merge, next_root};
 use crate::journal::Intent;
+use crate::model::ObservedFile;
 use crate::model::users::CORE;
 use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
-use super::run_steps::{ApplyContext, left_as_it_is, run_step, together};
+use super::run_steps::{ApplyContext, directory_stays, left_as_it_is, run_step, together};
 use super::services;
 
 /// Carries out one undo step; each may be repeated.
@@ -58,21 +59,51 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
+    let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
     let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
-    for (original, attributes) in both {
-        let change = original.saved.put_back(&original.path, original.trusted, attributes);
-        match durable::obstacle(&host.root, &change).map_err(failed())? {
-            None => changes.push(change),
-            Some(_) if durable::is_in_sync(&host.root, &change).unwrap_or(false) => {}
+    for change in &all {
+        let obstacle = if durable::leads_elsewhere(&host.root, change, &all).map_err(failed())? {
+            None
+        } else {
+            durable::obstacle(&host.root, change).map_err(failed())?
+        };
+        match obstacle {
+            None => changes.push(change.clone()),
+            Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
+            // Its file is no config's, and gone.
+            Some(obstacle) if change.is_hard_link() => left_as_it_is(intent, change.path(), &obstacle),
             Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
             Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
         }
     }
-    durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points).map_err(failed())?;
+    let full: Vec<Change<'_>> =
+        changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
+    changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
+    let done = durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points);
+    for path in done.map_err(failed())?.left.iter().map(String::as_str).chain(full.iter().map(Change::path)) {
+        directory_stays(intent, path);
+    }
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
     {
         accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
     }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.
+fn is_full(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> bool {
+    let found = host.root.observe(change.path());
+    if !change.replaces_directory() || !matches!(found, Ok(ObservedFile::Directory { .. })) {
+        return false;
+    }
+    let names = host.root.list(change.path());
+    let ours = |name: &String| {
+        if name.ends_with(durable::DRAFT_SUFFIX) {
+            return true;
+        }
+        let path = format!("{}/{name}", change.path());
+        all.iter().any(|other| other.path() == path && other.is_removal())
+    };
+    names.is_ok_and(|names| !names.iter().all(ours))
 }

@@ -126,7 +126,7 @@ impl Credentials {
             // Another backend's link, or MCD's, would hide this one.
             let hides = *at != place && matches!(root.observe(at.path())?, ObservedFile::Symlink { .. });
             if *at == place || hides {
-                let change = Change::new(at.path(), 0, DesiredPath::Link { target: self.path.to_string() });
+                let change = Change::new(at.path(), 0, DesiredPath::link(self.path.as_str()));
                 durable::apply_changes(root, std::slice::from_ref(&change), Attempt::First, fail_points)?;
             }
         }

@@ -3,7 +3,7 @@
 //! A path that is right already is left alone. The rest is written beside its place under a name that a rerun finds and
 //! clears, gets owner, mode and attributes on the descriptor, and is synced in parallel; only then are the names
 //! switched, and each directory that changed is synced once. Invariant: until the first name is switched nothing has
-//! changed, and a name never shows a file that is not whole. The agent never calls sync or syncfs.
+//! changed but directories, and a name never shows a file that is not whole. The agent never calls sync or syncfs.
 //!
 //! | file | does |
 //! |---|---|
@@ -11,9 +11,11 @@
 //! | `target` | comparison of a path with its desired state |
 //! | `temp_file` | one new version beside its place, from its first byte to the switch |
 //! | `sync` | many calls side by side |
+//! | `directories` | directories and hard links, before and after the files |
 //! | `own` | one file of the agent itself, as a method of the root |
 
 mod change;
+mod directories;
 mod own;
 mod sync;
 mod target;
@@ -23,7 +25,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use rustix::fd::AsFd;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, FileType};
 
 use super::HostError;
 use super::failpoint::FailPoints;
@@ -48,13 +50,12 @@ pub fn apply_changes(
 ) -> Result<Done, HostError> {
     let mut batch =
         Batch { root, run, labels: None, places: Vec::new(), known: HashMap::new(), made: Vec::new() };
-    let wrong = batch.wrong(changes)?;
-    let mut drafts = Vec::new();
-    let done = batch.apply_changes(&wrong, &mut drafts, fail_points);
+    let (mut wrong, mut drafts) = (Vec::new(), Vec::new());
+    let done = batch.apply_all(changes, &mut wrong, &mut drafts, fail_points);
     if done.is_err() {
         batch.withdraw(&drafts);
     }
-    done.map(|()| Done { changed: wrong.len(), right: changes.len() - wrong.len() })
+    done
 }
 
 /// Returns the error that keeps a path from being changed permanently: a directory of another user on the way to it, or
@@ -68,19 +69,48 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
             .and_then(|dir| dir.map_or(Ok(Entry::Absent), |dir| Entry::open(&dir, name, &change.path))),
     };
     match found {
-        Ok(Entry::Other(found)) => {
-            let (path, expected) = (change.path.clone(), "a file, a link or nothing");
-            Ok(Some(HostError::Kind { path, expected, found }))
+        Ok(Entry::Other(found)) => Ok(Some(in_the_way(change, found))),
+        Ok(Entry::Directory { .. }) if !change.may_be_directory() => {
+            Ok(Some(in_the_way(change, "a directory")))
         }
-        Ok(_) => Ok(None),
+        Ok(_) => match &change.want {
+            DesiredPath::HardLink { target } if !matches!(Entry::at(root, target)?, Entry::File { .. }) => {
+                Ok(Some(directories::no_file(target)))
+            }
+            DesiredPath::HardLink { .. }
+            | DesiredPath::File { .. }
+            | DesiredPath::Link { .. }
+            | DesiredPath::Directory { .. }
+            | DesiredPath::Absent
+            | DesiredPath::NoDirectory => Ok(None),
+        },
         Err(error @ (HostError::UnsafeDirectory { .. } | HostError::Kind { .. })) => Ok(Some(error)),
         Err(error) if error.is_unreachable() => Ok(Some(error)),
         Err(error) => Err(error),
     }
 }
 
+/// Returns true if a path leads elsewhere: it is below one of which another change makes a directory, or that takes the
+/// place of one, and that is no directory now. Nothing is there for this change.
+pub fn leads_elsewhere(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> Result<bool, HostError> {
+    let swaps = |other: &&Change<'_>| other.makes_directory() || other.replaces_directory();
+    for above in all.iter().filter(swaps).filter(|above| change.is_below(above)) {
+        if !matches!(Entry::at(root, &above.path)?, Entry::Directory { .. }) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn in_the_way(change: &Change<'_>, found: &'static str) -> HostError {
+    HostError::Kind { path: change.path.clone(), expected: "a file, a link or nothing", found }
+}
+
 /// Returns true if a path is as a change requests, for readers that follow links. Writes nothing.
 pub fn is_in_sync(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
+    if let DesiredPath::HardLink { target } = &change.want {
+        return root.is_hard_link(&change.path, target);
+    }
     let found = Entry::at(root, &change.path)?;
     Ok(matches!(target::compare(found, &change.path, &change.want, Attempt::First)?, Comparison::Equal))
 }
@@ -119,24 +149,61 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn wrong<'a>(&mut self, changes: &'a [Change<'a>]) -> Result<Vec<PendingChange<'a>>, HostError> {
-        let mut wrong = Vec::new();
+    /// Makes all changes: what is in the way goes, directories come, then files and links, hard links to them, and what
+    /// goes for good.
+    fn apply_all<'a>(
+        &mut self,
+        changes: &'a [Change<'a>],
+        wrong: &mut Vec<PendingChange<'a>>,
+        drafts: &mut Vec<TempFile<'a>>,
+        fail_points: &FailPoints,
+    ) -> Result<Done, HostError> {
+        // What can't be written is found before anything is.
+        if changes.iter().any(Change::may_be_directory) {
+            for change in changes.iter().filter(|change| !change.may_be_directory()) {
+                if !leads_elsewhere(self.root, change, changes)? {
+                    self.compare(change)?;
+                }
+            }
+            self.known.clear();
+        }
+        let way = self.make_way(changes, fail_points)?;
+        let directories = self.directories(changes, fail_points)?;
         for change in changes {
-            let comparison = self.compare(change)?;
+            let later = change.is_directory() || change.is_hard_link();
+            // What was in a directory went with it, and must not be looked for behind a link in its place.
+            let comparison = if later || leads_elsewhere(self.root, change, changes)? {
+                Comparison::Equal
+            } else {
+                self.compare(change)?
+            };
             if !matches!(comparison, Comparison::Equal) {
                 wrong.push(PendingChange { change, comparison });
             }
         }
-        Ok(wrong)
+        self.apply_files(wrong, drafts, fail_points)?;
+        let linked = self.hard_links(changes, fail_points)?;
+        for wrong in wrong.iter().filter(|wrong| wrong.change.is_removal()) {
+            self.remove(wrong.change)?;
+            fail_points.hit("removed");
+        }
+        let (gone, left) = self.remove_directories(changes, fail_points)?;
+        self.sync_directories()?;
+        let changed = wrong.len() + directories + linked + gone;
+        self.root.meter().changed(changed);
+        if changed + way > 0 || self.run != Attempt::First {
+            fail_points.hit("directories-synced");
+        }
+        Ok(Done { changed, right: changes.len() - changed - left.len(), left })
     }
 
-    fn apply_changes<'a>(
+    fn apply_files<'a>(
         &mut self,
         wrong: &[PendingChange<'a>],
         drafts: &mut Vec<TempFile<'a>>,
         fail_points: &FailPoints,
     ) -> Result<(), HostError> {
-        for wrong in wrong.iter().filter(|wrong| !matches!(wrong.change.want, DesiredPath::Absent)) {
+        for wrong in wrong.iter().filter(|wrong| !wrong.change.is_removal()) {
             drafts.extend(self.temp_file(wrong)?);
         }
         self.label_directories()?;
@@ -164,17 +231,7 @@ impl Batch<'_> {
                 fail_points.hit("renamed");
             }
             Ok(())
-        })?;
-        for wrong in wrong.iter().filter(|wrong| matches!(wrong.change.want, DesiredPath::Absent)) {
-            self.remove(wrong.change)?;
-            fail_points.hit("removed");
-        }
-        self.sync_directories()?;
-        self.root.meter().changed(wrong.len());
-        if !wrong.is_empty() || self.run != Attempt::First {
-            fail_points.hit("directories-synced");
-        }
-        Ok(())
+        })
     }
 
     fn locate(&mut self, change: &Change<'_>, missing: Missing) -> Result<Option<usize>, HostError> {
@@ -194,11 +251,11 @@ impl Batch<'_> {
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
         let place = self.locate(change, Missing::Leave)?;
         let Some(place) = place.and_then(|place| self.places.get(place)) else {
-            let absent = matches!(change.want, DesiredPath::Absent);
+            let absent = change.is_removal();
             return Ok(if absent { Comparison::Equal } else { Comparison::PendingChange { kept: None } });
         };
         if self.run != Attempt::First {
-            clear(&place.dir, &temporary(name))
+            clear(&place.dir, &temporary(name), change.may_be_directory())
                 .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))?;
         }
         compare_at(&place.dir, name, &change.path, &change.want, self.run)
@@ -219,7 +276,14 @@ impl Batch<'_> {
                 let label = labels(&mut self.labels, self.root)?.of_file(&real, *mode)?;
                 label.into_iter().map(|label| ("security.selinux".to_owned(), label)).collect()
             }
-            (DesiredPath::Link { .. } | DesiredPath::Absent, _) => Vec::new(),
+            (
+                DesiredPath::Link { .. }
+                | DesiredPath::HardLink { .. }
+                | DesiredPath::Directory { .. }
+                | DesiredPath::Absent
+                | DesiredPath::NoDirectory,
+                _,
+            ) => Vec::new(),
         };
         Ok(Some(TempFile::new(change, name, index, attributes)))
     }
@@ -294,9 +358,12 @@ impl Batch<'_> {
 }
 
 /// Removes a leftover. It is looked for first: to remove nothing fails on a read-only file system.
-fn clear(dir: &Dir, name: &str) -> std::io::Result<()> {
+fn clear(dir: &Dir, name: &str, may_be_directory: bool) -> std::io::Result<()> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
+        Ok(stat) if may_be_directory && FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+            Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
+        }
         Ok(_) | Err(_) => unlink(dir, name),
     }
 }

@@ -44,7 +44,7 @@ const SYSROOT: &str = "/sysroot";
 pub struct UnmergedPaths {
     /// The directory of the deployment.
     deployment: String,
-    /// The files and links below `/etc`.
+    /// The files, links and directories below `/etc`.
     paths: BTreeSet<ManagedPath>,
 }
 
@@ -116,14 +116,11 @@ pub fn forget(root: &Root) -> Result<(), HostError> {
 fn is_left(root: &Root, deployment: &str, path: &ManagedPath) -> Result<bool, HostError> {
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
     let live = root.observe(path.as_str())?;
-    let is_file = match &live {
-        ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } => true,
-        ObservedFile::Absent
-        | ObservedFile::Directory
-        | ObservedFile::Special
-        | ObservedFile::Unreachable => false,
+    let is_managed = match &live {
+        ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } | ObservedFile::Directory { .. } => true,
+        ObservedFile::Absent | ObservedFile::Special | ObservedFile::Unreachable => false,
     };
-    Ok(is_file
+    Ok(is_managed
         && root.real_path(path.as_str())? == path.as_str()
         && root.observe(&format!("/usr/etc/{below}"))? == live
         && root.observe(&format!("{deployment}/usr/etc/{below}"))? != live)
@@ -249,6 +246,7 @@ mod tests {
         let expected = [
             "/etc/only-old",
             "/etc/other-in-new",
+            "/etc/sub",
             "/etc/sub/dir/deep",
             "/etc/systemd/system/a.service",
             "/etc/systemd/system/masked.service",
@@ -277,8 +275,8 @@ mod tests {
         put(&new, "etc/other-in-new", "3");
         put(&new, "etc/in-both", "1");
         fs::remove_file(dir.path().join("etc/only-old")).unwrap();
-        assert_eq!(bring_over(&root).unwrap().changed, 5);
-        assert_eq!(bring_over(&root).unwrap(), Done { changed: 0, right: 5 });
+        assert_eq!(bring_over(&root).unwrap().changed, 6);
+        assert_eq!(bring_over(&root).unwrap(), Done { changed: 0, right: 6, left: vec![] });
         assert_eq!(fs::read_to_string(new.join("etc/other-in-new")).unwrap(), "1");
         let deep = fs::metadata(new.join("etc/sub/dir/deep")).unwrap();
         assert_eq!(deep.mode() & 0o7777, 0o4750);

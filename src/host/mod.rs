@@ -143,8 +143,8 @@ impl Host {
     /// Finds out whether a soft reboot leads into a deployment; `None` is one that is yet to be staged.
     pub async fn soft_reboot_into(&self, deployment: Option<&str>) -> Result<SoftRebootState, HostError> {
         let mut found = self.os.soft_reboot(deployment).await?;
-        let is_masked =
-            self.root.observe(SOFT_REBOOT_MASK)? == ObservedFile::Symlink { target: "/dev/null".to_owned() };
+        let mask = self.root.observe(SOFT_REBOOT_MASK)?;
+        let is_masked = matches!(mask, ObservedFile::Symlink { target, .. } if target == "/dev/null");
         let has_target = self.root.exists(SOFT_REBOOT_TARGET)? && !is_masked;
         found.facts = found.facts.with(Requirement::Systemd, has_target);
         Ok(found)

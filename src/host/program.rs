@@ -53,7 +53,7 @@ impl ProgramDirectory<'_> {
                 ObservedFile::Regular { .. }
                 | ObservedFile::Absent
                 | ObservedFile::Symlink { .. }
-                | ObservedFile::Directory
+                | ObservedFile::Directory { .. }
                 | ObservedFile::Special
                 | ObservedFile::Unreachable => ignored.push(name),
             }

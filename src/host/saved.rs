@@ -83,10 +83,30 @@ pub enum PathSnapshot {
         /// Its extended attributes.
         attributes: Vec<Attribute>,
     },
-    /// A link.
+    /// A symbolic link.
     Link {
         /// Text of the link.
         target: String,
+        /// Its owner.
+        #[serde(default)]
+        uid: u32,
+        /// Its group.
+        #[serde(default)]
+        gid: u32,
+    },
+    /// Another name of a file that the old config had.
+    HardLink {
+        /// The path of the file.
+        target: String,
+    },
+    /// A directory; what is in it is not of the original.
+    Directory {
+        /// Its mode, setuid, setgid and sticky included.
+        mode: u32,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
     },
 }
 
@@ -103,21 +123,37 @@ impl PathSnapshot {
         Self::from_entry(Entry::at(root, path)?, path)
     }
 
-    /// Reads the file that a write to this path would replace. A file that the write would refuse is an error here, so
-    /// nothing is touched. `trusted` as in [`Change::new`].
-    pub fn read_to_replace(root: &Root, path: &str, trusted: u32) -> Result<Self, HostError> {
+    /// Reads what a change would replace. An entry that the change would refuse is an error here, so nothing is touched.
+    pub fn read_to_replace(root: &Root, change: &Change<'_>) -> Result<Self, HostError> {
+        let (path, trusted) = (change.path(), change.trusted());
+        if let Some(target) = change.hard_link_before()
+            && root.is_hard_link(path, target)?
+        {
+            return Ok(Self::HardLink { target: target.to_owned() });
+        }
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
         let walked = root.walk(directory, trusted, Missing::Leave, &mut Vec::new());
         let Some(directory) = walked.map_err(|error| super::durable::named(error, path))? else {
             return Ok(Self::Absent);
         };
-        Self::from_entry(Entry::open(&directory, name, path)?, path)
+        match Self::from_entry(Entry::open(&directory, name, path)?, path)? {
+            Self::Directory { .. } if !change.may_be_directory() => Err(HostError::Kind {
+                path: path.to_owned(),
+                expected: "a file, a link or nothing",
+                found: "a directory",
+            }),
+            saved => Ok(saved),
+        }
     }
 
     fn from_entry(found: Entry, path: &str) -> Result<Self, HostError> {
         match found {
             Entry::Absent => Ok(Self::Absent),
-            Entry::Link { target } => Ok(Self::Link { target }),
+            Entry::Link { target, owner: (uid, gid) } => Ok(Self::Link { target, uid, gid }),
+            Entry::Directory { stat } => {
+                let mode = stat.st_mode & 0o7777;
+                Ok(Self::Directory { mode, uid: stat.st_uid, gid: stat.st_gid })
+            }
             Entry::File { file, stat } => {
                 let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
                 let attributes = attributes(&file, path)?
@@ -137,19 +173,24 @@ impl PathSnapshot {
 
     /// Returns the mask of a unit.
     pub fn mask() -> Self {
-        Self::Link { target: "/dev/null".to_owned() }
+        Self::link("/dev/null".to_owned())
+    }
+
+    /// Returns a link of root.
+    pub fn link(target: String) -> Self {
+        Self::Link { target, uid: 0, gid: 0 }
     }
 
     /// Returns true if it is the mask of a unit.
     pub fn is_mask(&self) -> bool {
-        *self == Self::mask()
+        matches!(self, Self::Link { target, .. } if target == "/dev/null")
     }
 
     /// Returns its approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {
-            Self::Absent => 0,
-            Self::Link { target } => target.len(),
+            Self::Absent | Self::Directory { .. } => 0,
+            Self::Link { target, .. } | Self::HardLink { target } => target.len(),
             Self::File { bytes, attributes, .. } => {
                 let attributes = attributes.iter().map(|one| one.name.len() + one.value.0.len());
                 bytes.0.len() + attributes.sum::<usize>()
@@ -160,7 +201,7 @@ impl PathSnapshot {
     /// Returns its extended attributes, as [`PathSnapshot::put_back`] wants them.
     pub fn attributes(&self) -> Vec<(String, Vec<u8>)> {
         match self {
-            Self::Absent | Self::Link { .. } => Vec::new(),
+            Self::Absent | Self::Link { .. } | Self::HardLink { .. } | Self::Directory { .. } => Vec::new(),
             Self::File { attributes, .. } => {
                 attributes.iter().map(|one| (one.name.clone(), one.value.0.clone())).collect()
             }
@@ -177,7 +218,17 @@ impl PathSnapshot {
     ) -> Change<'a> {
         match self {
             Self::Absent => Change::new(path, trusted, DesiredPath::Absent),
-            Self::Link { target } => Change::new(path, trusted, DesiredPath::Link { target: target.clone() }),
+            Self::Link { target, uid, gid } => {
+                let want = DesiredPath::Link { target: target.clone(), owner: Some((*uid, *gid)) };
+                Change::new(path, trusted, want)
+            }
+            Self::HardLink { target } => {
+                Change::new(path, trusted, DesiredPath::HardLink { target: target.clone() })
+            }
+            Self::Directory { mode, uid, gid } => {
+                let want = DesiredPath::Directory { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) };
+                Change::new(path, if trusted == 0 { *uid } else { trusted }, want)
+            }
             Self::File { bytes, mode, uid, gid, .. } => {
                 let attributes = Attributes::Exactly(attributes);
                 let want =

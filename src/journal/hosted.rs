@@ -17,7 +17,7 @@ pub fn import_node(journal: &mut Journal, now: Timestamp) -> Result<(), JournalE
         let config = parsed(&bytes, path)?;
         replace_if_changed(&journal.root, HOSTED, config.json().as_bytes(), STATE_MODE)
             .map_err(JournalError::Mcd)?;
-        return journal.adopt(Stored::new(config, None, Timestamp::default()), now);
+        return journal.adopt(Stored::new(config, None, Timestamp::default()).imported(), now);
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     let machine_config = parsed(&bytes, CONFIG)?;
     let text = trusted(IMAGE, LARGEST_NAME)?.unwrap_or_default();
     let image = String::from_utf8_lossy(&text).trim().to_owned();
-    Ok(Some(Stored::applied(machine_config, Some(image), Timestamp::default())))
+    Ok(Some(Stored::applied(machine_config, Some(image), Timestamp::default()).imported()))
 }
 
 /// Reads a config that MCD has applied: whatever its sections hold, it is where the next update comes from.

@@ -32,13 +32,14 @@ mod record_file;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
-use crate::model::{HostSpec, ModelError, Target, Timestamp};
+use crate::model::{HostSpec, ManagedPath, ModelError, Target, Timestamp};
 use crate::plan::Undo;
 use crate::update::{Fault, Phase, Record, Transition};
 
@@ -62,6 +63,8 @@ pub struct Journal {
     decoded: Decodings,
     /// Set while a change is written and after one that failed: the result of a power cut is unknown then.
     in_doubt: bool,
+    /// Set if the host was looked at for directories and links that a config of the state lists and nobody applied.
+    is_settled: bool,
     _lock: LockFile,
 }
 
@@ -94,7 +97,16 @@ impl Journal {
             collect(&root)?;
         }
         let decoded = Decodings::default();
-        Ok(Self { root, fail_points, record, current, decoded, in_doubt: false, _lock: lock })
+        Ok(Self {
+            root,
+            fail_points,
+            record,
+            current,
+            decoded,
+            in_doubt: false,
+            is_settled: false,
+            _lock: lock,
+        })
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
@@ -362,6 +374,34 @@ impl Journal {
         self.end(Outcome::Committed, None, now)
     }
 
+    /// Records which directories and links of the state's configs are not as listed on the host: of those that were applied
+    /// without them, by MCD or an agent before this one. `not_held` looks. Once is enough.
+    pub fn settle_unapplied<E: From<JournalError>>(
+        &mut self,
+        not_held: impl Fn(&HostSpec) -> Result<BTreeSet<ManagedPath>, E>,
+    ) -> Result<(), E> {
+        if self.is_settled {
+            return Ok(());
+        }
+        for name in [CURRENT, FROM, "target.json"] {
+            let path = state(name);
+            let Some(stored) = Stored::load(&self.root, &path)?.filter(|stored| !stored.is_settled()) else {
+                continue;
+            };
+            let spec = stored.spec().map_err(JournalError::from)?;
+            if !spec.stored().is_empty() {
+                let unapplied = not_held(&spec)?;
+                stored.settled(unapplied).save(&self.root, &path)?;
+            }
+        }
+        self.release_decoded();
+        if let Some(record) = self.record().cloned() {
+            self.record = Some(Self::reopen(&self.root, record)?);
+        }
+        self.is_settled = true;
+        Ok(())
+    }
+
     /// Keeps the originals of the paths that the target manages from now on, on a host that is as the target already;
     /// [`Journal::adopt`] follows.
     pub fn keep_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
@@ -381,6 +421,7 @@ impl Journal {
                 target.save(&journal.root, &state("from.json"))?;
             }
             target.save(&journal.root, &state("current.json"))?;
+            journal.is_settled &= target.is_settled();
             journal.current = Some(target.target);
             Ok(journal.root.remove(&state("from.json"))?)
         })

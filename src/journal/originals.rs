@@ -38,6 +38,20 @@ pub struct Original {
     pub trusted: u32,
     /// The original.
     pub saved: PathSnapshot,
+    /// Set if the batch makes a directory there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub directory: bool,
+}
+
+impl Original {
+    /// Makes the change that restores it. `attributes` are the original's.
+    pub fn put_back<'a>(&'a self, attributes: &'a [(String, Vec<u8>)]) -> Change<'a> {
+        if self.directory && self.saved == PathSnapshot::Absent {
+            return Change::new(self.path.as_str(), self.trusted, DesiredPath::NoDirectory);
+        }
+        let change = self.saved.put_back(&self.path, self.trusted, attributes);
+        if self.directory { change.over_directory() } else { change }
+    }
 }
 
 /// Originals of one batch.
@@ -94,7 +108,11 @@ impl Originals {
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
         for change in changes {
             let (path, trusted) = (change.path().to_owned(), change.trusted());
-            let saved = PathSnapshot::read_to_replace(root, &path, trusted)?;
+            let saved = if durable::leads_elsewhere(root, change, changes)? {
+                PathSnapshot::Absent
+            } else {
+                PathSnapshot::read_to_replace(root, change)?
+            };
             size += saved.size();
             if size > LARGEST_BATCH {
                 let [size, limit] =
@@ -102,7 +120,7 @@ impl Originals {
                 let path = format!("{path}, with all else that is replaced,");
                 return Err(HostError::TooLarge { path, size, limit });
             }
-            paths.push(Original { path, trusted, saved });
+            paths.push(Original { path, trusted, saved, directory: change.makes_directory() });
         }
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
         let document = Document { schema: SCHEMA, paths, password };
@@ -119,7 +137,12 @@ impl Originals {
         let known: BTreeSet<String> = document.paths.iter().map(|one| one.path.clone()).collect();
         let new = found.into_iter().filter(|(path, _)| !known.contains(path));
         let before = document.paths.len();
-        document.paths.extend(new.map(|(path, saved)| Original { path, trusted: 0, saved }));
+        document.paths.extend(new.map(|(path, saved)| Original {
+            path,
+            trusted: 0,
+            saved,
+            directory: false,
+        }));
         if document.paths.len() == before {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! The files of the state and their shapes.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::debug;
@@ -11,8 +13,10 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::os::KernelType;
 use crate::model::text::chain;
 use crate::model::{
-    FaultClass, HostSpec, ImageRef, ModelError, NotApplied, NotAppliedReason, Sha256, Target, Timestamp,
+    FaultClass, HostSpec, ImageRef, ManagedPath, ModelError, NotApplied, NotAppliedReason, Observation,
+    Sha256, Target, Timestamp,
 };
+use crate::plan::keep_unapplied;
 use crate::update::Record;
 use crate::update::record::SCHEMA;
 
@@ -26,6 +30,9 @@ pub struct Stored {
     machine_config: MachineConfig,
     /// The image that goes with it, as machine-config-daemon has it, where it can't be read.
     unread_image: Option<String>,
+    /// Directories and links that came with a take-over and are not as listed on the host; `None` until the host was
+    /// looked at for them.
+    unapplied: Option<BTreeSet<ManagedPath>>,
 }
 
 /// A stored config with its spec.
@@ -46,6 +53,12 @@ impl Decoded {
         &self.stored.target
     }
 
+    /// Leaves as they are what the origin never applied and the target has unchanged.
+    pub fn keep_unapplied(&mut self, from: &HostSpec, observed: &Observation) {
+        keep_unapplied(&mut self.spec, from, observed);
+        self.stored.unapplied = Some(self.spec.unapplied.clone());
+    }
+
     /// Returns the config as it is stored.
     pub fn into_stored(self) -> Stored {
         self.stored
@@ -62,6 +75,8 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<Sha256>,
     at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unapplied: Option<&'a BTreeSet<ManagedPath>>,
     machine_config: &'a RawValue,
 }
 
@@ -75,6 +90,9 @@ struct Read<'a> {
     #[serde(default)]
     content: Option<Sha256>,
     at: Timestamp,
+    /// Agents that left directories and links to the installation did not write it.
+    #[serde(default)]
+    unapplied: Option<BTreeSet<ManagedPath>>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
 }
@@ -83,7 +101,22 @@ impl Stored {
     /// Takes a config and an image.
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
         let target = Target::new(machine_config.name().clone(), image);
-        Self { target, at, machine_config, unread_image: None }
+        Self { target, at, machine_config, unread_image: None, unapplied: Some(BTreeSet::new()) }
+    }
+
+    /// Takes a config that was applied without its directories and links.
+    pub fn imported(self) -> Self {
+        Self { unapplied: None, ..self }
+    }
+
+    /// Returns true if the host was looked at for its directories and links.
+    pub(super) fn is_settled(&self) -> bool {
+        self.unapplied.is_some()
+    }
+
+    /// Sets the directories and links that are not as listed.
+    pub(super) fn settled(self, unapplied: BTreeSet<ManagedPath>) -> Self {
+        Self { unapplied: Some(unapplied), ..self }
     }
 
     /// Takes a config that was applied already, with its image, which is kept as it is where it is none that is read.
@@ -114,7 +147,8 @@ impl Stored {
     /// Returns what can be read of it as a config that was applied: the rest is a remark.
     pub fn known_spec(&self) -> HostSpec {
         debug!("Decoded {}", self.target.config);
-        let mut spec = self.machine_config.known_spec(self.target.image.clone());
+        let spec = self.machine_config.known_spec(self.target.image.clone());
+        let mut spec = self.without_unapplied(spec);
         if let Some(image) = &self.unread_image {
             let message = format!(
                 "{image:?} is no image by digest; the OS is not compared until another target is desired"
@@ -130,7 +164,15 @@ impl Stored {
     /// Returns the spec, as the agent that wrote it took it.
     pub fn spec(&self) -> Result<HostSpec, ModelError> {
         debug!("Decoded {}", self.target.config);
-        self.machine_config.committed_spec(self.target.image.clone())
+        let spec = self.machine_config.committed_spec(self.target.image.clone())?;
+        Ok(self.without_unapplied(spec))
+    }
+
+    /// Marks the directories and links that are not as listed on the host.
+    fn without_unapplied(&self, mut spec: HostSpec) -> HostSpec {
+        let unapplied = self.unapplied.clone().unwrap_or_else(|| spec.stored());
+        spec.set_unapplied(unapplied);
+        spec
     }
 
     /// Decodes it; the spec and its source can't be mixed up from then on.
@@ -164,6 +206,7 @@ impl Stored {
         let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?;
         let mut stored = Self::applied(machine_config, read.image.or(read.unread_image), read.at);
         stored.target.content = read.content;
+        stored.unapplied = read.unapplied;
         Ok(Some(stored))
     }
 
@@ -183,6 +226,7 @@ impl Stored {
             unread_image: self.unread_image.as_deref(),
             content: self.target.content,
             at: self.at,
+            unapplied: self.unapplied.as_ref(),
             machine_config,
         };
         // The text and its frame: a buffer that grows by doubling would take twice a large config.

@@ -432,3 +432,67 @@ fn fault(reason: &str) -> Fault {
 fn fmt_error() -> std::fmt::Error {
     std::fmt::Error
 }
+
+/// A config that was applied without its directories and links, by MCD or an earlier agent: what the host lacks of them is
+/// neither compared nor written, until the entry changes.
+#[test]
+fn paths_that_came_with_take_over_wait_for_their_next_change() {
+    use crate::model::observation::BootCount;
+    use crate::model::{ManagedPath, Observation, ObservedFile};
+    use crate::plan::{differences, not_held};
+
+    let storage = |mode: u32| {
+        format!(
+            r#""directories":[{{"path":"/etc/d","mode":{mode}}},{{"path":"/etc/held"}}],"links":[{{"path":"/etc/l","target":"x"}}]"#
+        )
+    };
+    let stored = |name: &str, mode: u32| {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},"storage":{{{}}}}}}}}}"#,
+            storage(mode)
+        );
+        Stored::new(MachineConfig::parse(text.as_bytes(), name).unwrap(), None, Timestamp::default())
+    };
+    let state = StateDir::new();
+    let mut journal = state.open();
+    journal.adopt(stored("a", 0o700).imported(), now()).unwrap();
+    // Before anybody looked, nothing counts.
+    assert_eq!(journal.current_spec().unwrap().unapplied.len(), 3);
+    let observe = |spec: &HostSpec| {
+        let mut observed = Facts::assumed(&HostSpec::empty(spec.name.clone()), spec).unwrap().observed;
+        assert_eq!(observed.boots, BootCount::Off);
+        let held = ObservedFile::Directory { mode: 0o755, uid: 0, gid: 0 };
+        observed.files.insert(ManagedPath::new("/etc/held").unwrap(), held);
+        observed
+    };
+    let settle = |journal: &mut Journal| {
+        journal.settle_unapplied(|spec| Ok::<_, JournalError>(not_held(spec, &observe(spec)))).unwrap();
+    };
+    settle(&mut journal);
+    drop(journal);
+    let mut journal = state.open();
+    journal.settle_unapplied(|_| -> Result<_, JournalError> { panic!("it is settled") }).unwrap();
+    let spec = journal.current_spec().unwrap();
+    let names =
+        |spec: &HostSpec| spec.unapplied.iter().map(|path| path.as_str().to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(&spec), ["/etc/d", "/etc/l"]);
+    let fields: Vec<&str> = spec.remarks.iter().map(|remark| remark.field.as_str()).collect();
+    assert_eq!(fields, [r#"storage.directories "/etc/d""#, r#"storage.links "/etc/l""#]);
+    let observed: Observation = observe(&spec);
+    assert_eq!(differences(&spec, &observed), vec![]);
+
+    // The directory changes and is brought in; the link waits on.
+    let mut to = stored("b", 0o711).decode().unwrap();
+    to.keep_unapplied(&spec, &observed);
+    assert_eq!(names(to.spec()), ["/etc/l"]);
+    let facts = Facts { observed, ..Facts::assumed(&spec, to.spec()).unwrap() };
+    let steps = |from: &HostSpec, to: &HostSpec| {
+        let plan = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        plan.steps().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&spec, to.spec()), ["make-directory /etc/d"]);
+    // Also where nobody marked the target, as `plan` from a file.
+    assert_eq!(steps(&spec, &stored("b", 0o711).spec().unwrap()), ["make-directory /etc/d"]);
+    // What was never applied is not removed.
+    assert_eq!(steps(&spec, &HostSpec::empty(spec.name.clone())), ["remove-directory /etc/held"]);
+}

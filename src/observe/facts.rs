@@ -59,6 +59,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             Ok(root.real_path(path.as_str())?.starts_with("/var/"))
         })?,
         restorable,
+        occupied: occupied(root, from, to)?,
         own_masks,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
@@ -92,6 +93,33 @@ fn originals(
         }
     }
     Ok((restorable, own_masks))
+}
+
+/// Returns the directories of the old config that can't give way to a file or a link of the new one: they were there
+/// before, or hold what the old config did not bring.
+fn occupied(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<ManagedPath>, ObserveError> {
+    let failed = || ObserveError::wrap("the directories");
+    let (ours, new) = (from.managed(), to.managed());
+    let mut occupied = BTreeSet::new();
+    for path in from.directories.keys() {
+        if to.directories.contains_key(path) || !new.contains(path) {
+            continue;
+        }
+        let kept = saved::load_original(root, path).map_err(failed())?;
+        let before = match kept {
+            // The directory of an image that carried the old config is the config's.
+            None if from.image.is_none() => saved::of_image(root, path).map_err(failed())?,
+            None => saved::PathSnapshot::Absent,
+            Some(kept) => kept,
+        };
+        let is_ours =
+            |name: &String| ManagedPath::new(format!("{path}/{name}")).is_ok_and(|path| ours.contains(&path));
+        let is_old = matches!(before, saved::PathSnapshot::Directory { .. });
+        if is_old || !root.list(path.as_str()).map_err(failed())?.iter().all(is_ours) {
+            occupied.insert(path.clone());
+        }
+    }
+    Ok(occupied)
 }
 
 /// Looks at the units that are enabled and disabled together with those of the configs.

@@ -42,6 +42,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         image_kargs: kernel::of_image(root)?,
         storage: BTreeSet::new(),
         files: BTreeMap::new(),
+        hard_links: BTreeSet::new(),
         units: BTreeMap::new(),
         stray_links: BTreeMap::new(),
         core: ObservedCore::NoAccount,
@@ -83,6 +84,7 @@ fn managed_with(
     Ok(Observation {
         storage: storage::found(root, specs)?,
         files: files(root, &paths(specs))?,
+        hard_links: hard_links(root, specs)?,
         units: units(links, specs)?,
         stray_links: stray_links(links, specs)?,
         core: core(root, &accounts)?,
@@ -105,9 +107,30 @@ pub fn observe_again(
     Ok(observed)
 }
 
-/// Returns every path that one of the specs manages.
+/// Returns every path that one of the specs manages or lists, and the files of hard links.
 fn paths(specs: &[&HostSpec]) -> BTreeSet<ManagedPath> {
-    specs.iter().flat_map(|spec| spec.managed()).collect()
+    let mut paths = BTreeSet::new();
+    for spec in specs {
+        paths.extend(spec.managed());
+        paths.extend(spec.stored());
+        paths.extend(spec.hard_targets().map(|(_, target)| target.clone()));
+    }
+    paths
+}
+
+/// Returns the hard links of the specs that are one file with their target.
+fn hard_links(
+    root: &Root,
+    specs: &[&HostSpec],
+) -> Result<BTreeSet<(ManagedPath, ManagedPath)>, ObserveError> {
+    let mut found = BTreeSet::new();
+    for (path, target) in specs.iter().flat_map(|spec| spec.hard_targets()) {
+        let is_one = root.is_hard_link(path.as_str(), target.as_str());
+        if is_one.map_err(ObserveError::wrap("the links"))? {
+            found.insert((path.clone(), target.clone()));
+        }
+    }
+    Ok(found)
 }
 
 fn files(
@@ -139,7 +162,9 @@ fn stray_links(
 ) -> Result<BTreeMap<UnitName, Vec<ManagedPath>>, ObserveError> {
     let mut stray = BTreeMap::new();
     for name in specs.iter().flat_map(|spec| spec.units.keys()) {
-        let found = links.stray(name).map_err(ObserveError::wrap("the units"))?;
+        let mut found = links.stray(name).map_err(ObserveError::wrap("the units"))?;
+        // A config may list such a link.
+        found.retain(|link| !specs.iter().any(|spec| spec.links.contains_key(link)));
         if !found.is_empty() {
             stray.insert(name.clone(), found);
         }
@@ -170,13 +195,21 @@ fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> 
 /// Returns the numbers of all names that own files in the specs.
 fn ids(accounts: &Accounts, specs: &[&HostSpec]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let (mut users, mut groups) = (BTreeMap::new(), BTreeMap::new());
-    for file in specs.iter().flat_map(|spec| spec.files.values()) {
-        if let Principal::Name(name) = &file.owner.user {
+    let named = |owners: (Option<&Principal>, Option<&Principal>),
+                 users: &mut BTreeMap<_, _>,
+                 groups: &mut BTreeMap<_, _>| {
+        if let Some(Principal::Name(name)) = owners.0 {
             users.extend(accounts.user(name).map(|user| (name.clone(), user.uid)));
         }
-        if let Principal::Name(name) = &file.owner.group {
+        if let Some(Principal::Name(name)) = owners.1 {
             groups.extend(accounts.group(name).map(|gid| (name.clone(), gid)));
         }
+    };
+    for file in specs.iter().flat_map(|spec| spec.files.values()) {
+        named((Some(&file.owner.user), Some(&file.owner.group)), &mut users, &mut groups);
+    }
+    for (_, entry) in specs.iter().flat_map(|spec| spec.stored_paths()) {
+        named(entry.owners(), &mut users, &mut groups);
     }
     (users, groups)
 }

@@ -92,7 +92,7 @@ impl Installed {
 fn with_ca(root: &Root) -> Result<BTreeSet<String>, HostError> {
     let mut found = BTreeSet::new();
     for name in root.list(REGISTRIES)? {
-        if root.observe(&format!("{REGISTRIES}/{name}"))? == ObservedFile::Directory
+        if matches!(root.observe(&format!("{REGISTRIES}/{name}"))?, ObservedFile::Directory { .. })
             && matches!(root.observe(&ca_of(&name))?, ObservedFile::Regular { .. })
         {
             found.insert(name);

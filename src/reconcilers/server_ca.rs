@@ -124,7 +124,7 @@ fn mode_of(root: &Root, path: &str) -> Result<FileMode, HostError> {
         ObservedFile::Regular { mode, .. } => FileMode::new(i64::from(mode & 0o777)),
         ObservedFile::Absent
         | ObservedFile::Symlink { .. }
-        | ObservedFile::Directory
+        | ObservedFile::Directory { .. }
         | ObservedFile::Special
         | ObservedFile::Unreachable => None,
     };

@@ -28,7 +28,7 @@ fn batch(root: &Root, run: Attempt) -> Done {
         .iter()
         .map(|path| Change::new(path.as_str(), 0, DesiredPath::file(path.as_bytes(), 0o644, 0, 0)))
         .collect();
-    changes.push(Change::new("/etc/link", 0, DesiredPath::Link { target: "/dev/null".to_owned() }));
+    changes.push(Change::new("/etc/link", 0, DesiredPath::link("/dev/null")));
     changes.push(Change::new("/etc/absent", 0, DesiredPath::Absent));
     let done = apply_changes(root, &changes, run, &FailPoints::off()).unwrap();
     let mut links = UnitLinks::load(root).unwrap();

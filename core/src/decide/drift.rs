@@ -150,7 +150,8 @@ pub fn narrowed(
     let file = |path: &String| {
         let shared = SHARED.iter().any(|other| path.starts_with(other)) || path.contains("/.ssh/");
         let path = ManagedPath::new(path.as_str()).ok().filter(|_| !shared)?;
-        spec.files.contains_key(&path).then_some(path)
+        let is_linked = spec.hard_targets().any(|(_, target)| *target == path);
+        (spec.files.contains_key(&path) && !is_linked).then_some(path)
     };
     let paths = changed.iter().map(file).collect::<Option<_>>()?;
     Some((paths, settle))

@@ -8,10 +8,12 @@ use super::observation::{
     BootCount, Booted, EmbeddedConfig, LocalPackages, ObservedCore, ObservedFips, ObservedOs, ObservedUnit,
     UnitFilePreset, UnitFileState,
 };
+use super::paths::LinkTarget;
 use super::units::{Enablement, Mask, UnitSpec};
 use super::users::{CORE, KEYS_FILE};
 use super::{
-    BootId, Facts, FileSpec, HostSpec, ManagedPath, ModelError, Observation, ObservedFile, Principal, Sha256,
+    BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation,
+    ObservedFile, Principal, Sha256,
 };
 
 /// The account's user and group id on such a host, as installers give it.
@@ -23,6 +25,10 @@ impl Facts {
         let mut observed = Observation::as_specified(from)?;
         for path in to.managed() {
             observed.files.entry(path).or_insert(ObservedFile::Absent);
+        }
+        // A file that neither config brings is of the OS.
+        for (_, target) in to.hard_targets() {
+            observed.files.entry(target.clone()).or_insert_with(file_of_os);
         }
         for (name, unit) in &to.units {
             let before = from.units.get(name);
@@ -38,6 +44,7 @@ impl Facts {
             local: BTreeSet::new(),
             under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
             restorable: BTreeSet::new(),
+            occupied: BTreeSet::new(),
             own_masks: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
@@ -72,6 +79,7 @@ impl Observation {
             image_kargs: Vec::new(),
             storage: spec.fixed.entries().into_iter().map(|entry| entry.field).collect(),
             files: observed_files(spec),
+            hard_links: spec.hard_targets().map(|(path, target)| (path.clone(), target.clone())).collect(),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), observed_unit(unit))).collect(),
             stray_links: BTreeMap::new(),
             core: observed_core(spec)?,
@@ -84,13 +92,34 @@ impl Observation {
 fn observed_files(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {
     let mut observed: BTreeMap<_, _> =
         spec.written().into_iter().map(|(path, file)| (path, observed_file(&file))).collect();
+    for (path, directory) in &spec.directories {
+        let id = |principal: &Option<Principal>| principal.as_ref().map_or(0, id);
+        let mode = directory.mode.unwrap_or(FileMode::DIRECTORY).bits();
+        let (uid, gid) = (id(&directory.user), id(&directory.group));
+        observed.insert(path.clone(), ObservedFile::Directory { mode, uid, gid });
+    }
+    for (path, target) in spec.hard_targets() {
+        let file = observed.entry(target.clone()).or_insert_with(file_of_os).clone();
+        observed.insert(path.clone(), file);
+    }
+    for (path, link) in &spec.links {
+        if let LinkTarget::Soft(target) = &link.target {
+            let (uid, gid) = (id(&link.owner.user), id(&link.owner.group));
+            let target = target.clone();
+            observed.insert(path.clone(), ObservedFile::Symlink { target, uid, gid });
+        }
+    }
     // A path that is managed and not written is the link of a mask, or the place of one that must not be.
     for (name, unit) in spec.units.iter().filter(|(_, unit)| unit.mask != Mask::Unset) {
-        let mask = || ObservedFile::Symlink { target: "/dev/null".to_owned() };
+        let mask = || ObservedFile::Symlink { target: "/dev/null".to_owned(), uid: 0, gid: 0 };
         let link = if unit.mask == Mask::Masked { mask() } else { ObservedFile::Absent };
         observed.entry(name.path()).or_insert(link);
     }
     observed
+}
+
+fn file_of_os() -> ObservedFile {
+    observed_file(&FileSpec::of_unit(Contents::new(Vec::new())))
 }
 
 fn observed_file(file: &FileSpec) -> ObservedFile {
@@ -177,7 +206,7 @@ fn observed_core(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
 /// Directories of an image-based host that are links into `/var` or are `/var` itself.
 fn under_var(spec: &HostSpec) -> BTreeSet<ManagedPath> {
     const STATE_DIRECTORIES: [&str; 7] = ["/var", "/home", "/root", "/opt", "/srv", "/mnt", "/usr/local"];
-    spec.written()
+    spec.entries()
         .into_keys()
         .filter(|path| STATE_DIRECTORIES.iter().any(|place| path.is_below(place)))
         .collect()

@@ -1,5 +1,7 @@
 //! A managed file.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Contents, FileMode};
@@ -12,6 +14,15 @@ pub enum Principal {
     Id(u32),
     /// A name in the host's passwd or group database.
     Name(String),
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 /// Owner of a file.

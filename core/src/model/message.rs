@@ -90,6 +90,8 @@ pub const PROVISIONED: &str = "ee282fac1c6a56efb0c47b6b4d32b7e6";
 pub const RESUMED: &str = "c1d7a0f2b85c4f0e9a3670d2d7a5be14";
 /// Logged when a roll-back leaves a path, since it is out of reach.
 pub const NOT_RESTORED: &str = "f0a84f1c3e4b4b7c9d15a6c2b7e93d08";
+/// Logged when a directory that left the config stays, since something is in it.
+pub const DIRECTORY_STAYS: &str = "3d0c6b52a1e94f7f8a5be46c07d9f213";
 
 /// Logged when the download of an image ahead of its update starts.
 pub const PREFETCH_STARTED: &str = "5b0a3c7d9e214f6d8f7a4c1be06d2a91";
@@ -121,7 +123,7 @@ pub const PINNED: &str = "49c8bc3b12d8474aa9426ebe6108bcc4";
 pub const PINS_FAILED: &str = "02b12e69023740e1829163562176bfec";
 
 /// Every id with its name, for the catalog's test.
-pub const ALL: [(&str, &str); 57] = [
+pub const ALL: [(&str, &str); 58] = [
     ("STARTED", STARTED),
     ("PHASE", PHASE),
     ("STEP_STARTED", STEP_STARTED),
@@ -166,6 +168,7 @@ pub const ALL: [(&str, &str); 57] = [
     ("PROVISIONED", PROVISIONED),
     ("RESUMED", RESUMED),
     ("NOT_RESTORED", NOT_RESTORED),
+    ("DIRECTORY_STAYS", DIRECTORY_STAYS),
     ("PREFETCH_STARTED", PREFETCH_STARTED),
     ("PREFETCHED", PREFETCHED),
     ("PREFETCH_FAILED", PREFETCH_FAILED),

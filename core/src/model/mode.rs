@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Permission bits without setuid, setgid and sticky (MCD-091).
+/// Permission bits: of files without setuid, setgid and sticky (MCD-091).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileMode(u32);
@@ -23,6 +23,11 @@ impl FileMode {
     /// Takes permission bits; `None` above 0777.
     pub fn new(bits: i64) -> Option<Self> {
         u32::try_from(bits).ok().filter(|bits| *bits <= 0o777).map(Self)
+    }
+
+    /// Takes the bits of a directory, setuid, setgid and sticky included; `None` above 07777.
+    pub fn of_directory(bits: i64) -> Option<Self> {
+        u32::try_from(bits).ok().filter(|bits| *bits <= 0o7777).map(Self)
     }
 
     /// Returns the bits.

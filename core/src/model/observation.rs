@@ -35,9 +35,20 @@ pub enum ObservedFile {
     Symlink {
         /// Text of the link.
         target: String,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
     },
     /// A directory.
-    Directory,
+    Directory {
+        /// Permission bits, setuid, setgid and sticky included.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
     /// A device, a socket or a pipe.
     Special,
     /// A path that root can't follow: links in a circle, say, below the home of a user.
@@ -303,6 +314,8 @@ pub struct Observation {
     pub storage: BTreeSet<String>,
     /// Files, unit files and drop-ins, by path.
     pub files: BTreeMap<ManagedPath, ObservedFile>,
+    /// Hard links of the specs and their targets, where both are one file.
+    pub hard_links: BTreeSet<(ManagedPath, ManagedPath)>,
     /// Units.
     pub units: BTreeMap<UnitName, ObservedUnit>,
     /// Links that lead to a unit beyond its `[Install]` section; a unit without is absent.
@@ -332,7 +345,9 @@ pub struct Facts {
     /// Paths that have a version to put back when they are no longer managed: a saved original, MCD's `.mcdorig`,
     /// or the image's own in `/usr/etc`.
     pub restorable: BTreeSet<ManagedPath>,
-    /// Those of them whose version to put back masks a unit: an administrator, or the image, had masked it before.
+    /// Directories of the old config that can't give way: they were there before it, or hold what it did not bring.
+    pub occupied: BTreeSet<ManagedPath>,
+    /// Those of the restorable paths whose version to put back masks a unit: an administrator, or the image, had masked it before.
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
@@ -361,9 +376,11 @@ impl ObservedFile {
     pub fn has_mode(&self, desired: FileMode) -> bool {
         match self {
             Self::Regular { mode, .. } => *mode == desired.bits(),
-            Self::Absent | Self::Symlink { .. } | Self::Directory | Self::Special | Self::Unreachable => {
-                false
-            }
+            Self::Absent
+            | Self::Symlink { .. }
+            | Self::Directory { .. }
+            | Self::Special
+            | Self::Unreachable => false,
         }
     }
 }

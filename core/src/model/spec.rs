@@ -8,7 +8,8 @@ use super::os::{KernelType, Layers};
 use super::units::UnitSpec;
 use super::users::Users;
 use super::{
-    ConfigName, FileSpec, ImageRef, Karg, ManagedPath, NotApplied, NotAppliedReason, Sha256, UnitName,
+    ConfigName, DirectorySpec, FileSpec, ImageRef, Karg, LinkSpec, ManagedPath, NotApplied, NotAppliedReason,
+    PathSpec, Sha256, UnitName,
 };
 
 /// The pair of one version of the Node. A half pair does not exist.
@@ -79,6 +80,15 @@ pub struct HostSpec {
     pub os_image_url: Option<ImageRef>,
     /// Files.
     pub files: BTreeMap<ManagedPath, FileSpec>,
+    /// Directories.
+    pub directories: BTreeMap<ManagedPath, DirectorySpec>,
+    /// Links.
+    pub links: BTreeMap<ManagedPath, LinkSpec>,
+    /// Those of its directories and links that came with a take-over and are not as listed on the host: they are neither
+    /// applied nor compared until their entry changes.
+    pub unapplied: BTreeSet<ManagedPath>,
+    /// Paths that an earlier config of this host's managed, where this value is what is left of it: they may be replaced.
+    pub claimed: BTreeSet<ManagedPath>,
     /// Units and their drop-ins.
     pub units: BTreeMap<UnitName, UnitSpec>,
     /// The `core` account.
@@ -140,7 +150,58 @@ impl HostSpec {
     /// units or does not.
     pub fn managed(&self) -> BTreeSet<ManagedPath> {
         let masks = self.units.iter().filter(|(_, unit)| unit.mask != super::units::Mask::Unset);
-        self.written().into_keys().chain(masks.map(|(name, _)| name.path())).collect()
+        self.entries().into_keys().chain(masks.map(|(name, _)| name.path())).collect()
+    }
+
+    /// Returns every path that a step can write: the files of [`HostSpec::written`], directories and links. Those that were
+    /// never applied are not among them.
+    pub fn entries(&self) -> BTreeMap<ManagedPath, PathSpec> {
+        let mut entries: BTreeMap<_, _> =
+            self.written().into_iter().map(|(path, file)| (path, PathSpec::File(file))).collect();
+        entries.extend(self.stored_paths().filter(|(path, _)| !self.unapplied.contains(path)));
+        entries
+    }
+
+    /// Returns the directories and links, applied or not.
+    pub fn stored_paths(&self) -> impl Iterator<Item = (ManagedPath, PathSpec)> {
+        let directories = self.directories.iter();
+        let directories =
+            directories.map(|(path, directory)| (path.clone(), PathSpec::Directory(directory.clone())));
+        let links = self.links.iter().map(|(path, link)| (path.clone(), PathSpec::Link(link.clone())));
+        directories.chain(links)
+    }
+
+    /// Returns the files that its hard links are other names of.
+    pub fn hard_targets(&self) -> impl Iterator<Item = (&ManagedPath, &ManagedPath)> {
+        self.links.iter().filter_map(|(path, link)| Some((path, link.hard_target()?)))
+    }
+
+    /// Sets which directories and links came with a take-over and are not as listed, and names them as not applied.
+    pub fn set_unapplied(&mut self, unapplied: BTreeSet<ManagedPath>) {
+        let remarks: Vec<NotApplied> = self
+            .stored_paths()
+            .filter(|(path, _)| unapplied.contains(path))
+            .map(|(path, entry)| {
+                let field = format!("{} {:?}", entry.section(), path.as_str());
+                let message = "it came with a config that was applied without it, and this host is not as listed; \
+                               it is brought in with the next change of the entry";
+                NotApplied::new(field, NotAppliedReason::HostLacks, message)
+            })
+            .collect();
+        self.remarks.retain(|remark| !Self::is_of_take_over(remark));
+        self.remarks.extend(remarks);
+        self.unapplied = unapplied;
+    }
+
+    fn is_of_take_over(remark: &NotApplied) -> bool {
+        remark.because == NotAppliedReason::HostLacks
+            && (remark.field.starts_with("storage.directories ")
+                || remark.field.starts_with("storage.links "))
+    }
+
+    /// Returns the paths of all directories and links, applied or not.
+    pub fn stored(&self) -> BTreeSet<ManagedPath> {
+        self.directories.keys().chain(self.links.keys()).cloned().collect()
     }
 
     /// The name of the origin of a host that was never managed; no rendered config is called so.
@@ -173,6 +234,10 @@ impl HostSpec {
             image: None,
             os_image_url: None,
             files: BTreeMap::new(),
+            directories: BTreeMap::new(),
+            links: BTreeMap::new(),
+            unapplied: BTreeSet::new(),
+            claimed: BTreeSet::new(),
             units: BTreeMap::new(),
             users: Users::default(),
             kargs: Vec::new(),

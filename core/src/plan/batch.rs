@@ -70,6 +70,12 @@ pub enum FileOp {
     Remove,
     /// It gets its original again, or goes where there was none.
     Restore,
+    /// It becomes a directory, or gets the mode and the owner of the new config.
+    Directory,
+    /// It becomes a link of the new config.
+    Link,
+    /// A directory goes, or gets its original again.
+    LeaveDirectory,
 }
 
 /// A change of the account `core`.
@@ -137,9 +143,15 @@ impl Op {
             Self::WriteFile { .. } | Self::WriteUnit { .. } | Self::WriteDropin { .. } => {
                 BatchOp::File(FileOp::Write)
             }
-            Self::RemoveFile { .. } => BatchOp::File(FileOp::Remove),
-            Self::RestoreFile { .. } | Self::RemoveUnit { .. } | Self::RemoveDropin { .. } => {
-                BatchOp::File(FileOp::Restore)
+            Self::MakeDirectory { .. } => BatchOp::File(FileOp::Directory),
+            Self::WriteLink { .. } => BatchOp::File(FileOp::Link),
+            Self::RemoveFile { .. } | Self::RemoveLink { .. } => BatchOp::File(FileOp::Remove),
+            Self::RestoreFile { .. }
+            | Self::RestoreLink { .. }
+            | Self::RemoveUnit { .. }
+            | Self::RemoveDropin { .. } => BatchOp::File(FileOp::Restore),
+            Self::RemoveDirectory { .. } | Self::RestoreDirectory { .. } => {
+                BatchOp::File(FileOp::LeaveDirectory)
             }
             Self::SetSshKeys => BatchOp::User(UserOp::SshKeys),
             Self::SetPassword => BatchOp::User(UserOp::Password),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::disruption::service_step;
 use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason};
-use crate::model::HostSpec;
+use crate::model::{HostSpec, PathSpec};
 
 /// Checks a plan against the spec it leads to; the error is the broken invariant.
 pub(super) fn check(plan: &Plan, to: &HostSpec) -> Result<(), String> {
@@ -94,10 +94,39 @@ fn os(plan: &Plan, to: &HostSpec) -> Result<(), String> {
 
 /// Checks that every written path is in the new spec: its contents come from there.
 fn written(plan: &Plan, to: &HostSpec) -> Result<(), String> {
-    let contents = to.written();
+    let contents = to.entries();
     let missing = plan.steps.iter().find(|step| {
-        let writes = matches!(step.op, Op::WriteFile { .. } | Op::WriteUnit { .. } | Op::WriteDropin { .. });
-        writes && step.op.path().is_none_or(|path| !contents.contains_key(&path))
+        let entry = step.op.path().and_then(|path| contents.get(&path));
+        match step.op {
+            Op::WriteFile { .. } | Op::WriteUnit { .. } | Op::WriteDropin { .. } => {
+                !matches!(entry, Some(PathSpec::File(_)))
+            }
+            Op::MakeDirectory { .. } => !matches!(entry, Some(PathSpec::Directory(_))),
+            Op::WriteLink { .. } => !matches!(entry, Some(PathSpec::Link(_))),
+            Op::LinkPullSecret { .. }
+            | Op::StageOs { .. }
+            | Op::SetKargs { .. }
+            | Op::InstallExtensions { .. }
+            | Op::SwitchKernel { .. }
+            | Op::RemoveFile { .. }
+            | Op::RestoreFile { .. }
+            | Op::RemoveDirectory { .. }
+            | Op::RestoreDirectory { .. }
+            | Op::RemoveLink { .. }
+            | Op::RestoreLink { .. }
+            | Op::RemoveUnit { .. }
+            | Op::RemoveDropin { .. }
+            | Op::SetSshKeys
+            | Op::SetPassword
+            | Op::MaskUnit { .. }
+            | Op::UnmaskUnit { .. }
+            | Op::EnableUnit { .. }
+            | Op::DisableUnit { .. }
+            | Op::PresetUnit { .. }
+            | Op::DaemonReload
+            | Op::ReloadUnit { .. }
+            | Op::RestartUnit { .. } => false,
+        }
     });
     missing.map_or(Ok(()), |step| Err(format!("`{step}` has no contents in the new config")))
 }
@@ -162,6 +191,8 @@ mod tests {
             (plan(Mode::Image, vec![kargs()], yes, reboot()), "do not fit mode image"),
             (plan(Mode::Files, vec![Op::StageOs { image }], yes, reboot()), "another image"),
             (plan(Mode::Files, vec![Op::WriteFile { path: path() }], yes, reboot()), "no contents"),
+            (plan(Mode::Files, vec![Op::MakeDirectory { path: path() }], yes, reboot()), "no contents"),
+            (plan(Mode::Files, vec![Op::WriteLink { path: path() }], yes, reboot()), "no contents"),
         ] {
             let broken = check(&plan, &to).unwrap_err();
             assert!(broken.contains(word), "{word}: {broken}");

@@ -2,8 +2,8 @@
 
 use super::input::PlanInput;
 use super::{
-    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, not_applied, os, reconcilable, units,
-    users,
+    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, not_applied, os, paths, reconcilable,
+    units, users,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -46,10 +46,13 @@ pub fn plan(
 fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = os::steps(input);
     steps.extend(kargs::steps(input));
+    steps.extend(paths::directories(input));
     steps.extend(files::writes(input));
     steps.extend(units::writes(input));
+    steps.extend(paths::links(input));
     steps.extend(files::removals(input));
     steps.extend(units::removals(input));
+    steps.extend(paths::removals(input));
     steps.extend(users::steps(input));
     steps.extend(units::links(input));
     steps

@@ -14,9 +14,13 @@ use crate::model::text::counted;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{Core, PasswordHash};
 use crate::model::{
-    ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, ObservedFile, Principal,
-    Sha256, UnitName,
+    ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, ObservedFile, PathSpec,
+    UnitName,
 };
+
+use super::compare::{self, compare, holds};
+
+pub use super::compare::DifferenceKind;
 
 /// Paths that the cluster rotates by itself (MCD-171): never compared.
 const IGNORED: [&str; 3] = [
@@ -37,34 +41,16 @@ pub enum Kind {
     Package,
     /// A file.
     File,
+    /// A directory.
+    Directory,
+    /// A link.
+    Link,
     /// A unit.
     Unit,
     /// A unit's drop-in.
     Dropin,
     /// The account.
     User,
-}
-
-/// Kind of the difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DifferenceKind {
-    /// It is not there.
-    Missing,
-    /// It is of another kind: a directory, a link.
-    Unexpected,
-    /// The bytes.
-    Content,
-    /// The permission bits.
-    Mode,
-    /// The owner or the group.
-    Owner,
-    /// Enablement.
-    Enablement,
-    /// The mask.
-    Mask,
-    /// The value.
-    Value,
 }
 
 /// One difference between spec and host.
@@ -92,7 +78,7 @@ impl Difference {
     /// Returns its path; a unit's own if it concerns the links. The OS and the account have none.
     pub fn path(&self) -> Option<ManagedPath> {
         match self.kind {
-            Kind::File | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
+            Kind::File | Kind::Directory | Kind::Link | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
             Kind::Unit if self.target.starts_with('/') => ManagedPath::new(&*self.target).ok(),
             Kind::Unit => Some(UnitName::new(&*self.target).ok()?.path()),
             Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
@@ -126,6 +112,8 @@ pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     for (path, file) in spec.files.iter().filter(|(path, _)| !IGNORED.contains(&path.as_str())) {
         found.extend(file_difference(Kind::File, path, file, observed));
     }
+    let stored = spec.stored_paths().filter(|(path, _)| !spec.unapplied.contains(path));
+    found.extend(stored.filter_map(|(path, entry)| path_difference(&path, &entry, observed)));
     for (name, unit) in &spec.units {
         found.extend(unit_differences(name, unit, observed));
     }
@@ -150,6 +138,8 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
     held.kargs = kargs.filter(|(_, held)| *held).map(|(karg, _)| karg.clone()).collect();
     held.files
         .retain(|path, file| observed.files.get(path).is_some_and(|found| holds(file, found, observed)));
+    held.directories.retain(|path, entry| compare::directory(path, entry, observed).is_none());
+    held.links.retain(|path, entry| compare::link(path, entry, observed).is_none());
     held.units = to
         .units
         .iter()
@@ -179,22 +169,6 @@ fn held_unit(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option
         .collect();
     let nothing = contents.is_none() && dropins.is_empty();
     (!nothing).then_some(UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset })
-}
-
-/// Returns true if a path is as desired.
-pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, observed: &Observation) -> bool {
-    compare(desired, found, observed).is_none()
-}
-
-/// Returns true if two entries set the same file: names of owners count as the ids they stand for here.
-pub(super) fn same_file(one: &FileSpec, other: &FileSpec, observed: &Observation) -> bool {
-    let same = |one: &Principal, other: &Principal, ids: &BTreeMap<String, u32>| {
-        one == other || id_of(one, ids).is_some_and(|id| id_of(other, ids) == Some(id))
-    };
-    one.contents == other.contents
-        && one.mode == other.mode
-        && same(&one.owner.user, &other.owner.user, &observed.user_ids)
-        && same(&one.owner.group, &other.owner.group, &observed.group_ids)
 }
 
 /// Returns true if the host masks a unit.
@@ -230,14 +204,6 @@ pub(super) fn password_holds(desired: &Core, observed: &ObservedCore) -> bool {
             password.as_ref() == Some(&desired.password)
                 || (locked(Some(&desired.password)) && locked(password.as_ref()))
         }
-    }
-}
-
-/// Returns the id of an owner on this host; `None` when the name has no account.
-pub(super) fn id_of(principal: &Principal, ids: &BTreeMap<String, u32>) -> Option<u32> {
-    match principal {
-        Principal::Id(id) => Some(*id),
-        Principal::Name(name) => ids.get(name).copied(),
     }
 }
 
@@ -308,50 +274,15 @@ fn file_difference(
     Some(difference(kind, path, what, &expected, &found))
 }
 
-fn compare(
-    desired: &FileSpec,
-    found: &ObservedFile,
-    observed: &Observation,
-) -> Option<(DifferenceKind, String, String)> {
-    let regular = || format!("a file of {}", counted(desired.contents.len(), "byte"));
-    let (sha256, len, mode, uid, gid) = match found {
-        ObservedFile::Absent => return Some((DifferenceKind::Missing, regular(), "nothing".to_owned())),
-        ObservedFile::Symlink { target } => {
-            let target: String = target.chars().take(200).collect();
-            return Some((DifferenceKind::Unexpected, regular(), format!("a symbolic link to {target:?}")));
-        }
-        ObservedFile::Directory => {
-            return Some((DifferenceKind::Unexpected, regular(), "a directory".to_owned()));
-        }
-        ObservedFile::Special => {
-            return Some((DifferenceKind::Unexpected, regular(), "a device, a socket or a pipe".to_owned()));
-        }
-        ObservedFile::Unreachable => {
-            return Some((DifferenceKind::Unexpected, regular(), "a path that can't be followed".to_owned()));
-        }
-        ObservedFile::Regular { sha256, len, mode, uid, gid } => (*sha256, *len, *mode, *uid, *gid),
+/// Returns the difference between a directory or a link and the host.
+fn path_difference(path: &ManagedPath, entry: &PathSpec, observed: &Observation) -> Option<Difference> {
+    let (kind, found) = match entry {
+        PathSpec::File(file) => return file_difference(Kind::File, path, file, observed),
+        PathSpec::Directory(directory) => (Kind::Directory, compare::directory(path, directory, observed)),
+        PathSpec::Link(link) => (Kind::Link, compare::link(path, link, observed)),
     };
-    if sha256 != desired.contents.sha256() {
-        let shown = |sha256: Sha256, len: String| {
-            if desired.is_secret() { len } else { format!("{len}, sha256:{sha256}") }
-        };
-        let expected = shown(desired.contents.sha256(), counted(desired.contents.len(), "byte"));
-        return Some((DifferenceKind::Content, expected, shown(sha256, counted(len, "byte"))));
-    }
-    if mode != desired.mode.bits() {
-        return Some((DifferenceKind::Mode, desired.mode.to_string(), format!("{mode:04o}")));
-    }
-    let owner =
-        (id_of(&desired.owner.user, &observed.user_ids), id_of(&desired.owner.group, &observed.group_ids));
-    if owner == (Some(uid), Some(gid)) {
-        return None;
-    }
-    let shown = |principal: &Principal| match principal {
-        Principal::Id(id) => id.to_string(),
-        Principal::Name(name) => name.clone(),
-    };
-    let expected = format!("{}:{}", shown(&desired.owner.user), shown(&desired.owner.group));
-    Some((DifferenceKind::Owner, expected, format!("{uid}:{gid}")))
+    let (what, expected, found) = found?;
+    Some(difference(kind, path, what, &expected, &found))
 }
 
 fn unit_differences(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Vec<Difference> {

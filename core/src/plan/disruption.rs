@@ -118,6 +118,12 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
         | Op::WriteFile { .. }
         | Op::RemoveFile { .. }
         | Op::RestoreFile { .. }
+        | Op::MakeDirectory { .. }
+        | Op::RemoveDirectory { .. }
+        | Op::RestoreDirectory { .. }
+        | Op::WriteLink { .. }
+        | Op::RemoveLink { .. }
+        | Op::RestoreLink { .. }
         | Op::WriteUnit { .. }
         | Op::RemoveUnit { .. }
         | Op::WriteDropin { .. }
@@ -138,9 +144,15 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
 
 fn touched(steps: &[Step]) -> BTreeSet<Touched> {
     let touched = |step: &Step| match &step.op {
-        Op::WriteFile { path } | Op::RemoveFile { path } | Op::RestoreFile { path } => {
-            Some(Touched::Path(path.clone()))
-        }
+        Op::WriteFile { path }
+        | Op::RemoveFile { path }
+        | Op::RestoreFile { path }
+        | Op::MakeDirectory { path }
+        | Op::RemoveDirectory { path }
+        | Op::RestoreDirectory { path }
+        | Op::WriteLink { path }
+        | Op::RemoveLink { path }
+        | Op::RestoreLink { path } => Some(Touched::Path(path.clone())),
         Op::WriteUnit { unit }
         | Op::RemoveUnit { unit }
         | Op::WriteDropin { unit, .. }

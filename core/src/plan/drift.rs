@@ -58,7 +58,7 @@ pub fn diff(path: &str, desired: &FileSpec, found: &ObservedFile, bytes: &[u8]) 
         ObservedFile::Regular { mode, .. } => mode & 0o004 == 0,
         ObservedFile::Absent
         | ObservedFile::Symlink { .. }
-        | ObservedFile::Directory
+        | ObservedFile::Directory { .. }
         | ObservedFile::Special
         | ObservedFile::Unreachable => true,
     };

@@ -8,7 +8,7 @@ use crate::model::{HostSpec, ManagedPath, Observation, UnitName};
 /// The part of the host that is in sync with the spec.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InSync {
-    /// Files, unit files and drop-ins.
+    /// Files, unit files, drop-ins, directories and links.
     pub paths: BTreeSet<ManagedPath>,
     /// Units, with their enablement and mask.
     pub units: BTreeSet<UnitName>,
@@ -20,7 +20,7 @@ pub fn in_sync(spec: &HostSpec, observed: &Observation) -> InSync {
         differences(spec, observed).iter().filter_map(Difference::path).collect();
     let units = spec.units.keys().filter(|unit| !wrong.contains(&unit.path()));
     InSync {
-        paths: spec.written().into_keys().filter(|path| !wrong.contains(path)).collect(),
+        paths: spec.entries().into_keys().filter(|path| !wrong.contains(path)).collect(),
         units: units.cloned().collect(),
     }
 }

@@ -2,11 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::differences::{holds, same_file};
+use super::compare::{entry_holds, same_entry};
 use super::{Mode, StepReason};
 use crate::model::observation::EmbeddedConfig;
 use crate::model::units::Mask;
-use crate::model::{Facts, FileSpec, HostSpec, ManagedPath, ObservedFile};
+use crate::model::{Facts, HostSpec, ManagedPath, Observation, ObservedFile, PathSpec};
+
+/// Returns what was never applied of the old spec, is the same in the new one and is still not as listed on the host.
+pub(super) fn unapplied(to: &HostSpec, from: &HostSpec, observed: &Observation) -> BTreeSet<ManagedPath> {
+    if from.unapplied.is_empty() {
+        return BTreeSet::new();
+    }
+    let old: BTreeMap<_, _> = from.stored_paths().filter(|(path, _)| from.unapplied.contains(path)).collect();
+    let waits = to
+        .stored_paths()
+        .filter(|(path, entry)| old.get(path) == Some(entry) && !entry_holds(path, entry, observed));
+    waits.map(|(path, _)| path).collect()
+}
 
 /// The input of a plan.
 #[derive(Debug)]
@@ -15,8 +27,8 @@ pub(super) struct PlanInput<'a> {
     pub(super) to: &'a HostSpec,
     pub(super) facts: &'a Facts,
     pub(super) mode: Mode,
-    old: BTreeMap<ManagedPath, FileSpec>,
-    new: BTreeMap<ManagedPath, FileSpec>,
+    old: BTreeMap<ManagedPath, PathSpec>,
+    new: BTreeMap<ManagedPath, PathSpec>,
     masked: BTreeSet<ManagedPath>,
 }
 
@@ -24,7 +36,11 @@ impl<'a> PlanInput<'a> {
     pub(super) fn new(from: &'a HostSpec, to: &'a HostSpec, facts: &'a Facts, mode: Mode) -> Self {
         let masked =
             to.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked).map(|(name, _)| name.path());
-        Self { from, to, facts, mode, old: from.written(), new: to.written(), masked: masked.collect() }
+        let (old, mut new) = (from.entries(), to.entries());
+        // An entry that came with a take-over waits for its next change.
+        let waits = unapplied(to, from, &facts.observed);
+        new.retain(|path, _| !waits.contains(path));
+        Self { from, to, facts, mode, old, new, masked: masked.collect() }
     }
 
     /// Returns why a path of the new config is written now; `None` when it is not.
@@ -32,25 +48,46 @@ impl<'a> PlanInput<'a> {
         let new = self.new.get(path)?;
         let old = self.old.get(path);
         let named = if old.is_some() { StepReason::Changed } else { StepReason::Added };
-        let differs = !self
-            .facts
-            .observed
-            .files
-            .get(path)
-            .is_some_and(|observed| holds(new, observed, &self.facts.observed));
+        let differs = !entry_holds(path, new, &self.facts.observed) || self.leaves_target(new);
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| differs),
             Mode::Adopt => differs.then_some(named),
             Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => {
-                let same = old.is_some_and(|old| same_file(old, new, &self.facts.observed));
-                (!same).then_some(named)
+                let same = old.is_some_and(|old| same_entry(old, new, &self.facts.observed));
+                (!same || self.leaves_target(new)).then_some(named)
             }
         }
     }
 
+    /// Returns true if an entry is a hard link to what is written anew: it would be left with the old file.
+    fn leaves_target(&self, entry: &PathSpec) -> bool {
+        let PathSpec::Link(link) = entry else { return false };
+        link.hard_target().is_some_and(|target| self.write(target).is_some() || self.leaves(target))
+    }
+
+    /// Returns true if a path of the old config is removed now.
+    pub(super) fn leaves(&self, path: &ManagedPath) -> bool {
+        self.old.contains_key(path) && self.take_away(path).is_some()
+    }
+
+    /// Returns the old config's entry of a path.
+    pub(super) fn old(&self, path: &ManagedPath) -> Option<&PathSpec> {
+        self.old.get(path)
+    }
+
+    /// Returns the new config's entry of a path.
+    pub(super) fn new_entry(&self, path: &ManagedPath) -> Option<&PathSpec> {
+        self.new.get(path)
+    }
+
+    /// Returns true if the agent may replace what is there: an earlier config brought it.
+    pub(super) fn is_ours(&self, path: &ManagedPath) -> bool {
+        self.old.contains_key(path) || self.from.claimed.contains(path)
+    }
+
     /// Returns why a path of the old config is removed now; `None` when it stays or another step removes it.
     pub(super) fn take_away(&self, path: &ManagedPath) -> Option<StepReason> {
-        if self.new.contains_key(path) || self.masked.contains(path) {
+        if self.new.contains_key(path) || self.from.unapplied.contains(path) || self.masked.contains(path) {
             return None;
         }
         let absent = self.facts.observed.files.get(path) == Some(&ObservedFile::Absent);

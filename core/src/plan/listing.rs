@@ -15,6 +15,8 @@ impl Kind {
             Self::Package => "package",
             Self::Karg => "kernel argument",
             Self::File => "file",
+            Self::Directory => "directory",
+            Self::Link => "link",
             Self::Unit => "unit",
             Self::Dropin => "drop-in",
             Self::User => "user",
@@ -56,7 +58,7 @@ impl fmt::Display for Difference {
                 write!(f, "mode mismatch for file: \"{target}\"; expected: {expected}; received: {found}")?;
             }
             (
-                Kind::Image | Kind::Karg | Kind::Package | Kind::User,
+                Kind::Image | Kind::Karg | Kind::Package | Kind::User | Kind::Directory | Kind::Link,
                 DifferenceKind::Missing
                 | DifferenceKind::Unexpected
                 | DifferenceKind::Content

@@ -8,8 +8,10 @@
 //! | `decide` | the order of it all: [`plan`] |
 //! | `mode` | the image-mode table: work on files, the image, both or nothing |
 //! | `files`, `units`, `users`, `kargs`, `os` | the steps of one noun |
+//! | `paths` | the steps of directories and links |
 //! | `companions` | the units that the `Also=` of another one names |
 //! | `disruption` | the cost of the changes: nothing, services, a drain, a reboot |
+//! | `compare` | whether a path is as an entry has it |
 //! | `input` | the questions of all nouns: is a path written, is it removed, and why |
 //! | `registries` | the need of a drain for a change of `registries.conf` |
 //! | `soft` | whether that reboot may leave the kernel running |
@@ -36,6 +38,7 @@ pub mod step;
 mod batch;
 mod check;
 mod companions;
+mod compare;
 mod decide;
 mod disruption;
 mod files;
@@ -43,6 +46,7 @@ mod input;
 mod kargs;
 mod mode;
 mod os;
+mod paths;
 mod registries;
 mod soft;
 mod units;
@@ -58,6 +62,7 @@ pub use decide::plan;
 pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
 pub use origin::observed_origin;
+pub use paths::{keep_unapplied, not_held};
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Op, Step, StepReason};
 

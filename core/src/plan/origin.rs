@@ -5,7 +5,7 @@
 
 use super::differences::already_applied;
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::{HostSpec, Karg, Observation};
+use crate::model::{HostSpec, Karg, ManagedPath, Observation};
 
 /// Returns the applied part of the new config, and the parts of the old one alone.
 pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) -> HostSpec {
@@ -27,8 +27,19 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     if to.users.core.is_none() {
         from.users.core.clone_from(&old.users.core);
     }
-    let gone = old.files.iter().filter(|(path, _)| !to.files.contains_key(*path));
-    from.files.extend(gone.map(|(path, file)| (path.clone(), file.clone())));
+    let gone = |path: &ManagedPath| {
+        let stored = to.directories.contains_key(path) || to.links.contains_key(path);
+        !stored && !to.files.contains_key(path)
+    };
+    let files = old.files.iter().filter(|(path, _)| gone(path));
+    from.files.extend(files.map(|(path, file)| (path.clone(), file.clone())));
+    let applied = |path: &ManagedPath| !old.unapplied.contains(path);
+    let directories = old.directories.iter().filter(|(path, _)| applied(path) && gone(path));
+    from.directories.extend(directories.map(|(path, directory)| (path.clone(), directory.clone())));
+    let links = old.links.iter().filter(|(path, _)| applied(path) && gone(path));
+    from.links.extend(links.map(|(path, link)| (path.clone(), link.clone())));
+    // What is there may be an earlier version of ours, which the observation alone does not tell.
+    from.claimed = old.managed();
     for (name, unit) in &old.units {
         let held = from.units.get(name);
         if let Some(both) = with_leftovers(held, unit, to.units.get(name)) {

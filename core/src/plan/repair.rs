@@ -6,6 +6,7 @@
 use super::differences::{Difference, DifferenceKind, Kind};
 use super::disruption;
 use super::input::PlanInput;
+use super::reconcilable::in_the_way;
 use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason, check};
 use crate::model::disruption::Action;
 use crate::model::observation::{EmbeddedConfig, ObservedFips};
@@ -35,7 +36,10 @@ pub fn repair(
         let step = op(spec, difference).map(|op| Step { op, because: StepReason::Changed });
         let why = match &step {
             None => Some("no step puts it right".to_owned()),
-            Some(step) => disrupts(&input, step, policy).map(str::to_owned),
+            Some(step) => {
+                let why = in_the_way(&input, step).map(|reason| reason.message);
+                why.or_else(|| disrupts(&input, step, policy).map(str::to_owned))
+            }
         };
         if let (Some(step), None) = (step, &why) {
             steps.extend(with_links(spec, step));
@@ -79,6 +83,7 @@ fn facts(observed: &Observation) -> Facts {
         local: std::collections::BTreeSet::new(),
         under_var: std::collections::BTreeSet::new(),
         restorable: std::collections::BTreeSet::new(),
+        occupied: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
         is_live: false,
         soft_reboot: None,
@@ -112,6 +117,8 @@ fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     match difference.kind {
         Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
         Kind::File => Some(Op::WriteFile { path }),
+        Kind::Directory => Some(Op::MakeDirectory { path }),
+        Kind::Link => Some(Op::WriteLink { path }),
         Kind::Dropin => spec.units.iter().find_map(|(unit, desired)| {
             let name = desired.dropins.keys().find(|name| unit.dropin_path(name) == path)?;
             Some(Op::WriteDropin { unit: unit.clone(), name: name.clone() })
@@ -126,14 +133,21 @@ fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
 
 /// Links follow the unit: they are made again when its file is written, as in every plan.
 fn with_links(spec: &HostSpec, step: Step) -> Vec<Step> {
-    let Op::WriteUnit { unit } = &step.op else { return vec![step] };
     let because = step.because;
+    // A hard link to what is written anew is left behind.
+    let hard = step.op.path().into_iter().flat_map(|written| {
+        let links = spec.hard_targets().filter(move |(_, target)| **target == written);
+        links.map(|(path, _)| path.clone()).collect::<Vec<_>>()
+    });
+    let hard: Vec<Step> = hard.map(|path| Step { op: Op::WriteLink { path }, because }).collect();
+    let Op::WriteUnit { unit } = &step.op else { return std::iter::once(step).chain(hard).collect() };
     let op = spec.units.get(unit).and_then(|desired| match desired.enablement {
         Enablement::Enabled => Some(Op::EnableUnit { unit: unit.clone() }),
         Enablement::Disabled => Some(Op::DisableUnit { unit: unit.clone() }),
         Enablement::Preset => None,
     });
-    [Some(step), op.map(|op| Step { op, because })].into_iter().flatten().collect()
+    let op = op.map(|op| Step { op, because });
+    std::iter::once(step).chain(hard).chain(op).collect()
 }
 
 fn links(spec: &HostSpec, difference: &Difference) -> Option<Op> {
@@ -171,6 +185,12 @@ impl Op {
             | Self::WriteFile { .. }
             | Self::RemoveFile { .. }
             | Self::RestoreFile { .. }
+            | Self::MakeDirectory { .. }
+            | Self::RemoveDirectory { .. }
+            | Self::RestoreDirectory { .. }
+            | Self::WriteLink { .. }
+            | Self::RemoveLink { .. }
+            | Self::RestoreLink { .. }
             | Self::WriteUnit { .. }
             | Self::RemoveUnit { .. }
             | Self::WriteDropin { .. }
@@ -204,7 +224,7 @@ fn mends(op: &Op, difference: &Difference) -> bool {
         (Kind::User, Op::SetSshKeys) => difference.what == DifferenceKind::Content,
         (Kind::User, Op::SetPassword) => difference.what == DifferenceKind::Value,
         (Kind::Image | Kind::Karg | Kind::Package | Kind::User, _) => false,
-        (Kind::File | Kind::Dropin | Kind::Unit, _) => {
+        (Kind::File | Kind::Directory | Kind::Link | Kind::Dropin | Kind::Unit, _) => {
             let path = op.path().is_some_and(|path| path.as_str() == difference.target);
             // To reload or restart a unit changes nothing of its links.
             path || (op.batch() != Batch::Services && op.target() == difference.target)

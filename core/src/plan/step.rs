@@ -77,6 +77,37 @@ pub enum Op {
         /// The path.
         path: ManagedPath,
     },
+    /// Makes a directory, or gives an existing one its mode and owner. A second run finds it right.
+    MakeDirectory {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Removes a directory that is no longer managed, if nothing is in it. A second run finds nothing there.
+    RemoveDirectory {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Gives a directory that is no longer managed its earlier mode and owner, or restores what it had replaced. A second
+    /// run finds it so.
+    RestoreDirectory {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Writes a link. A second run finds its target and owner right.
+    WriteLink {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Removes a link that is no longer managed. A second run finds nothing there.
+    RemoveLink {
+        /// The path.
+        path: ManagedPath,
+    },
+    /// Restores what a no longer managed link had replaced. A second run finds it there.
+    RestoreLink {
+        /// The path.
+        path: ManagedPath,
+    },
     /// Writes a unit file. As `WriteFile`.
     WriteUnit {
         /// The unit.
@@ -166,6 +197,12 @@ impl Op {
             Self::WriteFile { .. } => "write-file",
             Self::RemoveFile { .. } => "remove-file",
             Self::RestoreFile { .. } => "restore-file",
+            Self::MakeDirectory { .. } => "make-directory",
+            Self::RemoveDirectory { .. } => "remove-directory",
+            Self::RestoreDirectory { .. } => "restore-directory",
+            Self::WriteLink { .. } => "write-link",
+            Self::RemoveLink { .. } => "remove-link",
+            Self::RestoreLink { .. } => "restore-link",
             Self::WriteUnit { .. } => "write-unit",
             Self::RemoveUnit { .. } => "remove-unit",
             Self::WriteDropin { .. } => "write-dropin",
@@ -189,7 +226,13 @@ impl Op {
             Self::LinkPullSecret { path }
             | Self::WriteFile { path }
             | Self::RemoveFile { path }
-            | Self::RestoreFile { path } => path.to_string(),
+            | Self::RestoreFile { path }
+            | Self::MakeDirectory { path }
+            | Self::RemoveDirectory { path }
+            | Self::RestoreDirectory { path }
+            | Self::WriteLink { path }
+            | Self::RemoveLink { path }
+            | Self::RestoreLink { path } => path.to_string(),
             Self::StageOs { image } => image.to_string(),
             Self::SetKargs { delete, append } => {
                 let minus = delete.iter().map(|karg| format!("-{karg}"));
@@ -219,9 +262,15 @@ impl Op {
     /// Returns the path that the step writes, removes or links, when it has one.
     pub fn path(&self) -> Option<ManagedPath> {
         match self {
-            Self::WriteFile { path } | Self::RemoveFile { path } | Self::RestoreFile { path } => {
-                Some(path.clone())
-            }
+            Self::WriteFile { path }
+            | Self::RemoveFile { path }
+            | Self::RestoreFile { path }
+            | Self::MakeDirectory { path }
+            | Self::RemoveDirectory { path }
+            | Self::RestoreDirectory { path }
+            | Self::WriteLink { path }
+            | Self::RemoveLink { path }
+            | Self::RestoreLink { path } => Some(path.clone()),
             Self::WriteUnit { unit }
             | Self::RemoveUnit { unit }
             | Self::MaskUnit { unit }

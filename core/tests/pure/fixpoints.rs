@@ -47,19 +47,62 @@ fn unit(name: &'static str) -> impl Strategy<Value = Value> {
     )
 }
 
+/// Directories and links: parents of files, a path of three kinds, and hard links to files of the config or of the OS.
+fn stored() -> impl Strategy<Value = (Vec<Value>, Vec<Value>, Option<Value>)> {
+    let owner = any::<bool>().prop_map(|core| if core { json!({"name": "core"}) } else { json!({"id": 0}) });
+    let mode = prop::sample::select(vec![None, Some(0o700), Some(0o1777)]);
+    let directory = |path: &'static str| {
+        prop::option::of((mode.clone(), prop::option::of(owner.clone())).prop_map(
+            move |(mode, user)| json!({"path": path, "mode": mode, "user": user, "overwrite": true}),
+        ))
+    };
+    let soft = prop::option::of((prop::sample::select(vec!["a", "../b"]), owner.clone()).prop_map(
+        |(target, user)| json!({"path": "/etc/l", "target": target, "user": user, "overwrite": true}),
+    ));
+    let kinds = (0..5_u8, mode.clone());
+    (directory("/etc/d"), directory("/var/lib/d"), soft, kinds, any::<bool>()).prop_map(
+        |(parent, var, soft, (kind, mode), hard)| {
+            let mut directories: Vec<Value> = parent.into_iter().chain(var).collect();
+            let mut links: Vec<Value> = soft.into_iter().collect();
+            let mut file = None;
+            match kind {
+                1 => directories.push(json!({"path": "/etc/k", "mode": mode, "overwrite": true})),
+                2 => links.push(json!({"path": "/etc/k", "target": "c", "overwrite": true})),
+                3 => file = Some(json!({"path": "/etc/k", "contents": {"source": "data:,k"}})),
+                4 => {
+                    directories.push(json!({"path": "/etc/k", "mode": mode, "overwrite": true}));
+                    file = Some(json!({"path": "/etc/k/f", "contents": {"source": "data:,f"}}));
+                }
+                _ => {}
+            }
+            if hard {
+                let hard =
+                    json!({"path": "/var/lib/h", "target": "/var/lib/c", "hard": true, "overwrite": true});
+                links.push(hard);
+            }
+            (directories, links, file)
+        },
+    )
+}
+
 fn sections() -> impl Strategy<Value = Value> {
     let files: Vec<_> = FILES.iter().map(|path| prop::option::of(file(path))).collect();
     let units: Vec<_> = UNITS.iter().map(|name| prop::option::of(unit(name))).collect();
     let user = prop::option::of((0..3_u8, prop::option::of(0..2_u8)));
     let kargs = prop::collection::vec(prop::sample::select(vec!["a", "b", "c=1"]), 0..4);
-    (files, units, user, kargs).prop_map(|(files, units, user, kargs)| {
+    (files, units, user, kargs, stored()).prop_map(|(files, units, user, kargs, (directories, links, kind))| {
         let present = |list: Vec<Option<Value>>| list.into_iter().flatten().collect::<Vec<_>>();
         let user = user.map(|(key, hash)| {
             let hash = hash.map(|hash| format!("$6${hash}"));
             json!({"name": "core", "sshAuthorizedKeys": [format!("key {key}")], "passwordHash": hash})
         });
         let users: Vec<Value> = user.into_iter().collect();
-        json!({"files": present(files), "units": present(units), "users": users, "kernelArguments": kargs})
+        let mut files = present(files);
+        files.extend(kind);
+        if links.iter().any(|link| link["hard"] == true) && !files.iter().any(|file| file["path"] == "/var/lib/c") {
+            files.push(json!({"path": "/var/lib/c", "contents": {"source": "data:,linked"}}));
+        }
+        json!({"directories": directories, "links": links, "files": files, "units": present(units), "users": users, "kernelArguments": kargs})
     })
 }
 
@@ -202,7 +245,7 @@ proptest! {
             let mut kargs = world.kargs.clone();
             kargs.sort();
             let mode = if plan.mode() == Mode::Nothing { Mode::Files } else { plan.mode() };
-            ends.push((mode, world.files, world.enabled, world.masked, kargs, world.keys, world.password));
+            ends.push((mode, world.made(), world.files, world.enabled, world.masked, kargs, world.keys, world.password));
         }
         prop_assert_eq!(ends.len(), 2);
         prop_assert_eq!(&ends[0], &ends[1]);
@@ -215,7 +258,15 @@ proptest! {
         world.masked.clear();
         let to = spec("new", &new, None, Some(model_host::image('a')));
         let from = already_applied(&to, &world.observe(&[&to]));
-        let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
+        let facts = world.facts(&from, &to, EmbeddedConfig::Unknown);
+        let plan = match plan(&from, &to, &facts, &DisruptionPolicy::defaults()) {
+            Ok(plan) => plan,
+            // A directory that no config made gives way to nothing.
+            Err(refused) => {
+                prop_assert!(refused.reasons.iter().all(|reason| reason.message.starts_with("a directory is there")));
+                return Ok(());
+            }
+        };
         prop_assert!(plan.from().is_none());
         bring(&mut world, &plan, &to, &Image::default());
         arrived(&world, &to);

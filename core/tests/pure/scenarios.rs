@@ -93,6 +93,15 @@ fn fact(facts: &mut Facts, line: &str) {
                 ObservedFile::Regular { sha256: contents.sha256(), len, mode: 0o644, uid: 0, gid: 0 };
             facts.observed.files.insert(path(), observed);
         }
+        "directory" => {
+            let found = ObservedFile::Directory { mode: 0o755, uid: 0, gid: 0 };
+            facts.observed.files.insert(path(), found);
+        }
+        "link" => {
+            let found = ObservedFile::Symlink { target: words[2].to_owned(), uid: 0, gid: 0 };
+            facts.observed.files.insert(path(), found);
+        }
+        "occupied" => drop(facts.occupied.insert(path())),
         "local" => drop(facts.local.insert(path())),
         "carried" => drop(facts.local.remove(&path())),
         "restorable" => drop(facts.restorable.insert(path())),

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use crate::model_host;
 use crate::model_host::ModelHost;
 
+const DIRECTORY: ObservedFile = ObservedFile::Directory { mode: 0o755, uid: 0, gid: 0 };
+
 fn sections() -> Value {
     json!({
         "files": [{"path": "/etc/a", "contents": {"source": "data:,one"}},
@@ -58,12 +60,12 @@ fn each_difference_is_named_in_order() {
     booted.image = Some(model_host::image('b'));
     observed.kargs.pop();
     for (name, found) in [
-        ("/etc/a", ObservedFile::Symlink { target: "/etc/b".to_owned() }),
+        ("/etc/a", ObservedFile::Symlink { target: "/etc/b".to_owned(), uid: 0, gid: 0 }),
         ("/etc/secret", ObservedFile::Absent),
         ("/etc/kubernetes/kubelet-ca.crt", ObservedFile::Absent),
         ("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", ObservedFile::Absent),
-        ("/etc/mco/internal-registry-pull-secret.json", ObservedFile::Directory),
-        ("/etc/systemd/system/a.service", ObservedFile::Directory),
+        ("/etc/mco/internal-registry-pull-secret.json", DIRECTORY),
+        ("/etc/systemd/system/a.service", DIRECTORY),
         ("/etc/systemd/system/a.service.d/1.conf", ObservedFile::Absent),
     ] {
         observed.files.insert(path(name), found);
@@ -230,8 +232,7 @@ fn unchanged_section_of_users_is_unchanged() {
 #[test]
 fn only_remaining_drift_blocks_update() {
     type Change = fn(&mut Value);
-    let file =
-        |observed: &mut Observation| drop(observed.files.insert(path("/etc/a"), ObservedFile::Directory));
+    let file = |observed: &mut Observation| drop(observed.files.insert(path("/etc/a"), DIRECTORY));
     let keys = |observed: &mut Observation| {
         let ObservedCore::Account { keys, .. } = &mut observed.core else { panic!("an account") };
         *keys = ObservedFile::Absent;

@@ -10,11 +10,12 @@ use machine_config_core::model::observation::{
     Booted, EmbeddedConfig, ObservedCore, ObservedFips, ObservedOs, ObservedUnit, UnitFilePreset,
     UnitFileState,
 };
+use machine_config_core::model::paths::LinkTarget;
 use machine_config_core::model::units::{Enablement, Mask};
 use machine_config_core::model::users::{Core, PasswordHash};
 use machine_config_core::model::{
-    BootId, Contents, Facts, FileSpec, HostSpec, ImageRef, Karg, MachineConfig, ManagedPath, Observation,
-    ObservedFile, Principal, UnitName,
+    BootId, Contents, DirectorySpec, Facts, FileMode, FileSpec, HostSpec, ImageRef, Karg, MachineConfig,
+    ManagedPath, Observation, ObservedFile, PathSpec, Principal, UnitName,
 };
 use machine_config_core::plan::{Op, Plan};
 use serde_json::{Map, Value, json};
@@ -23,6 +24,8 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Default)]
 pub struct Image {
     pub etc: BTreeMap<ManagedPath, FileSpec>,
+    /// Directories and links.
+    pub stored: BTreeMap<ManagedPath, PathSpec>,
     pub enabled: BTreeSet<UnitName>,
     pub masked: BTreeSet<UnitName>,
     pub carries: Option<String>,
@@ -38,11 +41,38 @@ impl Image {
         };
         Self {
             etc,
+            stored: stored_by(spec).into_iter().filter(|(path, _)| path.is_below("/etc")).collect(),
             enabled: units(is_enabled),
             masked: units(|spec, name| spec.units[name].mask == Mask::Masked),
             carries: Some(spec.name.to_string()),
         }
     }
+}
+
+/// The directories and links that a spec leaves on a bare host.
+fn stored_by(spec: &HostSpec) -> BTreeMap<ManagedPath, PathSpec> {
+    spec.stored_paths().map(|(path, entry)| (path, made(&entry, None))).collect()
+}
+
+/// An entry as it is made in the place of another one: what a directory does not set stays.
+fn made(entry: &PathSpec, before: Option<&PathSpec>) -> PathSpec {
+    let PathSpec::Directory(directory) = entry else { return entry.clone() };
+    let root = DirectorySpec {
+        mode: Some(FileMode::DIRECTORY),
+        user: Some(Principal::Id(0)),
+        group: Some(Principal::Id(0)),
+        overwrite: false,
+    };
+    let before = match before {
+        Some(PathSpec::Directory(before)) => before.clone(),
+        _ => root,
+    };
+    PathSpec::Directory(DirectorySpec {
+        mode: directory.mode.or(before.mode),
+        user: directory.user.clone().or(before.user),
+        group: directory.group.clone().or(before.group),
+        overwrite: false,
+    })
 }
 
 /// A unit that neither the OS nor the config has can't be enabled; of the OS are all units named so.
@@ -52,10 +82,22 @@ fn is_enabled(spec: &HostSpec, name: &UnitName) -> bool {
     known && unit.enablement == Enablement::Enabled
 }
 
+impl Image {
+    fn paths(&self) -> impl Iterator<Item = &ManagedPath> {
+        self.etc.keys().chain(self.stored.keys())
+    }
+
+    fn entry(&self, path: &ManagedPath) -> Option<PathSpec> {
+        self.stored.get(path).cloned().or_else(|| self.etc.get(path).cloned().map(PathSpec::File))
+    }
+}
+
 /// The host.
 #[derive(Clone)]
 pub struct ModelHost {
     pub files: BTreeMap<ManagedPath, FileSpec>,
+    /// Directories and links; a directory that only holds something is not among them.
+    pub stored: BTreeMap<ManagedPath, PathSpec>,
     pub enabled: BTreeSet<UnitName>,
     pub masked: BTreeSet<UnitName>,
     /// Units of the OS.
@@ -77,6 +119,7 @@ impl ModelHost {
     pub fn bare(booted: Option<ImageRef>, image: Image) -> Self {
         Self {
             files: image.etc.clone(),
+            stored: image.stored.clone(),
             enabled: image.enabled.clone(),
             masked: image.masked.clone(),
             vendor: BTreeSet::new(),
@@ -97,6 +140,7 @@ impl ModelHost {
         let image = spec.image.as_ref().map_or_else(Image::default, |_| Image::new(spec));
         let mut world = Self::bare(spec.effective_image().cloned(), image);
         world.files.extend(spec.written());
+        world.stored.extend(stored_by(spec));
         world.kargs.clone_from(&spec.kargs);
         if spec.image.is_none() {
             world.packages = spec.layers().packages().unwrap_or_default();
@@ -121,19 +165,85 @@ impl ModelHost {
 
     fn observe_file(&self, path: &ManagedPath, ids: &BTreeMap<String, u32>) -> ObservedFile {
         if self.masked.iter().any(|unit| unit.path() == *path) {
-            return ObservedFile::Symlink { target: "/dev/null".to_owned() };
+            return ObservedFile::Symlink { target: "/dev/null".to_owned(), uid: 0, gid: 0 };
         }
         let id = |principal: &Principal| match principal {
             Principal::Id(id) => *id,
             Principal::Name(name) => ids.get(name).copied().unwrap_or(u32::MAX),
         };
-        self.files.get(path).map_or(ObservedFile::Absent, |file| ObservedFile::Regular {
+        let regular = |file: &FileSpec| ObservedFile::Regular {
             sha256: file.contents.sha256(),
             len: u64::try_from(file.contents.len()).unwrap(),
             mode: file.mode.bits(),
             uid: id(&file.owner.user),
             gid: id(&file.owner.group),
-        })
+        };
+        match self.stored.get(path) {
+            Some(PathSpec::Directory(directory)) => ObservedFile::Directory {
+                mode: directory.mode.unwrap().bits(),
+                uid: id(directory.user.as_ref().unwrap()),
+                gid: id(directory.group.as_ref().unwrap()),
+            },
+            Some(PathSpec::Link(link)) => match &link.target {
+                LinkTarget::Soft(target) => ObservedFile::Symlink {
+                    target: target.clone(),
+                    uid: id(&link.owner.user),
+                    gid: id(&link.owner.group),
+                },
+                LinkTarget::Hard(target) => self.observe_file(target, ids),
+            },
+            Some(PathSpec::File(_)) => unreachable!("files are kept apart"),
+            None if self.holds_below(path) => ObservedFile::Directory { mode: 0o755, uid: 0, gid: 0 },
+            None => self.files.get(path).map_or(ObservedFile::Absent, regular),
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &ManagedPath> {
+        self.files.keys().chain(self.stored.keys())
+    }
+
+    fn holds_below(&self, path: &ManagedPath) -> bool {
+        self.below(path).next().is_some()
+    }
+
+    fn below<'a>(&'a self, path: &'a ManagedPath) -> impl Iterator<Item = &'a ManagedPath> {
+        let all = self.files.keys().chain(self.stored.keys());
+        all.filter(move |other| *other != path && other.is_below(path.as_str()))
+    }
+
+    /// Returns the directories and links, without a directory that the files in it make just so.
+    pub fn made(&self) -> BTreeMap<ManagedPath, PathSpec> {
+        let plain = made(&PathSpec::Directory(DirectorySpec::default()), None);
+        let is_made = |path: &ManagedPath, entry: &PathSpec| *entry != plain || !self.holds_below(path);
+        self.stored
+            .iter()
+            .filter(|(path, entry)| is_made(path, entry))
+            .map(|(p, e)| (p.clone(), e.clone()))
+            .collect()
+    }
+
+    /// Returns what is there; a hard link is a file of its own to whoever keeps it.
+    fn entry(&self, path: &ManagedPath) -> Option<PathSpec> {
+        self.stored.get(path).cloned().or_else(|| self.files.get(path).cloned().map(PathSpec::File))
+    }
+
+    /// Puts something in the place of what is there. Hard links to it keep the old file.
+    fn put(&mut self, path: &ManagedPath, entry: Option<PathSpec>) {
+        let links =
+            |linked: &PathSpec| matches!(linked, PathSpec::Link(link) if link.hard_target() == Some(path));
+        let left: Vec<ManagedPath> =
+            self.stored.iter().filter(|(_, linked)| links(linked)).map(|(other, _)| other.clone()).collect();
+        for other in left {
+            self.stored.remove(&other);
+            self.files.extend(self.files.get(path).cloned().map(|file| (other, file)));
+        }
+        self.files.remove(path);
+        self.stored.remove(path);
+        match entry {
+            None => {}
+            Some(PathSpec::File(file)) => drop(self.files.insert(path.clone(), file)),
+            Some(other) => drop(self.stored.insert(path.clone(), other)),
+        }
     }
 
     fn observe_unit(&self, name: &UnitName) -> ObservedUnit {
@@ -158,8 +268,9 @@ impl ModelHost {
         let mut files = BTreeMap::new();
         let mut units = BTreeMap::new();
         for spec in specs {
-            let paths = spec.files.keys().cloned();
-            for path in paths.chain(spec.written().into_keys()).chain(spec.units.keys().map(UnitName::path)) {
+            let paths = spec.written().into_keys().chain(spec.stored());
+            let paths = paths.chain(spec.hard_targets().map(|(_, target)| target.clone()));
+            for path in paths.chain(spec.units.keys().map(UnitName::path)) {
                 files.insert(path.clone(), self.observe_file(&path, &ids));
             }
             units.extend(spec.units.keys().map(|name| (name.clone(), self.observe_unit(name))));
@@ -189,6 +300,14 @@ impl ModelHost {
             os: ObservedOs::Deployments { booted, staged: None, next: None },
             kargs: self.kargs.clone(),
             files,
+            hard_links: self
+                .stored
+                .iter()
+                .filter_map(|(path, entry)| match entry {
+                    PathSpec::Link(link) => Some((path.clone(), link.hard_target()?.clone())),
+                    PathSpec::File(_) | PathSpec::Directory(_) => None,
+                })
+                .collect(),
             units,
             former_kargs: Default::default(),
             image_kargs: Vec::new(),
@@ -215,7 +334,7 @@ impl ModelHost {
         let local = |path: &&ManagedPath| {
             let masked = self.masked.iter().any(|unit| unit.path() == **path);
             path.is_below("/etc")
-                && (self.files.get(*path) != self.image.etc.get(*path) || masked != masked_in_image(path))
+                && (self.entry(path) != self.image.entry(path) || masked != masked_in_image(path))
         };
         let secret = ManagedPath::new("/var/lib/kubelet/config.json").unwrap();
         let needed = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
@@ -225,7 +344,8 @@ impl ModelHost {
             pull_secret: (needed && there).then_some(secret),
             local: paths.iter().filter(local).cloned().collect(),
             under_var: paths.iter().filter(|path| path.is_below("/var")).cloned().collect(),
-            restorable: paths.iter().filter(|path| self.image.etc.contains_key(*path)).cloned().collect(),
+            restorable: paths.iter().filter(|path| self.image.entry(path).is_some()).cloned().collect(),
+            occupied: self.occupied(from),
             own_masks: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
@@ -235,12 +355,19 @@ impl ModelHost {
         }
     }
 
+    fn occupied(&self, from: &HostSpec) -> BTreeSet<ManagedPath> {
+        let ours = from.managed();
+        let of_image = |path: &&ManagedPath| from.image.is_none() && self.image.stored.contains_key(*path);
+        let holds_other = |path: &&ManagedPath| self.below(path).any(|other| !ours.contains(other));
+        from.directories.keys().filter(|path| of_image(path) || holds_other(path)).cloned().collect()
+    }
+
     /// Carries a plan out, without the reboot.
     pub fn apply(&mut self, plan: &Plan, to: &HostSpec) {
         self.next_kargs.clone_from(&self.kargs);
         self.next_packages.clone_from(&self.packages);
         self.staged = None;
-        let new = to.written();
+        let (new, entries) = (to.written(), to.entries());
         let none = Core { keys: vec![], password: PasswordHash::locked() };
         let core = to.users.core.as_ref().unwrap_or(&none);
         for step in plan.steps() {
@@ -256,18 +383,32 @@ impl ModelHost {
                 Op::WriteFile { .. } | Op::WriteUnit { .. } | Op::WriteDropin { .. } => {
                     let path = step.op.path().unwrap();
                     self.masked.retain(|unit| unit.path() != path);
-                    self.files.insert(path.clone(), new[&path].clone());
+                    self.put(&path, Some(PathSpec::File(new[&path].clone())));
                 }
                 Op::RemoveFile { .. }
                 | Op::RestoreFile { .. }
+                | Op::RemoveLink { .. }
+                | Op::RestoreLink { .. }
                 | Op::RemoveUnit { .. }
                 | Op::RemoveDropin { .. } => {
                     let path = step.op.path().unwrap();
                     self.masked.retain(|unit| unit.path() != path);
-                    self.files.remove(&path);
-                    let restores = !matches!(step.op, Op::RemoveFile { .. });
-                    if let (true, Some(original)) = (restores, self.image.etc.get(&path)) {
-                        self.files.insert(path, original.clone());
+                    let restores = !matches!(step.op, Op::RemoveFile { .. } | Op::RemoveLink { .. });
+                    let original = self.image.entry(&path).filter(|_| restores);
+                    self.put(&path, original);
+                }
+                Op::MakeDirectory { path } | Op::WriteLink { path } => {
+                    let before = self.entry(path);
+                    let holds = before.is_none() && self.holds_below(path);
+                    assert!(!holds || matches!(entries[path], PathSpec::Directory(_)), "{path} is in use");
+                    self.put(path, Some(made(&entries[path], before.as_ref())));
+                }
+                Op::RemoveDirectory { path } | Op::RestoreDirectory { path } => {
+                    let restores = matches!(step.op, Op::RestoreDirectory { .. });
+                    let original = self.image.entry(path).filter(|_| restores);
+                    let needed = to.entries().keys().any(|other| other.is_below(path.as_str()));
+                    if original.is_some() || needed || !self.holds_below(path) {
+                        self.put(path, original);
                     }
                 }
                 Op::SetSshKeys => self.keys = Some(core.keys_text()),
@@ -304,11 +445,11 @@ impl ModelHost {
         self.booted = Some(staged);
         let old = std::mem::replace(&mut self.image, next.clone());
         let paths: BTreeSet<ManagedPath> =
-            self.files.keys().chain(old.etc.keys()).chain(next.etc.keys()).cloned().collect();
+            self.paths().chain(old.paths()).chain(next.paths()).cloned().collect();
         for path in paths.into_iter().filter(|path| path.is_below("/etc")) {
-            if self.files.get(&path) == old.etc.get(&path) {
-                self.files.remove(&path);
-                self.files.extend(next.etc.get(&path).map(|file| (path, file.clone())));
+            let live = self.entry(&path);
+            if live == old.entry(&path) && live != next.entry(&path) {
+                self.put(&path, next.entry(&path));
             }
         }
         merge(&mut self.enabled, &old.enabled, &next.enabled);

@@ -5,6 +5,7 @@
 mod crash;
 mod log;
 mod os;
+mod paths;
 mod steps;
 mod undo;
 mod units;

@@ -189,7 +189,7 @@ fn listing(root: &Root) -> Result<Content, String> {
                 ObservedFile::Regular { mode, len, .. } => format!("{mode:o} {len} {path}\n"),
                 ObservedFile::Absent
                 | ObservedFile::Symlink { .. }
-                | ObservedFile::Directory
+                | ObservedFile::Directory { .. }
                 | ObservedFile::Special
                 | ObservedFile::Unreachable => format!("- - {path}\n"),
             };

@@ -16,13 +16,31 @@ pub enum DesiredPath<'a> {
         /// Its extended attributes.
         attributes: Attributes<'a>,
     },
-    /// A link.
+    /// A symbolic link.
     Link {
         /// Text of the link.
         target: String,
+        /// Owner and group; `None` for whoever made it.
+        owner: Option<(u32, u32)>,
+    },
+    /// Another name of a regular file.
+    HardLink {
+        /// The path of the file.
+        target: String,
+    },
+    /// A directory, with whatever is in it.
+    Directory {
+        /// Its permission bits; `None` for those of an existing one, or 0755.
+        mode: Option<u32>,
+        /// Its owner; `None` for that of an existing one, or root.
+        uid: Option<u32>,
+        /// Its group, likewise.
+        gid: Option<u32>,
     },
     /// Nothing.
     Absent,
+    /// No directory, if nothing is in it. Anything but a directory is left.
+    NoDirectory,
 }
 
 /// Extended attributes of a file.
@@ -40,6 +58,8 @@ pub struct Change<'a> {
     pub(super) path: String,
     pub(super) trusted: u32,
     pub(super) want: DesiredPath<'a>,
+    pub(super) over_directory: bool,
+    pub(super) hard: Option<String>,
 }
 
 /// Repetition of a change, for the leftovers of an interrupted run.
@@ -55,12 +75,14 @@ pub enum Attempt {
 }
 
 /// Result of a set of changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Done {
     /// Paths that were changed.
     pub changed: usize,
     /// Paths that were right already.
     pub right: usize,
+    /// Directories that were to go, and stay: something is in them.
+    pub left: Vec<String>,
 }
 
 impl std::fmt::Debug for DesiredPath<'_> {
@@ -69,8 +91,11 @@ impl std::fmt::Debug for DesiredPath<'_> {
             Self::File { bytes, mode, uid, gid, .. } => {
                 write!(f, "File({} bytes, {mode:04o}, {uid}:{gid})", bytes.len())
             }
-            Self::Link { target } => write!(f, "Link({target})"),
+            Self::Link { target, .. } => write!(f, "Link({target})"),
+            Self::HardLink { target } => write!(f, "HardLink({target})"),
+            Self::Directory { mode, .. } => write!(f, "Directory({mode:?})"),
             Self::Absent => f.write_str("Absent"),
+            Self::NoDirectory => f.write_str("NoDirectory"),
         }
     }
 }
@@ -80,12 +105,68 @@ impl<'a> DesiredPath<'a> {
     pub fn file(bytes: &'a [u8], mode: u32, uid: u32, gid: u32) -> Self {
         Self::File { bytes, mode, uid, gid, attributes: Attributes::Keep }
     }
+
+    /// Wants a symbolic link of whatever owner.
+    pub fn link(target: impl Into<String>) -> Self {
+        Self::Link { target: target.into(), owner: None }
+    }
 }
 
 impl<'a> Change<'a> {
     /// Makes a change. `trusted` is the user, besides root, whose directories the path may lead through.
     pub fn new(path: impl Into<String>, trusted: u32, want: DesiredPath<'a>) -> Self {
-        Self { path: path.into(), trusted, want }
+        Self { path: path.into(), trusted, want, over_directory: false, hard: None }
+    }
+
+    /// Has a file or a link replace an empty directory as well.
+    #[must_use]
+    pub fn over_directory(self) -> Self {
+        Self { over_directory: true, ..self }
+    }
+
+    /// Tells that the path is a hard link of this file, if it is the same one: so it is saved, and restored.
+    #[must_use]
+    pub fn from_hard_link(self, target: &str) -> Self {
+        Self { hard: Some(target.to_owned()), ..self }
+    }
+
+    /// Returns the file that the path is a hard link of, if it is the same one.
+    pub fn hard_link_before(&self) -> Option<&str> {
+        self.hard.as_deref()
+    }
+
+    /// Returns true if the path may be a directory, which is then kept or removed.
+    pub fn may_be_directory(&self) -> bool {
+        self.over_directory || self.is_directory()
+    }
+
+    /// Returns true if the change is one of a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.want, DesiredPath::Directory { .. } | DesiredPath::NoDirectory)
+    }
+
+    /// Returns true if the path becomes a directory.
+    pub fn makes_directory(&self) -> bool {
+        matches!(self.want, DesiredPath::Directory { .. })
+    }
+
+    /// Returns true if a file or a link is to replace a directory.
+    pub fn replaces_directory(&self) -> bool {
+        self.over_directory && !self.is_directory() && !self.is_removal()
+    }
+
+    /// Returns true if the path becomes a hard link.
+    pub fn is_hard_link(&self) -> bool {
+        matches!(self.want, DesiredPath::HardLink { .. })
+    }
+
+    /// Returns true if the path is to go.
+    pub fn is_removal(&self) -> bool {
+        matches!(self.want, DesiredPath::Absent | DesiredPath::NoDirectory)
+    }
+
+    pub(super) fn is_below(&self, other: &Self) -> bool {
+        self.path.strip_prefix(other.path.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
     /// Returns the path.

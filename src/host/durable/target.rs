@@ -42,16 +42,27 @@ pub(super) fn compare(
     want: &DesiredPath<'_>,
     run: Attempt,
 ) -> Result<Comparison, HostError> {
-    if let Entry::Other(found) = found {
-        return Err(HostError::Kind { path: path.to_owned(), expected: "a file, a link or nothing", found });
+    if let Some(error) = foreign(&found, path, want) {
+        return Err(error);
     }
     match (want, found) {
         (DesiredPath::Absent, Entry::Absent) => Ok(Comparison::Equal),
-        (DesiredPath::Link { target }, Entry::Link { target: found })
-            if *target == found && run != Attempt::Anew =>
+        (DesiredPath::Link { target, owner }, Entry::Link { target: found, owner: own })
+            if *target == found && owner.is_none_or(|owner| owner == own) && run != Attempt::Anew =>
         {
             Ok(Comparison::Equal)
         }
+        (DesiredPath::Directory { mode, uid, gid }, Entry::Directory { stat })
+            if mode.is_none_or(|mode| mode == stat.st_mode & 0o7777)
+                && uid.is_none_or(|uid| uid == stat.st_uid)
+                && gid.is_none_or(|gid| gid == stat.st_gid) =>
+        {
+            Ok(Comparison::Equal)
+        }
+        (
+            DesiredPath::NoDirectory,
+            Entry::Absent | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_),
+        ) => Ok(Comparison::Equal),
         (DesiredPath::File { bytes, mode, uid, gid, attributes: desired }, Entry::File { file, stat }) => {
             let right = run != Attempt::Anew
                 && same_dress(&stat, *mode, *uid, *gid)
@@ -62,10 +73,30 @@ pub(super) fn compare(
             }
             Ok(Comparison::PendingChange { kept: Some(attributes_to_keep(&file, path)?) })
         }
-        (DesiredPath::Absent | DesiredPath::Link { .. } | DesiredPath::File { .. }, _) => {
-            Ok(Comparison::PendingChange { kept: None })
-        }
+        (
+            DesiredPath::Absent
+            | DesiredPath::NoDirectory
+            | DesiredPath::Directory { .. }
+            | DesiredPath::Link { .. }
+            | DesiredPath::HardLink { .. }
+            | DesiredPath::File { .. },
+            _,
+        ) => Ok(Comparison::PendingChange { kept: None }),
     }
+}
+
+/// Returns the error of an entry that does not give way to what is wanted. A directory that may is known to be one by
+/// then.
+fn foreign(found: &Entry, path: &str, want: &DesiredPath<'_>) -> Option<HostError> {
+    let expected = "a file, a link or nothing";
+    let found = match (found, want) {
+        (_, DesiredPath::NoDirectory)
+        | (Entry::Absent | Entry::File { .. } | Entry::Link { .. }, _)
+        | (Entry::Directory { .. }, DesiredPath::Directory { .. }) => return None,
+        (Entry::Directory { .. }, _) => "a directory",
+        (Entry::Other(found), _) => found,
+    };
+    Some(HostError::Kind { path: path.to_owned(), expected, found })
 }
 
 fn attributes_to_keep(file: &std::fs::File, path: &str) -> Result<AttributeList, HostError> {

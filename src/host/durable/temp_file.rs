@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fd::{AsFd as _, OwnedFd};
-use rustix::fs::{Advice, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::fs::{Advice, AtFlags, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::change::{Change, DesiredPath};
@@ -68,9 +68,16 @@ impl<'a> TempFile<'a> {
 
     fn make(&self, dir: &Dir) -> Result<Option<OwnedFd>, Errno> {
         match &self.change.want {
-            DesiredPath::Absent => Ok(None),
-            DesiredPath::Link { target } => {
-                rustix::fs::symlinkat(target.as_str(), dir, self.temporary.as_str()).map(|()| None)
+            DesiredPath::Absent
+            | DesiredPath::NoDirectory
+            | DesiredPath::Directory { .. }
+            | DesiredPath::HardLink { .. } => Ok(None),
+            DesiredPath::Link { target, owner } => {
+                rustix::fs::symlinkat(target.as_str(), dir, self.temporary.as_str())?;
+                let Some((uid, gid)) = owner else { return Ok(None) };
+                let (uid, gid) = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
+                let name = self.temporary.as_str();
+                rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).map(|()| None)
             }
             DesiredPath::File { .. } => {
                 let flags =

@@ -45,6 +45,13 @@ pub(in crate::host) enum Entry {
     Link {
         /// Text of the link.
         target: String,
+        /// Owner and group.
+        owner: (u32, u32),
+    },
+    /// A directory.
+    Directory {
+        /// Its metadata.
+        stat: Stat,
     },
     /// An entry that no config can own: the word is its kind.
     Other(&'static str),
@@ -83,10 +90,11 @@ impl Entry {
             FileType::Symlink => {
                 let target =
                     rustix::fs::readlinkat(dir, name, Vec::new()).map_err(failed("read the link"))?;
-                Ok(Self::Link { target: target.to_string_lossy().into_owned() })
+                let owner = (stat.st_uid, stat.st_gid);
+                Ok(Self::Link { target: target.to_string_lossy().into_owned(), owner })
             }
-            FileType::Directory
-            | FileType::Fifo
+            FileType::Directory => Ok(Self::Directory { stat }),
+            FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
@@ -172,15 +180,27 @@ impl Root {
             FileType::RegularFile => self.digest(path),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&fd, "", Vec::new()).map_err(failed("read the link"))?;
-                Ok(ObservedFile::Symlink { target: target.to_string_lossy().into_owned() })
+                let target = target.to_string_lossy().into_owned();
+                Ok(ObservedFile::Symlink { target, uid: stat.st_uid, gid: stat.st_gid })
             }
-            FileType::Directory => Ok(ObservedFile::Directory),
+            FileType::Directory => Ok(ObservedFile::Directory {
+                mode: stat.st_mode & 0o7777,
+                uid: stat.st_uid,
+                gid: stat.st_gid,
+            }),
             FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice
             | FileType::Unknown => Ok(ObservedFile::Special),
         }
+    }
+
+    /// Returns true if two paths are one regular file, links at their ends not followed.
+    pub fn is_hard_link(&self, path: &str, target: &str) -> Result<bool, HostError> {
+        let Entry::File { stat: one, .. } = Entry::at(self, path)? else { return Ok(false) };
+        let Entry::File { stat: other, .. } = Entry::at(self, target)? else { return Ok(false) };
+        Ok(same_inode(&one, &other))
     }
 
     fn digest(&self, path: &str) -> Result<ObservedFile, HostError> {
@@ -287,6 +307,11 @@ pub(in crate::host) fn read_at_most(
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|source| HostError::io("read", path, source))?;
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if read > limit { Err(too_large(read)) } else { Ok(bytes) }
+}
+
+/// Returns true if two entries are one inode.
+pub(in crate::host) fn same_inode(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
 /// Returns the kind of a file, for error texts.

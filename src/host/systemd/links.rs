@@ -73,18 +73,19 @@ impl<'a> UnitLinks<'a> {
         for name in root.list(UNIT_DIR)? {
             match Entry::at(root, &format!("{UNIT_DIR}/{name}"))? {
                 Entry::File { .. } => drop(before.insert(name, Node::File)),
-                Entry::Link { target } => drop(before.insert(name, Node::Link(target))),
-                Entry::Other(_)
+                Entry::Link { target, .. } => drop(before.insert(name, Node::Link(target))),
+                Entry::Directory { .. }
                     if [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end)) =>
                 {
                     for link in root.list(&format!("{UNIT_DIR}/{name}"))? {
-                        if let Entry::Link { target } = Entry::at(root, &format!("{UNIT_DIR}/{name}/{link}"))?
+                        if let Entry::Link { target, .. } =
+                            Entry::at(root, &format!("{UNIT_DIR}/{name}/{link}"))?
                         {
                             before.insert(format!("{name}/{link}"), Node::Link(target));
                         }
                     }
                 }
-                Entry::Absent | Entry::Other(_) => {}
+                Entry::Absent | Entry::Directory { .. } | Entry::Other(_) => {}
             }
         }
         Ok(Self { root, now: before.clone(), before, calls: Calls::default(), presets: Presets::load(root)? })
@@ -150,7 +151,7 @@ impl<'a> UnitLinks<'a> {
     pub fn changes(&self, earlier: &[String]) -> Vec<Change<'static>> {
         let change = |at: String| {
             let want = match self.now.get(&at) {
-                Some(Node::Link(target)) => DesiredPath::Link { target: target.clone() },
+                Some(Node::Link(target)) => DesiredPath::link(target),
                 Some(Node::File) => return None,
                 None => DesiredPath::Absent,
             };
@@ -362,7 +363,9 @@ impl<'a> UnitLinks<'a> {
     fn look_up(&self, name: &str) -> Result<(Found, Option<String>), HostError> {
         for unit in [Some(name.to_owned()), template(name)].into_iter().flatten() {
             let own = match self.now.get(&unit) {
-                Some(Node::Link(target)) => Some((UNIT_DIR, Entry::Link { target: target.clone() })),
+                Some(Node::Link(target)) => {
+                    Some((UNIT_DIR, Entry::Link { target: target.clone(), owner: (0, 0) }))
+                }
                 Some(Node::File) => Some((UNIT_DIR, Entry::at(self.root, &format!("{UNIT_DIR}/{unit}"))?)),
                 None => None,
             };
@@ -372,15 +375,15 @@ impl<'a> UnitLinks<'a> {
             for place in own.map(Ok).into_iter().chain(vendor) {
                 let (directory, entry) = place?;
                 match entry {
-                    Entry::Absent | Entry::Other(_) => {}
+                    Entry::Absent | Entry::Directory { .. } | Entry::Other(_) => {}
                     // systemd takes an empty unit file for a mask.
                     Entry::File { stat, .. } if stat.st_size == 0 => return Ok((Found::Masked, None)),
-                    Entry::Link { target } if target == DEV_NULL => return Ok((Found::Masked, None)),
+                    Entry::Link { target, .. } if target == DEV_NULL => return Ok((Found::Masked, None)),
                     Entry::File { .. } => {
                         let found = Found::At { name: name.to_owned(), path: format!("{directory}/{unit}") };
                         return Ok((found, Some(name.to_owned())));
                     }
-                    Entry::Link { target } => return Ok(linked(name, &unit, directory, &target)),
+                    Entry::Link { target, .. } => return Ok(linked(name, &unit, directory, &target)),
                 }
             }
         }

@@ -114,7 +114,7 @@ impl UnitLinks<'_> {
             let desired = self.now.get(at);
             let same = !predicted.contains(at) || equivalent(made, desired);
             let want = match if same { made } else { desired } {
-                Some(Node::Link(target)) => DesiredPath::Link { target: target.clone() },
+                Some(Node::Link(target)) => DesiredPath::link(target),
                 Some(Node::File) => return None,
                 None => DesiredPath::Absent,
             };
@@ -122,7 +122,7 @@ impl UnitLinks<'_> {
         };
         let changes = predicted.iter().chain(unforeseen.keys()).filter_map(change).collect();
         let saved = |node: Option<Node>| match node {
-            Some(Node::Link(target)) => Some(PathSnapshot::Link { target }),
+            Some(Node::Link(target)) => Some(PathSnapshot::link(target)),
             None => Some(PathSnapshot::Absent),
             // systemd never removes a unit file.
             Some(Node::File) => None,

@@ -51,17 +51,22 @@ pub(super) fn read(
 }
 
 /// A number wins over a name; nothing means root (MCD-124).
-fn principal(id: Option<i64>, name: Option<String>) -> Result<Principal, String> {
+pub(super) fn principal(id: Option<i64>, name: Option<String>) -> Result<Principal, String> {
+    Ok(principal_if_set(id, name)?.unwrap_or(Principal::Id(0)))
+}
+
+/// As [`principal`]; `None` for nothing.
+pub(super) fn principal_if_set(id: Option<i64>, name: Option<String>) -> Result<Option<Principal>, String> {
     match (id, name.filter(|name| !name.is_empty())) {
         (Some(id), _) => {
             // The highest id means "leave as it is" to chown(2).
             let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
-            id.map(Principal::Id).ok_or_else(|| "its id must be 0 to 4294967294".to_owned())
+            id.map(|id| Some(Principal::Id(id))).ok_or_else(|| "its id must be 0 to 4294967294".to_owned())
         }
         (None, Some(name)) => {
             let name = UserName::new(name).map_err(|error| error.to_string())?;
-            Ok(Principal::Name(name.into()))
+            Ok(Some(Principal::Name(name.into())))
         }
-        (None, None) => Ok(Principal::Id(0)),
+        (None, None) => Ok(None),
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Versions 3.0 to 3.6 are read with the 3.6 schema: minors of Ignition 3 only add fields and relax required ones,
 //! so the newest schema reads them all, one code path serves all, and two configs of different minors compare.
-//! The version is checked first. Invariant of the result: no two entries write one path, no file is the parent
-//! of another, everything is decoded, and no rule of Ignition's own validation is broken ([`rules`]): a new machine could not
-//! read what a node takes. What was committed before is read without these rules ([`Reading`]).
+//! The version is checked first. Invariant of the result: no two entries write one path, no file or link is the
+//! parent of another entry, everything is decoded, and no rule of Ignition's own validation is broken ([`rules`]): a new
+//! machine could not read what a node takes. What was committed before is read without these rules ([`Reading`]).
 
 mod files;
 mod installed;
+mod paths;
 mod rules;
 mod stale;
 mod units;
@@ -176,6 +177,11 @@ fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Res
     fix(&mut spec.fixed, "passwd.groups", passwd.groups.as_ref().filter(|groups| !groups.is_empty()));
     spec.users = users::read(within, passwd.users.unwrap_or_default())?;
     spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder, &mut spec.remarks)?;
+    let version = &config.ignition.version;
+    let remarks = &mut spec.remarks;
+    let directories = storage.directories.unwrap_or_default();
+    spec.directories = paths::directories(within, version, directories, remarks)?;
+    spec.links = paths::links(within, storage.links.unwrap_or_default(), remarks)?;
     spec.units = units::read(within, config.systemd.and_then(|systemd| systemd.units).unwrap_or_default())?;
     one_writer(within, spec)
 }
@@ -213,8 +219,6 @@ fn fixed_storage(fixed: &mut FixedSections, storage: &Storage) {
     fix(fixed, "storage.filesystems", filled(storage.filesystems.as_ref()));
     fix(fixed, "storage.raid", filled(storage.raid.as_ref()));
     fix(fixed, "storage.luks", filled(storage.luks.as_ref()));
-    fix(fixed, "storage.directories", filled(storage.directories.as_ref()));
-    fix(fixed, "storage.links", filled(storage.links.as_ref()));
 }
 
 /// Keeps a section for comparison, without nulls and empty parts: leaving a field out or writing null is the same.
@@ -241,35 +245,49 @@ fn without_nulls(tree: Value) -> Option<Value> {
     }
 }
 
-/// Refuses two entries that write one path, and a file in the place of a directory that another entry needs.
+/// Refuses two entries that write one path, and a file or a link in the place of a directory that another entry needs.
 fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
     let of_units: Vec<(ManagedPath, &UnitName)> =
         spec.units.iter().flat_map(|(name, unit)| paths(name, unit)).collect();
     let mut writers: HashMap<&str, Writer<'_>> =
         spec.files.keys().map(|path| (path.as_str(), Writer::File(path.as_str()))).collect();
-    for (path, name) in &of_units {
-        let writer = Writer::Unit(name.as_str());
-        if let Some(other) = writers.insert(path.as_str(), writer) {
+    let directories = spec.directories.keys().map(|path| (path.as_str(), Writer::Directory(path.as_str())));
+    let links = spec.links.keys().map(|path| (path.as_str(), Writer::Link(path.as_str())));
+    let units = of_units.iter().map(|(path, name)| (path.as_str(), Writer::Unit(name.as_str())));
+    for (path, writer) in directories.chain(links).chain(units) {
+        if let Some(other) = writers.insert(path, writer) {
             return Err(
                 within.error(writer.to_string(), format!("{other} writes {path} too; keep one of them"))
             );
         }
     }
     // By their order: of several errors the same one is reported each time.
-    let ordered = spec.files.keys().chain(of_units.iter().map(|(path, _)| path));
+    let stored = spec.files.keys().chain(spec.directories.keys()).chain(spec.links.keys());
+    let ordered = stored.chain(of_units.iter().map(|(path, _)| path));
     let blocked = ordered
         .filter_map(|path| Some((path.as_str(), above(path.as_str(), &writers)?)))
         .min_by_key(|(path, _)| *path);
-    let Some((path, (parent, other))) = blocked else { return Ok(()) };
+    let Some((path, (parent, other))) = blocked else { return dead_ends(within, spec) };
     let field = writers.get(path).map(ToString::to_string).unwrap_or_default();
     let cause = format!("{other} writes {parent}, which has to be a directory for {path}; move one of them");
     Err(within.error(field, cause))
+}
+
+/// Refuses hard links that can't lead to a file.
+fn dead_ends(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
+    let dead = |path| Some((path, paths::dead_end(path, &spec.links, &spec.directories)?));
+    match spec.links.keys().find_map(dead) {
+        None => Ok(()),
+        Some((path, cause)) => Err(within.error(format!("storage.links {:?} target", path.as_str()), cause)),
+    }
 }
 
 /// Entry that writes a path.
 #[derive(Clone, Copy)]
 enum Writer<'a> {
     File(&'a str),
+    Directory(&'a str),
+    Link(&'a str),
     Unit(&'a str),
 }
 
@@ -277,6 +295,8 @@ impl fmt::Display for Writer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "storage.files {path:?}"),
+            Self::Directory(path) => write!(f, "storage.directories {path:?}"),
+            Self::Link(path) => write!(f, "storage.links {path:?}"),
             Self::Unit(name) => write!(f, "systemd.units {name:?}"),
         }
     }
@@ -290,13 +310,16 @@ fn paths<'a>(name: &'a UnitName, unit: &'a UnitSpec) -> impl Iterator<Item = (Ma
         .map(move |path| (path, name))
 }
 
-/// Returns the first directory above a path that another entry writes.
+/// Returns the first path above a path that another entry makes something else of than a directory.
 fn above<'a>(path: &'a str, writers: &HashMap<&str, Writer<'a>>) -> Option<(&'a str, Writer<'a>)> {
     let mut above = path;
     while let Some((parent, _)) = above.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
         above = parent;
-        if let Some(other) = writers.get(parent) {
-            return Some((parent, *other));
+        match writers.get(parent) {
+            None | Some(Writer::Directory(_)) => {}
+            Some(other @ (Writer::File(_) | Writer::Link(_) | Writer::Unit(_))) => {
+                return Some((parent, *other));
+            }
         }
     }
     None

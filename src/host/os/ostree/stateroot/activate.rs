@@ -123,7 +123,7 @@ fn enable(checkout: &Root, deployment: &str) -> Result<(), OsError> {
         return Ok(());
     }
     let link = format!("/etc/systemd/system/{WANTS}/{UNIT}");
-    let change = Change::new(link, rustix::process::geteuid().as_raw(), DesiredPath::Link { target });
+    let change = Change::new(link, rustix::process::geteuid().as_raw(), DesiredPath::link(target));
     apply_changes(checkout, &[change], Attempt::Again, &FailPoints::off())
         .map(drop)
         .map_err(|error| unread(&error))

@@ -1,0 +1,63 @@
+//! The steps of directories and links, and what of them was never applied.
+//!
+//! Directories are made before anything in them is written, and removed after it: parents first, then children first.
+
+use std::collections::BTreeSet;
+
+use super::compare::entry_holds;
+use super::input::{PlanInput, unapplied};
+use super::{Op, Step};
+use crate::model::{HostSpec, ManagedPath, Observation};
+
+/// Returns the steps that make directories, parents first.
+pub(super) fn directories(input: &PlanInput<'_>) -> Vec<Step> {
+    let make = |path: &ManagedPath| {
+        Some(Step { op: Op::MakeDirectory { path: path.clone() }, because: input.write(path)? })
+    };
+    input.to.directories.keys().filter_map(make).collect()
+}
+
+/// Returns the steps that write links: soft ones, then hard ones, whose targets may be written as well.
+pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
+    let write = |path: &ManagedPath| {
+        Some(Step { op: Op::WriteLink { path: path.clone() }, because: input.write(path)? })
+    };
+    let (hard, soft): (Vec<_>, Vec<_>) =
+        input.to.links.iter().partition(|(_, link)| link.hard_target().is_some());
+    soft.into_iter().chain(hard).filter_map(|(path, _)| write(path)).collect()
+}
+
+/// Returns the steps that take links away, then directories, children first.
+pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
+    let link = |path: &ManagedPath| {
+        let because = input.take_away(path)?;
+        let path = path.clone();
+        let op = if input.restorable(&path) { Op::RestoreLink { path } } else { Op::RemoveLink { path } };
+        Some(Step { op, because })
+    };
+    let directory = |path: &ManagedPath| {
+        let because = input.take_away(path)?;
+        let path = path.clone();
+        let op = if input.restorable(&path) {
+            Op::RestoreDirectory { path }
+        } else {
+            Op::RemoveDirectory { path }
+        };
+        Some(Step { op, because })
+    };
+    let links = input.from.links.keys().filter_map(link);
+    links.chain(input.from.directories.keys().rev().filter_map(directory)).collect()
+}
+
+/// Returns the directories and links of a spec that the host does not have as listed.
+pub fn not_held(spec: &HostSpec, observed: &Observation) -> BTreeSet<ManagedPath> {
+    let wrong = spec.stored_paths().filter(|(path, entry)| !entry_holds(path, entry, observed));
+    wrong.map(|(path, _)| path).collect()
+}
+
+/// Takes over from the old spec what was never applied of it: entries that are the same in the new one and still not as
+/// listed on the host stay as they are.
+pub fn keep_unapplied(to: &mut HostSpec, from: &HostSpec, observed: &Observation) {
+    let kept = unapplied(to, from, observed);
+    to.set_unapplied(kept);
+}

@@ -1,0 +1,291 @@
+//! Directories and hard links of a batch: what has to be in place before files are, and what goes after them.
+
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+use super::change::{Attempt, Change, DesiredPath};
+use super::target::Comparison;
+use super::temp_file::temporary;
+use super::{Batch, clear, labels, leads_elsewhere, named, sync};
+use crate::host::HostError;
+use crate::host::failpoint::FailPoints;
+use crate::host::root::{
+    Dir, Entry, MadeDirectory, Missing, Root, mode_bits, no_name, same_inode, split, unlink,
+};
+
+/// Permission bits and owner of a directory that is made, where nothing is set.
+const MADE: (u32, u32, u32) = (0o755, 0, 0);
+
+impl Batch<'_> {
+    /// Removes the directories that files and links take the place of, with what goes from them. Returns how many went.
+    ///
+    /// Only one that is a directory still: after the switch, the path of what was in it leads elsewhere.
+    pub(super) fn make_way(
+        &mut self,
+        changes: &[Change<'_>],
+        fail_points: &FailPoints,
+    ) -> Result<usize, HostError> {
+        let mut gone = 0;
+        let over = changes.iter().filter(|change| change.over_directory && !change.is_directory());
+        for change in over {
+            if !matches!(self.entry(change)?, Entry::Directory { .. }) {
+                continue;
+            }
+            let mut below: Vec<_> =
+                changes.iter().filter(|other| other.is_removal() && other.is_below(change)).collect();
+            below.sort_by(|one, other| other.path.cmp(&one.path));
+            for other in below {
+                self.take_away(other)?;
+                fail_points.hit("removed");
+            }
+            // What was in it must not come back under the new name's target.
+            self.sync_directories()?;
+            if !self.remove_directory(change)? {
+                let (path, expected) = (change.path.clone(), "an empty directory");
+                return Err(HostError::Kind { path, expected, found: "a directory that holds something" });
+            }
+            gone += 1;
+            fail_points.hit("directory-removed");
+        }
+        if gone > 0 {
+            self.known.clear();
+        }
+        Ok(gone)
+    }
+
+    /// Makes directories, parents first, or gives them their mode and owner. Returns how many were not right.
+    pub(super) fn directories(
+        &mut self,
+        changes: &[Change<'_>],
+        fail_points: &FailPoints,
+    ) -> Result<usize, HostError> {
+        let mut desired: Vec<_> =
+            changes.iter().filter(|change| matches!(change.want, DesiredPath::Directory { .. })).collect();
+        desired.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut changed = 0;
+        for change in desired {
+            if matches!(self.compare(change)?, Comparison::Equal) {
+                if self.run != Attempt::First {
+                    self.set_directory(change)?;
+                }
+                continue;
+            }
+            match self.entry(change)? {
+                Entry::Directory { .. } => self.set_directory(change)?,
+                Entry::Absent | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => {
+                    self.make_directory(change)?;
+                    // A link in its place led elsewhere.
+                    self.known.clear();
+                }
+            }
+            changed += 1;
+            fail_points.hit("directory-made");
+        }
+        Ok(changed)
+    }
+
+    /// Makes the hard links that are not right; their targets are. Returns how many.
+    pub(super) fn hard_links(
+        &mut self,
+        changes: &[Change<'_>],
+        fail_points: &FailPoints,
+    ) -> Result<usize, HostError> {
+        let mut made = 0;
+        for change in changes {
+            let DesiredPath::HardLink { target } = &change.want else { continue };
+            if self.hard_link(change, target)? {
+                made += 1;
+                fail_points.hit("linked");
+            }
+        }
+        Ok(made)
+    }
+
+    fn hard_link(&mut self, change: &Change<'_>, target: &str) -> Result<bool, HostError> {
+        let failed = |errno: Errno| HostError::io("make the link", &*change.path, errno);
+        let (above, file) = linked_file(self.root, target, change.trusted)?;
+        let Entry::File { stat: desired, .. } = Entry::open(&above, file, target)? else {
+            return Err(no_file(target));
+        };
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let anew = self.run == Attempt::Anew;
+        let Some(index) = self.locate(change, Missing::Make)? else { return Ok(false) };
+        self.label_directories()?;
+        let Some(place) = self.places.get_mut(index) else { return Ok(false) };
+        let temporary = temporary(name);
+        clear(&place.dir, &temporary, false)
+            .map_err(|source| HostError::io("make the link", &*change.path, source))?;
+        match Entry::open(&place.dir, name, &change.path)? {
+            Entry::File { stat, .. } if same_inode(&stat, &desired) && !anew => return Ok(false),
+            Entry::Absent | Entry::File { .. } | Entry::Link { .. } => {}
+            Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
+            Entry::Other(found) => return Err(in_the_way(change, found)),
+        }
+        rustix::fs::linkat(&above, file, &place.dir, temporary.as_str(), AtFlags::empty()).map_err(failed)?;
+        rustix::fs::renameat(&place.dir, temporary.as_str(), &place.dir, name).map_err(failed)?;
+        // To rename a file to another name of its own does nothing.
+        unlink(&place.dir, &temporary)
+            .map_err(|source| HostError::io("make the link", &*change.path, source))?;
+        place.touched = true;
+        Ok(true)
+    }
+
+    /// Removes the directories that are to go and are empty, children first. Returns how many went, and those that stay.
+    pub(super) fn remove_directories(
+        &mut self,
+        changes: &[Change<'_>],
+        fail_points: &FailPoints,
+    ) -> Result<(usize, Vec<String>), HostError> {
+        let mut going: Vec<_> =
+            changes.iter().filter(|change| matches!(change.want, DesiredPath::NoDirectory)).collect();
+        going.sort_by(|one, other| other.path.cmp(&one.path));
+        let (mut gone, mut left) = (0, Vec::new());
+        for change in going {
+            if leads_elsewhere(self.root, change, changes)? {
+                continue;
+            }
+            if self.run != Attempt::First {
+                self.clear_leftover(change)?;
+            }
+            if !matches!(self.entry(change)?, Entry::Directory { .. }) {
+                continue;
+            }
+            if self.remove_directory(change)? {
+                gone += 1;
+                fail_points.hit("directory-removed");
+            } else {
+                left.push(change.path.clone());
+            }
+        }
+        Ok((gone, left))
+    }
+
+    fn take_away(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        if self.run != Attempt::First {
+            self.clear_leftover(change)?;
+        }
+        match self.entry(change)? {
+            Entry::Absent => Ok(()),
+            Entry::Directory { .. } if change.is_directory() => self.remove_directory(change).map(drop),
+            Entry::File { .. } | Entry::Link { .. } if !change.is_directory() => self.remove(change),
+            Entry::Directory { .. } | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => Ok(()),
+        }
+    }
+
+    /// Removes the leftover of a run that died as it made a new version.
+    fn clear_leftover(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.locate(change, Missing::Leave)?;
+        let Some(place) = place.and_then(|place| self.places.get(place)) else { return Ok(()) };
+        clear(&place.dir, &temporary(name), change.may_be_directory())
+            .map_err(|source| HostError::io("clear the leftover of", &*change.path, source))
+    }
+
+    /// Removes a directory if nothing is in it; returns false if something is.
+    fn remove_directory(&mut self, change: &Change<'_>) -> Result<bool, HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.locate(change, Missing::Leave)?;
+        let Some(place) = place.and_then(|place| self.places.get_mut(place)) else { return Ok(true) };
+        match rustix::fs::unlinkat(&place.dir, name, AtFlags::REMOVEDIR) {
+            Ok(()) => place.touched = true,
+            Err(Errno::NOENT) => {}
+            // A mount keeps it, too.
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => return Ok(false),
+            Err(errno) => return Err(HostError::io("remove", &*change.path, errno)),
+        }
+        Ok(true)
+    }
+
+    /// Opens what is at the place of a change.
+    fn entry(&mut self, change: &Change<'_>) -> Result<Entry, HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.locate(change, Missing::Leave)?;
+        match place.and_then(|place| self.places.get(place)) {
+            Some(place) => Entry::open(&place.dir, name, &change.path),
+            None => Ok(Entry::Absent),
+        }
+    }
+
+    /// Gives an existing directory its mode and owner, durably.
+    fn set_directory(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let place = self.locate(change, Missing::Leave)?;
+        let Some(place) = place.and_then(|place| self.places.get(place)) else { return Ok(()) };
+        let failed = |errno: Errno| HostError::io("prepare", &*change.path, errno);
+        let fd = open(&place.dir, name).map_err(failed)?;
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        dress(&fd, &change.want, (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)).map_err(failed)?;
+        sync::sync(fd.as_fd(), &change.path)
+    }
+
+    /// Makes a directory beside its place, complete, and puts it there. A file or a link in its place goes.
+    fn make_directory(&mut self, change: &Change<'_>) -> Result<(), HostError> {
+        let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+        let Some(index) = self.locate(change, Missing::Make)? else { return Ok(()) };
+        self.label_directories()?;
+        let failed = |errno: Errno| HostError::io("make", &*change.path, errno);
+        let Some(place) = self.places.get_mut(index) else { return Ok(()) };
+        let temporary = temporary(name);
+        clear(&place.dir, &temporary, true).map_err(|source| HostError::io("make", &*change.path, source))?;
+        rustix::fs::mkdirat(&place.dir, temporary.as_str(), Mode::RWXU).map_err(failed)?;
+        let fd = open(&place.dir, &temporary).map_err(failed)?;
+        let path = format!("{}/{name}", place.dir.path());
+        labels(&mut self.labels, self.root)?.apply_to_directory(&fd, &path)?;
+        dress(&fd, &change.want, MADE).map_err(failed)?;
+        sync::sync(fd.as_fd(), &change.path)?;
+        match rustix::fs::renameat(&place.dir, temporary.as_str(), &place.dir, name) {
+            // The journal has what is there: its original is restored if this ends here.
+            Err(Errno::NOTDIR) => {
+                unlink(&place.dir, name).map_err(|source| HostError::io("replace", &*change.path, source))?;
+                rustix::fs::renameat(&place.dir, temporary.as_str(), &place.dir, name).map_err(failed)?;
+            }
+            other => other.map_err(failed)?,
+        }
+        place.touched = true;
+        let parent = rustix::io::dup(place.dir.as_fd()).map_err(failed)?;
+        self.made.push(MadeDirectory { parent, name: name.to_owned(), fd, path });
+        Ok(())
+    }
+}
+
+/// Opens the directory of a hard link's file, and returns the file's name there.
+fn linked_file<'a>(root: &Root, target: &'a str, trusted: u32) -> Result<(Dir, &'a str), HostError> {
+    let (directory, name) = split(target).ok_or_else(|| no_name(target))?;
+    let walked = root.walk(directory, trusted, Missing::Leave, &mut Vec::new());
+    let dir = walked.map_err(|error| named(error, target))?;
+    dir.map(|dir| (dir, name)).ok_or_else(|| no_file(target))
+}
+
+/// Returns the error of a hard link that has no file to lead to.
+pub(super) fn no_file(target: &str) -> HostError {
+    HostError::Kind {
+        path: target.to_owned(),
+        expected: "a regular file",
+        found: "something else, or nothing",
+    }
+}
+
+fn in_the_way(change: &Change<'_>, found: &'static str) -> HostError {
+    HostError::Kind { path: change.path.clone(), expected: "a file, a link or nothing", found }
+}
+
+fn open(dir: &Dir, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// Sets owner and mode, where they are not right; `before` is for what is not set.
+fn dress(fd: &OwnedFd, want: &DesiredPath<'_>, (bits, user, group): (u32, u32, u32)) -> Result<(), Errno> {
+    let DesiredPath::Directory { mode, uid, gid } = want else { return Ok(()) };
+    let desired = (mode.unwrap_or(bits), uid.unwrap_or(user), gid.unwrap_or(group));
+    let stat = rustix::fs::fstat(fd)?;
+    if (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid) == desired {
+        return Ok(());
+    }
+    let (mode, uid, gid) = desired;
+    if (stat.st_uid, stat.st_gid) != (uid, gid) {
+        rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    rustix::fs::fchmod(fd, mode_bits(mode))
+}
