@@ -8,7 +8,8 @@
 //! | [`rollout`] | the next nodes to get the target, and the pool's status; pure | `api cost drain` |
 //! | [`build`] | builds, reuses, cancels and deletes of images, and their Jobs; pure | `api image` |
 //! | [`opt_in`] | image mode by a pool's label and `ConfigMap`s; pure | `api build render rollout` |
-//! | [`manifests`] | reads the objects of a directory | `api render` |
+//! | [`reading`] | reads the kinds, of files and of the cluster, through `core` | `api rollout` |
+//! | [`manifests`] | reads the objects of a directory | `api reading render` |
 //! | [`drain`] | the next step of a node whose agent requested a drain; pure | nothing |
 //! | [`lease`] | leader election among replicas; pure | nothing |
 //! | [`image`] | the build context of an OS image, pure; buildah on this machine | `api` |
@@ -16,7 +17,7 @@
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
 //! | [`bootstrap`] | pools and rendered configs of manifests, before there is a cluster | `api build image manifests render seed` |
 //! | [`seed`] | the MachineConfig of an image that was built before the cluster; pure | `api` |
-//! | [`serve`] | Ignition for new nodes: the machine-config-server | `api` |
+//! | [`serve`] | Ignition for new nodes: the machine-config-server | `api reading` |
 //! | [`view`] | pools and rollouts on one screen; pure | `api drain rollout` |
 //! | [`cli`] | the verbs | all |
 //!
@@ -33,6 +34,7 @@ pub mod image;
 pub mod lease;
 pub mod manifests;
 pub mod opt_in;
+pub mod reading;
 pub mod registry;
 pub mod render;
 pub mod rollout;

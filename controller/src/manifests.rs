@@ -1,19 +1,26 @@
 //! Reads the objects of a directory: each `.yaml`, `.yml` and `.json` file, with any number of documents.
 //!
-//! Only MachineConfigs, pools, `MachineOSConfig`s, the `ControllerConfig` and the disruption policy are taken; other kinds lie beside
-//! them in any repository. Every read has a bound, and an error names the file.
+//! MachineConfigs, pools, `MachineOSConfig`s, `RolloutPolicy`s, the `ControllerConfig` and the disruption policy are taken. A kind that
+//! concerns nodes and is not handled is named; others lie beside them in any repository. Every read has a bound, and an error names the
+//! file.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use kube::core::{Selector, SelectorExt as _};
+use machine_config_core::model::document::{self, Document, Handling, Kind};
 use machine_config_core::model::policy::DisruptionPolicy;
+use machine_config_core::model::reading::{Found, refuse_unknown};
+use machine_config_core::model::{ModelError, NotApplied};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::controller_config::CONTROLLER_CONFIG;
-use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, check};
+use crate::api::{
+    ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, ROLE, RolloutPolicy, check,
+};
+use crate::reading::{Object, of_document};
 use crate::render::Release;
 
 /// The largest file: five times the API server's limit for one object.
@@ -37,6 +44,10 @@ pub struct Manifests {
     pub policy: Option<DisruptionPolicy>,
     /// What an API server with our definitions would refuse, with file, object, field and next step.
     pub violations: Vec<String>,
+    /// How pools come to a new config, by name.
+    pub rollout_policies: BTreeMap<String, RolloutPolicy>,
+    /// What is there and has no effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
+    pub notes: Vec<String>,
 }
 
 /// An object as it was read, with fields that no type of ours has.
@@ -61,6 +72,17 @@ pub enum ManifestError {
         /// Cause.
         cause: String,
     },
+    /// A document.
+    #[error("{}", of_document_error(path, error))]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ModelError,
+    },
+    /// Several of these.
+    #[error("{} errors:\n  {}", .0.len(), lines(.0))]
+    Several(Vec<ManifestError>),
     /// Two objects of one kind and name.
     #[error("{path}: {kind} {name} is there already; keep one of the two")]
     Twice {
@@ -79,19 +101,93 @@ pub enum ManifestError {
     },
 }
 
+impl ManifestError {
+    fn refused(path: &Path, error: ModelError) -> Self {
+        Self::Refused { path: path.to_owned(), error }
+    }
+
+    /// Makes one error of all.
+    fn all(mut errors: Vec<Self>) -> Option<Self> {
+        if errors.len() > 1 { Some(Self::Several(errors)) } else { errors.pop() }
+    }
+}
+
+/// An error of a field names the object, and not the file.
+fn of_document_error(path: &Path, error: &ModelError) -> String {
+    let text = error.to_string();
+    let path = path.display().to_string();
+    if text.starts_with(&path) { text } else { format!("{path}: {text}") }
+}
+
+fn lines(errors: &[ManifestError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
+}
+
 impl Manifests {
     /// Reads a directory, without those below it.
     pub fn read(directory: &Path) -> Result<Self, ManifestError> {
-        let mut manifests = Self::default();
-        for path in files(directory)? {
-            manifests.add_file(&path, OnTwice::Refuse)?;
-        }
-        Ok(manifests)
+        Self::read_with(directory, UnknownFields::Refused)
     }
 
-    /// Reads a file: an object that is there already is replaced.
-    pub fn replace_by_file(&mut self, path: &Path) -> Result<(), ManifestError> {
-        self.add_file(path, OnTwice::Replace)
+    /// Reads a directory; the error names all that is wrong.
+    pub fn read_with(directory: &Path, unknown_fields: UnknownFields) -> Result<Self, ManifestError> {
+        let (manifests, errors) = Self::collect(directory, unknown_fields)?;
+        ManifestError::all(errors).map_or(Ok(manifests), Err)
+    }
+
+    /// Reads what can be read of a directory, and returns the errors of the rest.
+    pub fn collect(
+        directory: &Path,
+        unknown_fields: UnknownFields,
+    ) -> Result<(Self, Vec<ManifestError>), ManifestError> {
+        let mut manifests = Self::default();
+        let reading = Reading { on_twice: OnTwice::Refuse, unknown_fields };
+        let mut errors = Vec::new();
+        for path in files(directory)? {
+            errors.extend(manifests.add_file(&path, reading));
+        }
+        let unselected = manifests.unselected();
+        manifests.notes.extend(unselected);
+        Ok((manifests, errors))
+    }
+
+    /// Reads a file, or standard input by `-`: an object that is there already is replaced. A file without an object of ours is
+    /// refused.
+    pub fn replace_by_file(
+        &mut self,
+        path: &Path,
+        unknown_fields: UnknownFields,
+    ) -> Result<(), ManifestError> {
+        let reading = Reading { on_twice: OnTwice::Replace, unknown_fields };
+        ManifestError::all(self.add_file(path, reading)).map_or(Ok(()), Err)
+    }
+
+    /// Returns a note on each MachineConfig that no pool selects.
+    fn unselected(&self) -> Vec<String> {
+        let selectors: Vec<Selector> = self
+            .pools
+            .values()
+            .filter_map(|pool| Selector::try_from(pool.spec.machine_config_selector.clone()?).ok())
+            .collect();
+        if self.pools.is_empty() {
+            return Vec::new();
+        }
+        let nothing = BTreeMap::new();
+        let is_selected = |config: &MachineConfig| {
+            let labels = config.metadata.labels.as_ref().unwrap_or(&nothing);
+            let owners = config.metadata.owner_references.iter().flatten();
+            let is_rendered = owners.into_iter().any(|owner| owner.kind == "MachineConfigPool");
+            is_rendered || selectors.iter().any(|selector| selector.matches(labels))
+        };
+        let note = |(name, config): (&String, &MachineConfig)| {
+            let role = config.metadata.labels.as_ref().and_then(|labels| labels.get(ROLE));
+            let label =
+                role.map_or_else(|| "it has no role label".to_owned(), |role| format!("its role is {role}"));
+            format!(
+                "MachineConfig {name}: no pool selects it ({label}): it is in none of the rendered configs"
+            )
+        };
+        self.configs.iter().filter(|(_, config)| !is_selected(config)).map(note).collect()
     }
 
     /// Returns the images of the release: those of the `ControllerConfig`, with another OS image where one is given.
@@ -101,60 +197,130 @@ impl Manifests {
         Release { os_image: os_image.map(str::to_owned).or(release.os_image), ..release }
     }
 
-    fn add_file(&mut self, path: &Path, on_twice: OnTwice) -> Result<(), ManifestError> {
+    /// Reads a file; of each document the error, where it has one.
+    fn add_file(&mut self, path: &Path, reading: Reading) -> Vec<ManifestError> {
         let unread = |cause: String| ManifestError::Unread { path: path.to_owned(), cause };
-        let text = read(path).map_err(unread)?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).map_err(|error| unread(first_line(&error.to_string())))?;
-        for document in documents {
-            self.add(document, path, on_twice)?;
+        let source = path.display().to_string();
+        let bytes = match read(path) {
+            Ok(bytes) => bytes,
+            Err(cause) => return vec![unread(cause)],
+        };
+        if bytes.trim_ascii().is_empty() {
+            return Vec::new();
         }
-        Ok(())
+        match document::documents(&bytes, &source) {
+            Ok(documents) => {
+                documents.iter().filter_map(|document| self.add(document, path, reading).err()).collect()
+            }
+            Err(error) => vec![ManifestError::refused(path, error)],
+        }
     }
 
-    fn add(&mut self, document: Value, path: &Path, on_twice: OnTwice) -> Result<(), ManifestError> {
-        let violations = check(&document).into_iter().map(|cause| format!("{}: {cause}", path.display()));
+    fn add(&mut self, document: &Document, path: &Path, reading: Reading) -> Result<(), ManifestError> {
+        let kind = match document.handling() {
+            Handling::Read(kind) => kind,
+            Handling::Named(what) => {
+                self.notes.push(format!("{}: {what}", path.display()));
+                return Ok(());
+            }
+            Handling::Foreign => return Ok(()),
+        };
+        let object: Value = document.read().map_err(|error| ManifestError::refused(path, error))?.value;
+        let violations = check(&object).into_iter().map(|cause| format!("{}: {cause}", path.display()));
         self.violations.extend(violations);
-        let group = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        if !group.starts_with("machineconfiguration.openshift.io/") && group != "operator.openshift.io/v1" {
-            return Ok(());
-        }
-        let unread = |cause: String| ManifestError::Unread { path: path.to_owned(), cause };
-        match document.get("kind").and_then(Value::as_str) {
-            Some("MachineConfig") => {
-                let (name, config) = named::<MachineConfig>(document).map_err(unread)?;
+        match kind {
+            Kind::MACHINE_CONFIG => {
+                let (name, config) = self.read_object::<MachineConfig>(document, path, reading)?;
                 let old = self.configs.insert(name.clone(), config);
-                on_twice.check(old.is_some(), path, "MachineConfig", name)
+                reading.on_twice.check(old.is_some(), path, kind, name)
             }
-            Some("MachineConfigPool") => {
-                let (name, pool) = named::<MachineConfigPool>(document).map_err(unread)?;
+            Kind::POOL => {
+                let (name, pool) = self.read_object::<MachineConfigPool>(document, path, reading)?;
                 let old = self.pools.insert(name.clone(), pool);
-                on_twice.check(old.is_some(), path, "MachineConfigPool", name)
+                reading.on_twice.check(old.is_some(), path, kind, name)
             }
-            Some("MachineOSConfig") => {
-                let (name, os_config) = named::<MachineOSConfig>(document).map_err(unread)?;
+            Kind::OS_CONFIG => {
+                let (name, os_config) = self.read_object::<MachineOSConfig>(document, path, reading)?;
                 let old = self.os_configs.insert(name.clone(), os_config);
-                on_twice.check(old.is_some(), path, "MachineOSConfig", name)
+                reading.on_twice.check(old.is_some(), path, kind, name)
             }
-            Some("ControllerConfig") => {
-                let (name, _) = named::<ControllerConfig>(document.clone()).map_err(unread)?;
-                if name != CONTROLLER_CONFIG {
-                    return Err(unread(format!(
-                        "ControllerConfig {name} is not read; name it {CONTROLLER_CONFIG}"
-                    )));
-                }
-                let old = self.controller_config.replace(WholeObject(document));
-                on_twice.check(old.is_some(), path, "ControllerConfig", name)
+            Kind::ROLLOUT_POLICY => {
+                let (name, policy) = self.read_object::<RolloutPolicy>(document, path, reading)?;
+                let old = self.rollout_policies.insert(name.clone(), policy);
+                reading.on_twice.check(old.is_some(), path, kind, name)
             }
-            Some("MachineConfiguration") => {
-                let bytes = serde_json::to_vec(&document).map_err(|error| unread(error.to_string()))?;
-                let policy = DisruptionPolicy::parse(&bytes, &path.display().to_string());
-                self.policy = Some(policy.map_err(|error| unread(error.to_string()))?);
+            Kind::CONTROLLER_CONFIG => self.add_controller_config(document, path, reading),
+            _ => {
+                let refused = |error| ManifestError::refused(path, error);
+                let policy = DisruptionPolicy::of_document(document).map_err(refused)?;
+                self.take_remarks(policy.unknown, document, reading).map_err(refused)?;
+                self.policy = Some(policy.value);
                 Ok(())
             }
-            _ => Ok(()),
         }
     }
+
+    fn add_controller_config(
+        &mut self,
+        document: &Document,
+        path: &Path,
+        reading: Reading,
+    ) -> Result<(), ManifestError> {
+        let (name, _) = self.read_object::<ControllerConfig>(document, path, reading)?;
+        if name != CONTROLLER_CONFIG {
+            let cause = format!("ControllerConfig {name} is not read; name it {CONTROLLER_CONFIG}");
+            return Err(ManifestError::Unread { path: path.to_owned(), cause });
+        }
+        let refused = |error| ManifestError::refused(path, error);
+        let whole: Value = document.read().map_err(refused)?.value;
+        let old = self.controller_config.replace(WholeObject(whole));
+        reading.on_twice.check(old.is_some(), path, Kind::CONTROLLER_CONFIG, name)
+    }
+
+    fn read_object<K: Object>(
+        &mut self,
+        document: &Document,
+        path: &Path,
+        reading: Reading,
+    ) -> Result<(String, K), ManifestError> {
+        let refused = |error| ManifestError::refused(path, error);
+        let Found { value, unknown } = of_document::<K>(document).map_err(refused)?;
+        self.take_remarks(unknown, document, reading).map_err(refused)?;
+        Ok((document.name().to_owned(), value))
+    }
+
+    /// Refuses unknown fields, or names them.
+    fn take_remarks(
+        &mut self,
+        unknown: Vec<NotApplied>,
+        document: &Document,
+        reading: Reading,
+    ) -> Result<(), ModelError> {
+        match reading.unknown_fields {
+            UnknownFields::Refused => refuse_unknown(&unknown, document.source()),
+            UnknownFields::Named => {
+                let note = |remark: NotApplied| format!("{}: {remark}; it is not applied", document.title());
+                self.notes.extend(unknown.into_iter().map(note));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Treatment of fields that no type has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownFields {
+    /// A mistake.
+    Refused,
+    /// They pass, named.
+    Named,
+}
+
+/// How files are read.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    on_twice: OnTwice,
+    unknown_fields: UnknownFields,
 }
 
 /// Treatment of a second object with the same name.
@@ -168,41 +334,12 @@ enum OnTwice {
 
 impl OnTwice {
     /// Refuses a second object, where it is a mistake.
-    fn check(
-        self,
-        is_second: bool,
-        path: &Path,
-        kind: &'static str,
-        name: String,
-    ) -> Result<(), ManifestError> {
+    fn check(self, is_second: bool, path: &Path, kind: Kind, name: String) -> Result<(), ManifestError> {
         if is_second && self == Self::Refuse {
-            return Err(ManifestError::Twice { path: path.to_owned(), kind, name });
+            return Err(ManifestError::Twice { path: path.to_owned(), kind: kind.kind, name });
         }
         Ok(())
     }
-}
-
-fn named<T: DeserializeOwned>(document: Value) -> Result<(String, T), String> {
-    let name = document.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
-    let name = name.ok_or_else(|| "an object has no metadata.name; give it one".to_owned())?;
-    let object = serde_json::from_value(document);
-    // Without the value: an object holds secrets.
-    let object = object.map_err(|error| format!("{name} can't be read ({})", class(&error)))?;
-    Ok((name, object))
-}
-
-fn class(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    // The name of a field is no secret.
-    if let Some(field) = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-        return format!("field {field} is missing");
-    }
-    let expected = text.split("expected ").nth(1).map(|expected| format!("a field is not {expected}"));
-    expected.unwrap_or_else(|| "a field has another type".to_owned())
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[expect(
@@ -233,12 +370,16 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     clippy::disallowed_methods,
     reason = "files that a person names; the controller has no host below it"
 )]
-fn read(path: &Path) -> Result<String, String> {
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if u64::try_from(text.len()).is_ok_and(|len| len > MAX_FILE) {
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().take(MAX_FILE + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| error.to_string())?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len > MAX_FILE) {
         return Err(format!("it is larger than {MAX_FILE} bytes"));
     }
-    Ok(text)
+    Ok(bytes)
 }

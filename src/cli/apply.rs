@@ -4,6 +4,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 use super::agent_flags::AgentFlags;
 use super::host::{REBOOT_REQUIRED, runtime};
+use super::input::Unknown;
 use super::output::print;
 use super::telemetry::telemetry;
 use super::{CliError, input, last_report};
@@ -35,6 +36,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     policy: Option<String>,
     #[command(flatten)]
+    unknown: Unknown,
+    #[command(flatten)]
     agent: AgentFlags,
     /// Do not reboot; the next `apply` or `daemon` resumes after the reboot
     #[arg(long)]
@@ -51,11 +54,13 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     }
     log::start(if environment.journal { Format::Journal } else { Format::Text });
     let image = input::image(arguments.to_image.as_deref())?;
-    let machine_config = input::checked_config(&arguments.to, arguments.digest.as_deref(), || {
-        let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());
-        Ok(proxies.for_pulls()?)
-    })?;
-    let control = OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref())?);
+    let machine_config =
+        input::checked_config(&arguments.to, arguments.digest.as_deref(), arguments.unknown, || {
+            let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());
+            Ok(proxies.for_pulls()?)
+        })?;
+    let control =
+        OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref(), arguments.unknown)?);
     let target = control.target().clone();
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Requested };
     runtime()?.block_on(async {

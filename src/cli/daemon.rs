@@ -48,6 +48,9 @@ pub(super) struct Arguments {
     /// Directory of target.yaml and machineconfigs/; gets report.json
     #[arg(long, value_name = "DIR", conflicts_with = "root_mount")]
     directory: Option<PathBuf>,
+    /// Let fields of the directory's files pass that nobody knows: they are named, and not applied
+    #[arg(long, requires = "directory")]
+    allow_unknown_fields: bool,
     /// Mounted config of a hosted cluster's node (`config`, `hash`)
     #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     desired_configmap: Option<PathBuf>,
@@ -105,6 +108,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         match source {
             Source::Directory(path) => {
                 let control = Directory::of_pool(&path, arguments.pool.as_ref())?;
+                let control = control.with_unknown_fields(arguments.allow_unknown_fields);
                 let container = &arguments.container;
                 let stages = match &arguments.pool {
                     Some(_) => None,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::CliError;
 use super::daemon::service_account;
+use super::input::Unknown;
 use super::last_report::{Follows, SavedReport};
 use crate::control::directory::{Directory, pool_file};
 use crate::control::kube::{Identity, desired};
@@ -75,10 +76,11 @@ pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> R
 
 impl Source {
     /// Reads the desired config.
-    pub(super) async fn read(&self) -> Result<Desired, CliError> {
+    pub(super) async fn read(&self, unknown: Unknown) -> Result<Desired, CliError> {
         match self {
             Self::Directory(path, pool) => {
-                let mut directory = Directory::of_pool(path, pool.as_ref())?;
+                let directory = Directory::of_pool(path, pool.as_ref())?;
+                let mut directory = directory.with_unknown_fields(unknown.allow_unknown_fields);
                 let policy = directory.policy().await?;
                 let target = directory.desired().await?.ok_or_else(|| {
                     let file = pool.as_ref().map_or_else(|| "target.yaml".to_owned(), pool_file);

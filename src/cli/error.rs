@@ -4,6 +4,7 @@ use crate::agent::AgentError;
 use crate::control::ControlError;
 use crate::host::HostError;
 use crate::journal::JournalError;
+use crate::model::refusal::{self, Refusal};
 use crate::model::text::chain;
 use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
@@ -149,6 +150,56 @@ impl CliError {
         }
     }
 
+    /// Returns what was refused, for a program.
+    pub(super) fn refusal(&self) -> Refusal {
+        Refusal {
+            class: self.class(),
+            reason: self.reason(),
+            field: self.field().map(str::to_owned),
+            message: chain(self),
+            next: self.next_step(),
+        }
+    }
+
+    fn class(&self) -> &'static str {
+        let class = match self {
+            Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => return refusal::USAGE,
+            Self::Agent(error) => error.class(),
+            Self::Model(error) => error.class(),
+            Self::Seed(error) => error.class(),
+            Self::Irreconcilable(_) => FaultClass::Unreconcilable,
+            Self::Observe(error) => error.class(),
+            Self::Host(error) => error.class(),
+            Self::Journal(error) => error.class(),
+            Self::Control(error) => error.class(),
+            Self::Output(_) | Self::Setup { .. } | Self::Sandbox(_) => FaultClass::Degraded,
+        };
+        class.as_str()
+    }
+
+    fn field(&self) -> Option<&str> {
+        match self {
+            Self::Model(error)
+            | Self::Control(ControlError::Invalid { source: error, .. })
+            | Self::Agent(
+                AgentError::Config(error) | AgentError::Control(ControlError::Invalid { source: error, .. }),
+            ) => error.field(),
+            Self::Irreconcilable(error) => error.reasons.first().map(|reason| &*reason.field),
+            Self::Usage(_)
+            | Self::Environment(_)
+            | Self::Input { .. }
+            | Self::Agent(_)
+            | Self::Seed(_)
+            | Self::Observe(_)
+            | Self::Host(_)
+            | Self::Journal(_)
+            | Self::Control(_)
+            | Self::Output(_)
+            | Self::Setup { .. }
+            | Self::Sandbox(_) => None,
+        }
+    }
+
     /// Returns the text for standard error: object and cause, then the next step.
     pub(super) fn text(&self) -> String {
         let next = self.next_step().map(|next| format!("\nNext: {next}")).unwrap_or_default();
@@ -168,7 +219,7 @@ impl CliError {
             Self::Host(error) => Some(error.next()),
             Self::Observe(error) => Some(error.next()),
             Self::Journal(error) => Some(error.next()),
-            Self::Model(_) => Some("Correct the document and run it again; nothing was touched.".to_owned()),
+            Self::Model(_) => Some(refusal::NEXT.to_owned()),
             Self::Seed(error) => Some(error.next_step()),
             Self::Input { .. } => Some("Name a file that can be read.".to_owned()),
             // These name the next step themselves.

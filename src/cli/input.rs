@@ -1,26 +1,44 @@
 //! Reading of a flag's argument: a file, `-` for standard input, or a word for the host's own.
 
-use std::io::Read as _;
-use std::path::Path;
-
 use super::CliError;
 use super::host::runtime;
 use crate::control::download::{download, is_url};
-use crate::host::HostError;
-use crate::host::root::Root;
+use crate::host::given::read_given;
+use crate::model::document::{self, Kind};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::reading::refuse_unknown;
 use crate::model::{ImageRef, ProxySettings, Sha256};
 
+/// Treatment of fields that nobody knows.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(super) struct Unknown {
+    /// Let fields pass that nobody knows: they are named, and not applied
+    #[arg(long)]
+    pub(super) allow_unknown_fields: bool,
+}
+
+impl Unknown {
+    /// Refuses unknown fields of a file that a person gives, where they are not let pass.
+    fn check(self, config: MachineConfig, document: &str) -> Result<MachineConfig, CliError> {
+        if !self.allow_unknown_fields {
+            config.refuse_unknown(document)?;
+        }
+        Ok(config)
+    }
+}
+
 /// Reads a MachineConfig, or an Ignition config.
-pub(super) fn machine_config(path: &str) -> Result<MachineConfig, CliError> {
-    Ok(MachineConfig::parse_or_wrap(&bytes(path, machineconfig::MAX_BYTES)?, path)?)
+pub(super) fn machine_config(path: &str, unknown: Unknown) -> Result<MachineConfig, CliError> {
+    let config = MachineConfig::parse_or_wrap(&bytes(path, machineconfig::MAX_BYTES)?, path)?;
+    unknown.check(config, path)
 }
 
 /// Reads a MachineConfig, or an Ignition config, from a file or a web server; it has to be of the digest.
 pub(super) fn checked_config(
     from: &str,
     digest: Option<&str>,
+    unknown: Unknown,
     proxies: impl FnOnce() -> Result<ProxySettings, CliError>,
 ) -> Result<MachineConfig, CliError> {
     let expected = digest.map(|digest| {
@@ -47,15 +65,18 @@ pub(super) fn checked_config(
             return Err(CliError::Input { path: shown.to_owned(), cause });
         }
     }
-    Ok(MachineConfig::parse_or_wrap(&bytes, shown)?)
+    unknown.check(MachineConfig::parse_or_wrap(&bytes, shown)?, shown)
 }
 
 /// Reads a disruption policy; the default table without a file.
-pub(super) fn policy(path: Option<&str>) -> Result<DisruptionPolicy, CliError> {
-    path.map_or_else(
-        || Ok(DisruptionPolicy::defaults()),
-        |path| Ok(DisruptionPolicy::parse(&bytes(path, policy::MAX_BYTES)?, path)?),
-    )
+pub(super) fn policy(path: Option<&str>, unknown: Unknown) -> Result<DisruptionPolicy, CliError> {
+    let Some(path) = path else { return Ok(DisruptionPolicy::defaults()) };
+    let document = document::one(&bytes(path, policy::MAX_BYTES)?, path, Kind::POLICY)?;
+    let found = DisruptionPolicy::of_document(&document)?;
+    if !unknown.allow_unknown_fields {
+        refuse_unknown(&found.unknown, path)?;
+    }
+    Ok(found.value)
 }
 
 /// Reads an image reference.
@@ -64,26 +85,7 @@ pub(super) fn image(text: Option<&str>) -> Result<Option<ImageRef>, CliError> {
     parsed.map_err(|error| CliError::Usage(error.to_string()))
 }
 
-/// Reads a file named by a person: its owner does not matter.
+/// Reads a file named by a person.
 fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
-    let unread = |cause: String| CliError::Input { path: path.to_owned(), cause };
-    if path == "-" {
-        let mut bytes = Vec::new();
-        let read = std::io::stdin().take(limit + 1).read_to_end(&mut bytes);
-        read.map_err(|error| unread(error.to_string()))?;
-        let fits = u64::try_from(bytes.len()).is_ok_and(|len| len <= limit);
-        return fits.then_some(bytes).ok_or_else(|| unread(format!("it is larger than {limit} bytes")));
-    }
-    let file = Path::new(path);
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = file
-        .file_name()
-        .and_then(|name| name.to_str())
-        .ok_or_else(|| unread("it names no file".to_owned()))?;
-    let root = Root::open(directory)?;
-    let found = root.read_at_most(&format!("/{name}"), limit);
-    if let Err(HostError::TooLarge { size, limit, .. }) = found {
-        return Err(unread(format!("it has {size} bytes, and at most {limit} are read")));
-    }
-    found?.ok_or_else(|| unread("there is no such file".to_owned()))
+    read_given(path, limit).map_err(|cause| CliError::Input { path: path.to_owned(), cause })
 }

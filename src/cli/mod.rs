@@ -34,9 +34,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::model::message;
+use crate::model::refusal::Refused;
 use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
 pub use error::CliError;
@@ -119,8 +120,8 @@ impl Verb {
 
 /// Runs the verb of the command line.
 pub fn main() -> ExitCode {
-    let arguments = match parse() {
-        Ok(Parsed::Arguments(arguments)) => *arguments,
+    let (arguments, wants_json) = match parse() {
+        Ok(Parsed::Arguments(arguments, wants_json)) => (*arguments, wants_json),
         Ok(Parsed::Text(text)) => {
             // A broken pipe has no reader for an error.
             drop(output::print(&text));
@@ -140,6 +141,10 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.service_exit_code())
         }
         Err(error) => {
+            if wants_json {
+                // A reader that is gone needs no document.
+                drop(output::print_json(&Refused::new(&[error.refusal()])));
+            }
             drop(writeln!(std::io::stderr(), "{}", error.text()));
             ExitCode::from(error.exit_code())
         }
@@ -148,7 +153,8 @@ pub fn main() -> ExitCode {
 
 /// Result of parsing a command line.
 enum Parsed {
-    Arguments(Box<Arguments>),
+    /// The arguments, and whether JSON was asked for.
+    Arguments(Box<Arguments>, bool),
     Text(String),
 }
 
@@ -165,7 +171,18 @@ fn parse() -> Result<Parsed, clap::Error> {
     } else {
         words
     };
-    Ok(Parsed::Arguments(Box::new(Arguments::try_parse_from(own)?)))
+    let matches = Arguments::command().try_get_matches_from(own)?;
+    let arguments = Arguments::from_arg_matches(&matches)?;
+    Ok(Parsed::Arguments(Box::new(arguments), wants_json(&matches)))
+}
+
+/// Returns true if the verb prints JSON: then it does so for what it refuses as well.
+fn wants_json(matches: &ArgMatches) -> bool {
+    if let Some((_, verb)) = matches.subcommand() {
+        return wants_json(verb);
+    }
+    let mut words = matches.try_get_raw("output").ok().flatten();
+    words.as_mut().and_then(Iterator::next).is_some_and(|word| word == "json")
 }
 
 /// Logs the error that ended the agent.

@@ -2,6 +2,7 @@
 
 use super::desired::{self, Desired};
 use super::host::{HostFlags, runtime};
+use super::input::Unknown;
 use super::output::{Output, print, print_json};
 use super::{CliError, input};
 use crate::control::ControlPlane as _;
@@ -39,6 +40,8 @@ pub(super) struct Arguments {
     /// A MachineConfiguration object with the disruption policy
     #[arg(long, value_name = "FILE")]
     policy: Option<String>,
+    #[command(flatten)]
+    unknown: Unknown,
     #[command(flatten)]
     control: desired::Flags,
     #[command(flatten)]
@@ -81,6 +84,8 @@ pub(super) async fn to_desired(
         to_image: None,
         image_config: None,
         policy: None,
+        // What the agent follows is its to judge.
+        unknown: Unknown { allow_unknown_fields: true },
         control: control.clone(),
         host: host.clone(),
         exit_code: false,
@@ -99,7 +104,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
         observe(arguments, environment, &to).await?
     } else {
         let image = input::image(arguments.from_image.as_deref())?;
-        let from = input::machine_config(&arguments.from)?.spec(image)?;
+        let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
         let facts = Facts::assumed(&from, &to)?;
         (Some(from.target()), from, facts)
     };
@@ -117,16 +122,20 @@ async fn destination(
 ) -> Result<(HostSpec, DisruptionPolicy), CliError> {
     let image = input::image(arguments.to_image.as_deref())?;
     let named = arguments.policy.as_deref();
+    let unknown = arguments.unknown;
     if arguments.to != "desired" {
         let policy = match (&arguments.control.directory, named) {
-            (Some(directory), None) => Directory::open(directory)?.policy().await?,
-            (Some(_) | None, named) => input::policy(named)?,
+            (Some(directory), None) => {
+                let directory = Directory::open(directory)?;
+                directory.with_unknown_fields(unknown.allow_unknown_fields).policy().await?
+            }
+            (Some(_) | None, named) => input::policy(named, unknown)?,
         };
-        return Ok((input::machine_config(&arguments.to)?.spec(image)?, policy));
+        return Ok((input::machine_config(&arguments.to, unknown)?.spec(image)?, policy));
     }
     let source = desired::source(&arguments.control, &Root::open(&arguments.host.root)?, environment)?;
-    let Desired { target, machine_config, policy } = source.read().await?;
-    let policy = if named.is_some() { input::policy(named)? } else { policy };
+    let Desired { target, machine_config, policy } = source.read(unknown).await?;
+    let policy = if named.is_some() { input::policy(named, unknown)? } else { policy };
     Ok((machine_config.spec(image.or(target.image))?, policy))
 }
 

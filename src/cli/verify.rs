@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
+use super::input::Unknown;
 use super::output::{Output, print, print_json};
 use super::{CliError, input};
 use crate::agent::drift::add_diffs;
@@ -35,6 +36,8 @@ pub(super) struct Arguments {
     /// OS image that goes with the file
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
+    #[command(flatten)]
+    unknown: Unknown,
     #[command(flatten)]
     host: HostFlags,
     /// Output format
@@ -108,7 +111,7 @@ fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
         TARGET => of_update(root)?.ok_or_else(|| none("no update is open or held on this host")),
         file => {
             let image = input::image(arguments.image.as_deref())?;
-            Ok(input::machine_config(file)?.spec(image)?)
+            Ok(input::machine_config(file, arguments.unknown)?.spec(image)?)
         }
     }
 }

@@ -37,8 +37,10 @@ use super::{ControlError, ControlPlane};
 use crate::host::HostError;
 use crate::host::root::Root;
 use crate::host::watch::WatchSet;
+use crate::model::document::{self, Kind};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::reading::refuse_unknown;
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Sha256, Target, short, yaml};
 use crate::report::NodeReport;
 use crate::update::Fault;
@@ -58,6 +60,7 @@ pub struct Directory {
     published: Option<Vec<u8>>,
     /// The content of the target's config, until a watched file changes.
     content: Option<(ConfigName, Sha256)>,
+    unknown_fields: bool,
 }
 
 /// Files below the directory.
@@ -88,7 +91,7 @@ impl Layout {
     }
 }
 
-/// The keys read from a MachineConfigPool.
+/// The keys read from a MachineConfigPool, which a bootstrap writes.
 #[derive(Deserialize)]
 struct Pool {
     #[serde(default)]
@@ -141,7 +144,12 @@ impl Directory {
             return Err(failed(ErrorKind::NotFound.into()).into());
         }
         let watch = SourceWatch::new(&root, watched(&root, &path, &layout)?);
-        Ok(Self { root, path, layout, watch, published: None, content: None })
+        Ok(Self { root, path, layout, watch, published: None, content: None, unknown_fields: false })
+    }
+
+    /// Lets fields pass that nobody knows, or refuses them.
+    pub fn with_unknown_fields(self, unknown_fields: bool) -> Self {
+        Self { unknown_fields, ..self }
     }
 
     fn document(&self, path: &str) -> String {
@@ -177,7 +185,8 @@ impl Directory {
             return Err(refused("it is empty".to_owned()));
         }
         if let Layout::Rendered { .. } = self.layout {
-            let Pool { spec, status } = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
+            let pool = document::one(&bytes, &document, Kind::POOL).map_err(&invalid)?;
+            let Pool { spec, status } = pool.read().map_err(&invalid)?.value;
             let named = [spec.configuration.name, status.configuration.name];
             let name = named.into_iter().find(|name| !name.is_empty());
             let name = name.ok_or_else(|| refused("spec.configuration.name is missing".to_owned()))?;
@@ -197,6 +206,9 @@ impl Directory {
             let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
             let document = self.document(&path);
             let config = MachineConfig::parse(&bytes, &document).map_err(self.invalid(&path))?;
+            if !self.unknown_fields && self.layout == Layout::Own {
+                config.refuse_unknown(&document).map_err(self.invalid(&path))?;
+            }
             if config.name() != name {
                 let found = config.name().clone();
                 return Err(ControlError::Misnamed { document, config: name.clone(), found });
@@ -232,7 +244,15 @@ impl Directory {
         let path = "/policy.yaml";
         match self.read(path, policy::MAX_BYTES)? {
             None => Ok(DisruptionPolicy::defaults()),
-            Some(bytes) => DisruptionPolicy::parse(&bytes, &self.document(path)).map_err(self.invalid(path)),
+            Some(bytes) => {
+                let document = document::one(&bytes, &self.document(path), Kind::POLICY);
+                let found = document.and_then(|document| DisruptionPolicy::of_document(&document));
+                let found = found.map_err(self.invalid(path))?;
+                if !self.unknown_fields {
+                    refuse_unknown(&found.unknown, &self.document(path)).map_err(self.invalid(path))?;
+                }
+                Ok(found.value)
+            }
         }
     }
 

@@ -20,6 +20,7 @@ pub mod error;
 pub mod etc_merge;
 pub mod failpoint;
 pub mod finalization;
+pub mod given;
 pub mod health;
 pub mod keys;
 pub mod limits;

@@ -33,6 +33,7 @@ pub(super) fn parsed(bytes: &[u8], path: &str) -> Result<MachineConfig, JournalE
         let cause = match error {
             ModelError::Document { cause, .. } => cause,
             ModelError::Name { .. }
+            | ModelError::InDocument { .. }
             | ModelError::Variable { .. }
             | ModelError::Path { .. }
             | ModelError::Image { .. }

@@ -156,6 +156,35 @@ fn invalid_command_line_ends_with_2() {
     }
 }
 
+/// Who asks for JSON gets it for a refusal as well; the exit code stays.
+#[test]
+fn refusal_is_json_where_json_was_asked_for() {
+    let node = Node::new();
+    node.put("typo.json", one_file(json!({"mod": 420})));
+    node.put("mode.json", one_file(json!({"mode": 644})));
+    let rows = [
+        ("typo.json", 4, "degraded", "InvalidDocument", json!("spec.config.storage.files[0].mod")),
+        ("mode.json", 3, "unreconcilable", "FailedToReconcile", json!("storage.files \"/etc/motd\" mode")),
+        ("none.json", 2, "usage", "InvalidArguments", Value::Null),
+    ];
+    for (file, code, class, reason, field) in rows {
+        let ran = node.run(&["plan", "--from", file, "--to", file, "--output", "json"]);
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        let refused = &document["refused"][0];
+        assert_eq!(
+            (ran.code, &refused["class"], &refused["reason"]),
+            (code, &json!(class), &json!(reason)),
+            "{document}"
+        );
+        assert_eq!(refused["field"], field, "{document}");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains(file) || message.contains("/etc/motd"), "{document}");
+        assert!(refused["next"].is_string() && ran.err.contains("error: "), "{document}");
+    }
+    let allowed = node.run(&["plan", "--from", "typo.json", "--to", "typo.json", "--allow-unknown-fields"]);
+    assert_eq!(allowed.code, 0, "{}", allowed.err);
+}
+
 /// FIL-005: a change of the disks ends with the code of `Unreconcilable`, and the host is as before.
 #[test]
 fn unsuitable_host_is_unchanged() {

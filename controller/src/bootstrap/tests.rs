@@ -257,7 +257,7 @@ mod disk {
         fs::write(&path, controller_config.to_string()).unwrap();
         let mut input = manifests(&["worker"], Vec::new());
         input.configs.get_mut("00-base").unwrap().spec.os_image_url = None;
-        input.replace_by_file(&path).unwrap();
+        input.replace_by_file(&path, crate::manifests::UnknownFields::Refused).unwrap();
         assert!(!format!("{input:?}").contains("Z2VoZWlt"), "secrets are not shown");
         let images = |os_image| {
             let output = bootstrap(&input, &input.release(os_image)).unwrap();

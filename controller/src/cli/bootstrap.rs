@@ -9,6 +9,7 @@ use crate::bootstrap::{BootstrapError, Output, bootstrap, generate, set_image, u
 use crate::image::local::Order;
 use crate::image::{ApplyBy, Request, compose};
 use crate::manifests::Manifests;
+use crate::model::NotApplied;
 use crate::render::Release;
 
 /// Flags of `bootstrap`.
@@ -39,18 +40,9 @@ pub(super) struct Arguments {
     builder: BuilderFlags,
 }
 
-/// Flags of `validate`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  machine-config-controller validate --manifests cluster/\n\n\
-    Exit status: 0 valid, 1 not; each error names the object, the field and the next step.")]
-pub(super) struct Checked {
-    #[command(flatten)]
-    input: Input,
-}
-
 /// Builds where that is requested, renders and writes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let mut manifests = Manifests::read(&arguments.input.manifests)?;
+    let mut manifests = arguments.input.read()?;
     let release = manifests.release(arguments.input.os_image.as_deref());
     let mut built = Vec::new();
     if let (true, Some(push), Some(secret)) = (arguments.image_mode, &arguments.push, &arguments.push_secret)
@@ -66,7 +58,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         output.os_configs.extend(config.map(|config| (name.clone(), config)));
     }
     write(&output, &arguments.output).map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(VerbOutput::done(text(&output)))
+    Ok(VerbOutput::done(text(&output)).with_notes(manifests.notes))
 }
 
 /// Builds the images that are missing; returns whose. All is checked before the first one is built.
@@ -111,32 +103,11 @@ fn build(
     Ok(built)
 }
 
-/// Renders as a bootstrap would, and writes nothing. What an API server would refuse is refused, too.
-pub(super) fn validate(arguments: &Checked) -> Result<VerbOutput, CliError> {
-    let manifests = Manifests::read(&arguments.input.manifests)?;
-    let release = manifests.release(arguments.input.os_image.as_deref());
-    let output = bootstrap(&manifests, &release);
-    let errors = output.as_ref().err().into_iter().flatten().map(ToString::to_string);
-    let lines: Vec<String> = manifests.violations.iter().cloned().chain(errors).collect();
-    match output {
-        Ok(output) if lines.is_empty() => Ok(VerbOutput::done(text(&output))),
-        Ok(_) | Err(_) => Err(listed(&lines)),
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "as map_err gives them")]
 fn refused(errors: Vec<BootstrapError>) -> CliError {
-    listed(&errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+    CliError::Bootstrap(errors)
 }
 
-fn listed(lines: &[String]) -> CliError {
-    match lines {
-        [one] => CliError::Usage(one.clone()),
-        many => CliError::Usage(format!("{} errors:\n  {}", many.len(), many.join("\n  "))),
-    }
-}
-
-fn text(output: &Output) -> String {
+pub(super) fn text(output: &Output) -> String {
     let line = |(name, pool): (&String, &crate::api::MachineConfigPool)| {
         let config = pool.spec.configuration.clone().unwrap_or_default();
         let sources = config.source.unwrap_or_default().len();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::build_log::BuildLog;
+use super::input::Unknown;
 use super::{CliError, VerbOutput};
 use crate::api::MachineConfig;
 use crate::image::local::{Local, Order};
@@ -23,9 +24,11 @@ const MAX_FILE: u64 = 1 << 20;
     Needs buildah. Prints the image by digest."
 )]
 pub(super) struct Arguments {
-    /// The rendered MachineConfig
+    /// The rendered MachineConfig, or `-`
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    unknown: Unknown,
     /// Base image (default: the config's osImageURL)
     #[arg(long, value_name = "IMAGE")]
     base: Option<String>,
@@ -109,7 +112,7 @@ enum Output {
 
 /// Builds it.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let rendered = rendered(&arguments.config)?;
+    let (rendered, notes) = rendered(&arguments.config, arguments.unknown)?;
     let base =
         arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
     let base =
@@ -129,7 +132,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     };
     let context = compose(&request)?;
     let Some(push) = arguments.push.as_deref().filter(|_| !arguments.print) else {
-        return Ok(VerbOutput::done(context.containerfile));
+        return Ok(VerbOutput::done(context.containerfile).with_notes(notes));
     };
     let order = Order {
         context: &context,
@@ -150,7 +153,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
             let summary = json!({ "schemaVersion": 1, "config": config, "base": base, "image": image, "digest": digest });
             format!("{summary}\n")
         }
-    }))
+    })
+    .with_notes(notes))
 }
 
 /// Builds and pushes an image; returns it by digest, and the digest. Each line is on standard error, and in the log.
@@ -195,12 +199,13 @@ fn builder(flags: &BuilderFlags) -> Result<Local, CliError> {
 }
 
 /// The one MachineConfig of the file.
-fn rendered(path: &Path) -> Result<MachineConfig, CliError> {
+fn rendered(path: &Path, unknown: Unknown) -> Result<(MachineConfig, Vec<String>), CliError> {
     let mut manifests = Manifests::default();
-    manifests.replace_by_file(path)?;
+    manifests.replace_by_file(path, unknown.fields())?;
+    let notes = std::mem::take(&mut manifests.notes);
     let mut configs = manifests.configs.into_values();
     match (configs.next(), configs.next()) {
-        (Some(config), None) => Ok(config),
+        (Some(config), None) => Ok((config, notes)),
         (None, _) => Err(CliError::Usage(format!("{}: it has no MachineConfig", path.display()))),
         (Some(_), Some(_)) => {
             let cause = "it has more than one MachineConfig; `render --pool NAME` prints one";

@@ -1,7 +1,15 @@
 //! Errors of the verbs.
 
+use machine_config_core::model::refusal::{self, Refusal};
+
+use crate::bootstrap::BootstrapError;
+use crate::image::ImageError;
 use crate::manifests::ManifestError;
+use crate::model::{FaultClass, ModelError};
 use crate::render::RenderError;
+
+/// The word of an object that is refused, where no field of it says more.
+pub(super) const FAILED: &str = "InvalidConfig";
 
 /// Errors of a verb.
 #[derive(Debug, thiserror::Error)]
@@ -12,12 +20,103 @@ pub(super) enum CliError {
     Run(#[from] crate::controllers::RunError),
     #[error(transparent)]
     Render(#[from] RenderError),
+    #[error("{}", listed(.0.iter()))]
+    Bootstrap(Vec<BootstrapError>),
+    #[error("{}", listed(.0.iter().map(|fault| &fault.message)))]
+    Faults(Vec<Refusal>),
     #[error(transparent)]
-    Image(#[from] crate::image::ImageError),
+    Image(#[from] ImageError),
     #[error(transparent)]
     Local(#[from] crate::image::local::LocalError),
     #[error("{0}")]
     Usage(String),
     #[error("the output can't be written: {0}")]
     Output(std::io::Error),
+}
+
+impl CliError {
+    /// Returns what was refused, for a program.
+    pub(super) fn refusals(&self) -> Vec<Refusal> {
+        let plain = |class, reason| {
+            vec![Refusal { class, reason, field: None, message: self.to_string(), next: None }]
+        };
+        match self {
+            Self::Manifest(error) => of_manifest(error),
+            Self::Render(error) => vec![of_render(error)],
+            Self::Bootstrap(errors) => errors.iter().map(of_bootstrap).collect(),
+            Self::Faults(faults) => faults.clone(),
+            Self::Image(ImageError::Config(error)) => vec![of_model(error, self.to_string())],
+            Self::Image(_) => plain(FaultClass::Degraded.as_str(), FAILED),
+            Self::Usage(_) => plain(refusal::USAGE, "InvalidArguments"),
+            Self::Local(_) | Self::Run(_) | Self::Output(_) => {
+                plain(FaultClass::Degraded.as_str(), "SetupFailed")
+            }
+        }
+    }
+}
+
+fn listed<T: ToString>(errors: impl ExactSizeIterator<Item = T>) -> String {
+    let count = errors.len();
+    let lines: Vec<String> = errors.map(|error| error.to_string()).collect();
+    match lines.as_slice() {
+        [one] => one.clone(),
+        many => format!("{count} errors:\n  {}", many.join("\n  ")),
+    }
+}
+
+fn of_model(error: &ModelError, message: String) -> Refusal {
+    Refusal::of_input(error, message)
+}
+
+/// Returns what is wrong with files.
+pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
+    let plain = |reason| Refusal {
+        class: FaultClass::Degraded.as_str(),
+        reason,
+        field: None,
+        message: error.to_string(),
+        next: None,
+    };
+    match error {
+        ManifestError::Several(errors) => errors.iter().flat_map(of_manifest).collect(),
+        ManifestError::Refused { error: model, .. } => vec![of_model(model, error.to_string())],
+        ManifestError::Unread { .. } | ManifestError::TooMany { .. } => vec![plain("InvalidDocument")],
+        ManifestError::Twice { .. } => {
+            vec![Refusal { field: Some("metadata.name".to_owned()), ..plain(FAILED) }]
+        }
+    }
+}
+
+/// Returns what is wrong with a pool or an image.
+pub(super) fn of_bootstrap(error: &BootstrapError) -> Refusal {
+    match error {
+        BootstrapError::Render(error) => of_render(error),
+        BootstrapError::Seed(_)
+        | BootstrapError::Containerfile { .. }
+        | BootstrapError::NoPool
+        | BootstrapError::NoBase { .. } => Refusal {
+            class: FaultClass::Degraded.as_str(),
+            reason: FAILED,
+            field: None,
+            message: error.to_string(),
+            next: None,
+        },
+    }
+}
+
+fn of_render(error: &RenderError) -> Refusal {
+    let (class, field) = match error {
+        RenderError::Model(model) => return of_model(model, error.to_string()),
+        RenderError::Irreconcilable { .. } => (FaultClass::Unreconcilable, None),
+        RenderError::NoConfigs { .. } | RenderError::EmptySelector { .. } | RenderError::Selector { .. } => {
+            (FaultClass::Degraded, Some("spec.machineConfigSelector"))
+        }
+        RenderError::Ignition { .. } => (FaultClass::Degraded, Some("spec.config")),
+        RenderError::Part { .. } | RenderError::TooLarge { .. } | RenderError::Json(_) => {
+            (FaultClass::Degraded, None)
+        }
+    };
+    let reason = if class == FaultClass::Unreconcilable { "FailedToReconcile" } else { FAILED };
+    let field = field.map(str::to_owned);
+    Refusal { class: class.as_str(), reason, field, message: error.to_string(), next: None }
 }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::CliError;
+use crate::manifests::{Manifests, UnknownFields};
+
 /// Source of the objects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Input {
@@ -11,4 +14,27 @@ pub(super) struct Input {
     /// OS image of pools whose MachineConfigs name none, in place of the ControllerConfig's
     #[arg(long, value_name = "IMAGE")]
     pub(super) os_image: Option<String>,
+    #[command(flatten)]
+    pub(super) unknown: Unknown,
+}
+
+/// Treatment of fields that nobody knows.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Unknown {
+    /// Let fields pass that nobody knows: they are named, and not applied
+    #[arg(long)]
+    allow_unknown_fields: bool,
+}
+
+impl Unknown {
+    pub(super) fn fields(self) -> UnknownFields {
+        if self.allow_unknown_fields { UnknownFields::Named } else { UnknownFields::Refused }
+    }
+}
+
+impl Input {
+    /// Reads the directory.
+    pub(super) fn read(&self) -> Result<Manifests, CliError> {
+        Ok(Manifests::read_with(&self.manifests, self.unknown.fields())?)
+    }
 }

@@ -14,11 +14,13 @@ mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod validate;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use machine_config_core::model::refusal::Refused;
 
 use error::CliError;
 use input::Input;
@@ -45,7 +47,7 @@ enum Verb {
     /// Render the pools of a directory for the first nodes, before there is a cluster
     Bootstrap(bootstrap::Arguments),
     /// Check a directory of manifests as `bootstrap` does
-    Validate(bootstrap::Checked),
+    Validate(validate::Arguments),
     /// Build and push an OS image that carries a rendered config, on this machine
     Build(Box<build::Arguments>),
     /// Serve Ignition configs to new nodes
@@ -56,26 +58,58 @@ enum Verb {
 
 /// Runs the program; the exit status is 0 when it is done, 1 for an error, 3 for a change that nodes refuse.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let output = match &cli.verb {
-        Verb::Crds => crds::run(),
-        Verb::Render(arguments) => render::run(arguments),
-        Verb::Plan(arguments) => plan::run(arguments),
-        Verb::Run(arguments) => run::run(arguments),
-        Verb::Bootstrap(arguments) => bootstrap::run(arguments),
-        Verb::Validate(arguments) => bootstrap::validate(arguments),
-        Verb::Build(arguments) => build::run(arguments),
-        Verb::Serve(arguments) => serve::run(arguments),
-        Verb::Status(arguments) => status::run(arguments),
+    let matches = Cli::command().get_matches();
+    let wants_json = wants_json(&matches);
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
     };
-    match output.and_then(|output| print(&output.text).map(|()| output.code)) {
+    let output = run(&cli);
+    let printed = output.and_then(|output| {
+        for note in &output.notes {
+            // A closed standard error does not change the result.
+            drop(writeln!(std::io::stderr(), "note: {note}"));
+        }
+        print(&output.text).map(|()| output.code)
+    });
+    match printed {
         Ok(code) => code,
         // The reader closed the pipe: no error.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
+            if wants_json {
+                drop(print(&refusal(&error)));
+            }
             let written = writeln!(std::io::stderr(), "machine-config-controller: {error}");
             drop(written);
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(cli: &Cli) -> Result<VerbOutput, CliError> {
+    match &cli.verb {
+        Verb::Crds => crds::run(),
+        Verb::Render(arguments) => render::run(arguments),
+        Verb::Plan(arguments) => plan::run(arguments),
+        Verb::Run(arguments) => run::run(arguments),
+        Verb::Bootstrap(arguments) => bootstrap::run(arguments),
+        Verb::Validate(arguments) => validate::run(arguments),
+        Verb::Build(arguments) => build::run(arguments),
+        Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Status(arguments) => status::run(arguments),
+    }
+}
+
+/// Returns true if the verb was asked for JSON.
+fn wants_json(matches: &clap::ArgMatches) -> bool {
+    let Some((_, verb)) = matches.subcommand() else { return false };
+    let mut words = verb.try_get_raw("output").ok().flatten();
+    words.as_mut().and_then(Iterator::next).is_some_and(|word| word == "json")
+}
+
+/// The document of an error, for programs.
+fn refusal(error: &CliError) -> String {
+    let refusals = error.refusals();
+    serde_json::to_string_pretty(&Refused::new(&refusals)).map(|text| text + "\n").unwrap_or_default()
 }

@@ -11,11 +11,17 @@ use crate::render::RenderError;
 pub(super) struct VerbOutput {
     pub(super) text: String,
     pub(super) code: ExitCode,
+    /// What is there and has no effect, for standard error.
+    pub(super) notes: Vec<String>,
 }
 
 impl VerbOutput {
     pub(super) fn done(text: String) -> Self {
-        Self { text, code: ExitCode::SUCCESS }
+        Self { text, code: ExitCode::SUCCESS, notes: Vec::new() }
+    }
+
+    pub(super) fn with_notes(self, notes: Vec<String>) -> Self {
+        Self { notes, ..self }
     }
 }
 

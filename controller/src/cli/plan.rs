@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::input::Unknown;
 use super::{CliError, VerbOutput};
 use crate::api::MachineConfigPool;
 use crate::controllers::live_manifests;
@@ -34,10 +35,12 @@ pub(super) struct Arguments {
     /// OS image of pools whose MachineConfigs name none, in place of the ControllerConfig's
     #[arg(long, value_name = "IMAGE")]
     os_image: Option<String>,
+    #[command(flatten)]
+    unknown: Unknown,
     /// The pool
     #[arg(long, value_name = "NAME")]
     pool: String,
-    /// File with the new or changed objects
+    /// File with the new or changed objects, or `-`
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
     /// Output format
@@ -57,7 +60,7 @@ pub(super) enum Output {
 /// Shows the disruption of the pool's nodes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let mut manifests = match &arguments.manifests {
-        Some(directory) => Manifests::read(directory)?,
+        Some(directory) => Manifests::read_with(directory, arguments.unknown.fields())?,
         None => live_manifests(arguments.kubeconfig.as_deref())?,
     };
     let release = manifests.release(arguments.os_image.as_deref());
@@ -66,9 +69,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         Ok::<_, CliError>(render(pool(manifests, arguments)?, &configs, &release)?)
     };
     let from = rendered(&manifests)?;
-    manifests.replace_by_file(&arguments.file)?;
+    manifests.replace_by_file(&arguments.file, arguments.unknown.fields())?;
     let to = rendered(&manifests)?;
-    let policy = manifests.policy.unwrap_or_else(DisruptionPolicy::defaults);
+    let policy = manifests.policy.clone().unwrap_or_else(DisruptionPolicy::defaults);
     let outcome = cost(&from, &to, &policy)?;
     let text = match (arguments.output, &outcome) {
         (Output::Json, outcome) => {
@@ -87,7 +90,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
             format!("a node of pool {} would refuse it: {refused}\n", arguments.pool)
         }
     };
-    Ok(VerbOutput { text, code: if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS } })
+    let code = if outcome.is_err() { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS };
+    Ok(VerbOutput { text, code, notes: manifests.notes })
 }
 
 /// Returns the pool.

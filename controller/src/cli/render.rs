@@ -18,7 +18,7 @@ pub(super) struct Arguments {
 
 /// Renders them.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let manifests = Manifests::read(&arguments.input.manifests)?;
+    let manifests = arguments.input.read()?;
     let release = manifests.release(arguments.input.os_image.as_deref());
     let configs: Vec<_> = manifests.configs.values().cloned().collect();
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
             text += &format!("# not applied: {remark}\n");
         }
     }
-    Ok(VerbOutput::done(text))
+    Ok(VerbOutput::done(text).with_notes(manifests.notes))
 }
 
 fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a MachineConfigPool>, CliError> {

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::{CliError, VerbOutput};
@@ -77,7 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         log_format: arguments.log_format,
     };
     controllers::run(&options)?;
-    Ok(VerbOutput { text: String::new(), code: ExitCode::SUCCESS })
+    Ok(VerbOutput::done(String::new()))
 }
 
 /// Reads the settings of builds.

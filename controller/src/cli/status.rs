@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use super::plan::Output;
 use super::{CliError, VerbOutput};
@@ -50,7 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         });
         outcome.is_ok()
     })?;
-    outcome.map(|()| VerbOutput { text: String::new(), code: ExitCode::SUCCESS })
+    outcome.map(|()| VerbOutput::done(String::new()))
 }
 
 fn screen(view: &View, arguments: &Arguments, is_terminal: bool, is_first: bool) -> Result<String, CliError> {

@@ -15,6 +15,7 @@ use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::build::BuilderType;
+use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
 use crate::view::Progress;
@@ -73,6 +74,8 @@ pub(super) struct Snapshot {
     /// MachineConfigs that are rendered from; with their labels where they can't be read.
     pub(super) configs: BTreeMap<String, MachineConfig>,
     pub(super) unreadable: BTreeMap<String, (ObjectMeta, String)>,
+    /// Fields of MachineConfigs that nobody knows.
+    pub(super) unknown_fields: BTreeMap<String, Vec<NotApplied>>,
     pub(super) rendered: BTreeMap<String, RenderedConfig>,
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) release: Release,

@@ -40,7 +40,12 @@ pub(super) fn store<K: Resource>(cache: &Cache, object: K)
 where
     Lenient<K>: Cached,
 {
-    let lenient = Lenient { metadata: object.meta().clone(), object: Ok(object), excerpt: Value::Null };
+    let lenient = Lenient {
+        metadata: object.meta().clone(),
+        object: Ok(object),
+        unknown: Vec::new(),
+        excerpt: Value::Null,
+    };
     cache.change(|snapshot| lenient.put(snapshot));
 }
 
@@ -154,6 +159,7 @@ impl Cached for Lenient<MachineConfig> {
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         let config = snapshot.configs.remove(name).is_some();
         let unreadable = snapshot.unreadable.remove(name).is_some();
+        snapshot.unknown_fields.remove(name);
         let there = snapshot.rendered.remove(name).is_some() || config || unreadable;
         snapshot.inputs_changed(there)
     }
@@ -182,6 +188,11 @@ fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot
             != (&config.spec, &config.metadata.labels, &config.metadata.annotations)
     });
     let lost = snapshot.unreadable.remove(&name).is_some();
+    if new.unknown.is_empty() {
+        snapshot.unknown_fields.remove(&name);
+    } else {
+        snapshot.unknown_fields.insert(name.clone(), new.unknown);
+    }
     snapshot.configs.insert(name, config);
     news || lost
 }

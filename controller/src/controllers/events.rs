@@ -28,6 +28,10 @@ impl About {
         Self { kind: "Node", api_version: "v1", name: name.to_owned(), uid: uid.to_owned() }
     }
 
+    pub(super) fn machine_config(name: &str, uid: &str) -> Self {
+        Self { kind: "MachineConfig", ..Self::pool(name, uid) }
+    }
+
     pub(super) fn os_build(name: &str, uid: &str) -> Self {
         Self { kind: "MachineOSBuild", ..Self::pool(name, uid) }
     }

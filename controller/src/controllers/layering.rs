@@ -9,7 +9,6 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::build::reduce;
-use super::lenient::cause;
 use super::version::is_older;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
 use crate::build::{self, BUILD_NAMESPACE, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State, job_name};
@@ -70,8 +69,7 @@ fn text(object: &DynamicObject, pointer: &str) -> String {
 impl OsConfig {
     pub(super) fn of(object: &DynamicObject) -> Self {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
-        let spec: Result<MachineOSConfigSpec, String> =
-            serde_json::from_value(spec).map_err(|error| cause(&error));
+        let spec: Result<MachineOSConfigSpec, String> = crate::reading::spec_of_tree(&spec);
         let builder = spec.as_ref().map_or("", |spec| spec.image_builder.image_builder_type.as_str());
         let pool = text(object, "/spec/machineConfigPool/name");
         Self {

@@ -4,20 +4,25 @@ use std::borrow::Cow;
 
 use kube::Resource;
 use kube::api::ObjectMeta;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+
+use crate::model::{ModelError, NotApplied};
+use crate::reading::{Object, of_tree};
 
 /// An object, or why it can't be read.
 #[derive(Debug, Clone)]
 pub(super) struct Lenient<K> {
     pub(super) metadata: ObjectMeta,
     pub(super) object: Result<K, String>,
+    /// Fields that nobody knows.
+    pub(super) unknown: Vec<NotApplied>,
     /// Its `spec.poolRef` and `status` alone: what a report on it needs.
     pub(super) excerpt: Value,
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
+impl<'de, K: Object> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let metadata = value.get("metadata").cloned().unwrap_or_default();
@@ -26,19 +31,28 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Lenient<K> {
             "spec": { "poolRef": value.pointer("/spec/poolRef") },
             "status": value.get("status"),
         });
-        let object = serde_json::from_value(value).map_err(|error| cause(&error));
-        Ok(Self { metadata, object, excerpt })
+        let (object, unknown) = match of_tree::<K>(&value) {
+            Ok(found) => (Ok(found.value), found.unknown),
+            Err(error) => (Err(cause(error)), Vec::new()),
+        };
+        Ok(Self { metadata, object, unknown, excerpt })
     }
 }
 
-/// Returns why something can't be read, without its value: an object holds secrets.
-pub(super) fn cause(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    if text.starts_with("missing field ") {
-        return text;
+/// Returns the field and the cause, without the object's name and without the value: an object holds secrets.
+fn cause(error: ModelError) -> String {
+    match error {
+        ModelError::InDocument { field, cause, .. }
+        | ModelError::Field { field, cause, .. }
+        | ModelError::Unreachable { field, cause, .. } => format!("{field}: {cause}"),
+        ModelError::Document { cause, .. } => cause,
+        other @ (ModelError::Name { .. }
+        | ModelError::Variable { .. }
+        | ModelError::Path { .. }
+        | ModelError::Image { .. }
+        | ModelError::Disagree { .. }
+        | ModelError::Layers { .. }) => other.to_string(),
     }
-    let expected = text.split("expected ").nth(1).map(|expected| format!("a field is not {expected}"));
-    expected.unwrap_or_else(|| "a field has another type".to_owned())
 }
 
 impl<K: Resource<DynamicType = ()>> Resource for Lenient<K> {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::client::{self, Fence, RequestError, send};
@@ -16,6 +15,7 @@ use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::manifests::{Manifests, WholeObject};
 use crate::model::policy::DisruptionPolicy;
+use crate::reading::Object;
 
 /// Timeout of the whole read.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl Reader {
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
             + Clone
-            + DeserializeOwned
+            + Object
             + std::fmt::Debug,
     {
         let api = Api::<Lenient<K>>::all(self.client.clone());

@@ -48,6 +48,12 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Condition of a pool that can't be rendered.
 const RENDER_DEGRADED: &str = "RenderDegraded";
 
+/// Condition of a pool whose MachineConfigs have fields that nobody knows, and the reason of their Events.
+const UNKNOWN_FIELDS: &str = "UnknownFields";
+
+/// Unknown fields that a condition names.
+const MAX_NAMED: usize = 8;
+
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     let needed = [
@@ -106,6 +112,8 @@ struct Controller {
 struct Outcome {
     pool: MachineConfigPool,
     rendered: Result<Rendered, String>,
+    /// MachineConfigs with fields that nobody knows: name, uid, and what is said of them.
+    unknown: Vec<(String, String, String)>,
 }
 
 impl Controller {
@@ -150,7 +158,7 @@ impl Controller {
     }
 
     async fn bring(&self, outcome: Outcome) -> Result<(), RequestError> {
-        let Outcome { pool, rendered } = outcome;
+        let Outcome { pool, rendered, unknown } = outcome;
         let rendered = match rendered {
             Ok(rendered) => self.admissible(&pool, rendered).await?,
             Err(why) => Err(why),
@@ -164,7 +172,33 @@ impl Controller {
             }
             Err(why) => (pool, Some(format!("Failed to render configuration for pool {name}: {why}"))),
         };
-        self.condition(&pool, degraded).await
+        let pool = self.condition(pool, RENDER_DEGRADED, degraded).await?;
+        self.report_unknown(pool, &unknown).await
+    }
+
+    /// Names the fields that nobody knows: the Machine Config Operator lets them pass, so they are not refused.
+    async fn report_unknown(
+        &self,
+        pool: MachineConfigPool,
+        unknown: &[(String, String, String)],
+    ) -> Result<(), RequestError> {
+        let named: Vec<&str> = unknown.iter().map(|(.., text)| text.as_str()).take(MAX_NAMED).collect();
+        let message = (!named.is_empty()).then(|| named.join("; "));
+        let old = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let is_there = old.into_iter().flatten().any(|condition| condition.type_ == UNKNOWN_FIELDS);
+        if message.is_none() && !is_there {
+            return Ok(());
+        }
+        let version = pool.metadata.resource_version.clone();
+        let pool = self.condition(pool, UNKNOWN_FIELDS, message).await?;
+        if pool.metadata.resource_version == version {
+            return Ok(());
+        }
+        for (name, uid, text) in unknown {
+            let about = About::machine_config(name, uid);
+            emit(&self.client, &about, Severity::Warning, UNKNOWN_FIELDS, text).await;
+        }
+        Ok(())
     }
 
     /// Refuses a config that nodes with the pool's target could not reconcile.
@@ -285,22 +319,26 @@ impl Controller {
         Ok(patched)
     }
 
+    /// Sets a condition of a pool, true where there is a message; returns the pool as it is then.
     async fn condition(
         &self,
-        pool: &MachineConfigPool,
+        pool: MachineConfigPool,
+        type_: &'static str,
         degraded: Option<String>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<MachineConfigPool, RequestError> {
         let status = if degraded.is_some() { "True" } else { "False" };
         let message = degraded.clone().unwrap_or_default();
         let old = pool.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         let condition = Condition {
-            type_: RENDER_DEGRADED.to_owned(),
+            type_: type_.to_owned(),
             status: status.to_owned(),
             reason: Some(String::new()),
             message: Some(message.clone()),
             last_transition_time: None,
         };
-        let Some(conditions) = with_condition(&old, condition, jiff::Timestamp::now()) else { return Ok(()) };
+        let Some(conditions) = with_condition(&old, condition, jiff::Timestamp::now()) else {
+            return Ok(pool);
+        };
         let name = pool.metadata.name.clone().unwrap_or_default();
         let patch = json!({
             "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
@@ -310,12 +348,12 @@ impl Controller {
             send(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
         self.metrics.wrote("render", "reported");
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
-        store(&self.cache, patched);
+        store(&self.cache, patched.clone());
         if degraded.is_some() {
             warn!("{message}");
-            emit(&self.client, &about, Severity::Warning, RENDER_DEGRADED, &message).await;
+            emit(&self.client, &about, Severity::Warning, type_, &message).await;
         }
-        Ok(())
+        Ok(patched)
     }
 
     /// Deletes unused rendered configs.
@@ -351,7 +389,17 @@ fn outcome(snapshot: &Snapshot, pool: &str) -> Option<Outcome> {
         Some(why) => Err(why),
         None => seed::rendered(pool, snapshot),
     };
-    Some(Outcome { pool: pool.clone(), rendered })
+    let sources = rendered.as_ref().map(|rendered| rendered.sources.as_slice()).unwrap_or_default();
+    let unknown = sources.iter().filter_map(|name| unknown_fields(snapshot, name)).collect();
+    Some(Outcome { pool: pool.clone(), rendered, unknown })
+}
+
+/// Returns what is to be said of a MachineConfig with fields that nobody knows.
+fn unknown_fields(snapshot: &Snapshot, name: &str) -> Option<(String, String, String)> {
+    let fields = snapshot.unknown_fields.get(name)?;
+    let uid = snapshot.configs.get(name)?.metadata.uid.clone().unwrap_or_default();
+    let named: Vec<String> = fields.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    Some((name.to_owned(), uid, format!("MachineConfig {name}: {}", named.join("; "))))
 }
 
 /// A MachineConfig that the pool selects and that can't be read: to leave it out would take it from the nodes.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use kube::core::{ObjectMeta, Selector, SelectorExt as _};
 use machine_config_core::model::machineconfig::check_layers;
 use machine_config_core::model::{
-    ConfigName, HostSpec, NotApplied, Sha256, check_ignition, drop_stale_digests,
+    ConfigName, HostSpec, NotApplied, Sha256, check_ignition, drop_stale_digests, is_version,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,8 +27,8 @@ use crate::model::machineconfig::Fields;
 /// The Ignition version of rendered configs.
 const IGNITION: &str = "3.5.0";
 
-/// The newest Ignition version that is read: 3.5.
-const NEWEST_MINOR: u32 = 5;
+/// The newest Ignition version that is read; it has the fields of the rendered one.
+const NEWEST: &str = "3.6.0";
 
 /// Images of a cluster's release; none on plain Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -203,12 +203,12 @@ fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
 fn readable(part: &Map<String, Value>) -> Result<(), String> {
     let version = part.get("ignition").and_then(|ignition| ignition.get("version")).and_then(Value::as_str);
     let version = version.ok_or_else(|| "ignition.version is missing; write 3.5.0".to_owned())?;
-    let mut numbers = version.split('.').map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(3)), Some(Ok(minor))) if minor <= NEWEST_MINOR => Ok(()),
-        (Some(Ok(2)), _) => Err(format!("ignition.version is {version:?}; convert it to version 3.5.0")),
-        _ => Err(format!("ignition.version is {version:?}; write one of 3.0.0 to {IGNITION}")),
+    if is_version(version) {
+        return Ok(());
     }
+    let next = if version.starts_with("2.") { "convert it to version" } else { "write one of 3.0.0 to" };
+    let newest = if version.starts_with("2.") { IGNITION } else { NEWEST };
+    Err(format!("ignition.version is {version:?}; {next} {newest}"))
 }
 
 /// Ignition does not replace a file of the image unless `overwrite` is true; the agent does. This makes both the same. Ignition needs a

@@ -157,8 +157,8 @@ fn refusals_name_object_cause_and_next_step() {
         ),
         (
             pool("worker", &["worker"]),
-            one(ignition("3.6.0")),
-            ["MachineConfig 50-bad", "\"3.6.0\"", "write one of 3.0.0 to 3.5.0"],
+            one(ignition("3.7.0")),
+            ["MachineConfig 50-bad", "\"3.7.0\"", "write one of 3.0.0 to 3.6.0"],
         ),
         (
             pool("worker", &["worker"]),

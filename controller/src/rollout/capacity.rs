@@ -1,5 +1,7 @@
 //! Capacity of a pool: the nodes that may be out of service.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
 use super::census::Census;
 use super::input::{Pool, RolloutInput};
 use super::node::Node;
@@ -20,6 +22,13 @@ pub(super) fn capacity(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<
 /// Returns how many nodes may be out of service; at least 1, of the control plane never more.
 pub(super) fn max_unavailable(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<usize, String> {
     most(input.pool, input.nodes.len(), census.is_control_plane)
+}
+
+/// Refuses a `maxUnavailable` that is neither a number nor a percentage.
+pub fn check_max_unavailable(value: Option<&IntOrString>) -> Result<(), String> {
+    let checked = value.map_or(Ok(0), |value| scaled(value, 1, Rounding::Down)).map(drop);
+    checked
+        .map_err(|cause| format!("spec.maxUnavailable: {cause}; write a number, or a percentage such as 25%"))
 }
 
 /// Returns how many of a pool's nodes may be out of service; at least 1, of the control plane never more.

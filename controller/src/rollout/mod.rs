@@ -44,7 +44,7 @@ use jiff::Timestamp;
 
 use crate::api::{MachineConfigPoolStatus, RolloutPolicyStatus};
 pub use accepted::{ACCEPTED, unfollowed, unreadable};
-pub use capacity::most as max_unavailable;
+pub use capacity::{check_max_unavailable, most as max_unavailable};
 pub use clock::Clock;
 pub use input::{BuildState, Layering, Policy, Pool, RolloutInput};
 pub use node::{
@@ -52,6 +52,7 @@ pub use node::{
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
 pub use patch::{NodePatch, Prefetch, Since};
+pub use policy::check_policy;
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
 
 use census::Census;

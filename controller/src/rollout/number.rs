@@ -22,7 +22,10 @@ pub(super) fn scaled(value: &IntOrString, whole: usize, rounding: Rounding) -> R
                 return Err(wrong());
             }
             let percent: usize = percent.parse().map_err(|_| wrong())?;
-            let hundredths = whole.saturating_mul(percent.min(100));
+            if percent > 100 {
+                return Err(format!("{} is more than 100%", shown(value)));
+            }
+            let hundredths = whole.saturating_mul(percent);
             Ok(if rounding == Rounding::Up { hundredths.div_ceil(100) } else { hundredths / 100 })
         }
     }

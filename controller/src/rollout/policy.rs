@@ -3,10 +3,11 @@
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::Pool;
 use super::duration::duration;
 use super::number::{Rounding, scaled};
 use super::windows::Windows;
-use super::{Policy, Pool};
+use crate::api::RolloutPolicySpec;
 use crate::api::rollout_policy::{OnFailure, Wave};
 
 /// Nodes that prefetch at a time, by default.
@@ -54,15 +55,14 @@ impl Rules {
         match &*pool.policies {
             [] => Ok(None),
             [policy] => {
-                let rules = Self::read(policy, machines);
+                let rules = Self::read(&policy.spec, machines);
                 rules.map(Some).map_err(|cause| format!("RolloutPolicy {}: {cause}", policy.name))
             }
             [one, other, ..] => Err(two_policies(&one.name, &other.name, &pool.name)),
         }
     }
 
-    fn read(policy: &Policy, machines: usize) -> Result<Self, String> {
-        let spec = &policy.spec;
+    fn read(spec: &RolloutPolicySpec, machines: usize) -> Result<Self, String> {
         let field = |name: &'static str| {
             move |cause: String| format!("spec.{name}: {cause}; write a number, or a percentage such as 25%")
         };
@@ -92,6 +92,11 @@ impl Rules {
             windows: Windows::new(spec.windows.as_deref())?,
         })
     }
+}
+
+/// Refuses a policy that no rollout could follow: the field, the cause and the correction.
+pub fn check_policy(spec: &RolloutPolicySpec) -> Result<(), String> {
+    Rules::read(spec, 1).map(drop)
 }
 
 /// Returns why neither of two policies is followed.

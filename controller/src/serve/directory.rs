@@ -10,13 +10,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
+use machine_config_core::model::{ModelError, document};
 
 use super::files;
 use super::ignition::{Joining, authorities};
 use super::no_config::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool};
+use crate::reading::{Object, of_document};
 
 /// The largest file: five times the API server's limit for one object.
 const MAX_BYTES: u64 = 8 << 20;
@@ -67,9 +68,13 @@ fn is_there(path: &Path) -> bool {
     path.exists()
 }
 
-fn object<T: DeserializeOwned>(path: &Path) -> Result<T, NoConfig> {
-    let text = files::text(path, MAX_BYTES).map_err(NoConfig::NotYet)?;
+fn object<K: Object>(path: &Path) -> Result<K, NoConfig> {
+    let bytes = files::read(path, MAX_BYTES).map_err(NoConfig::NotYet)?;
     // Without the parser's words: they may quote a secret.
-    serde_saphyr::from_str(&text)
-        .map_err(|_| NoConfig::NotYet(format!("{}: it can't be read as its kind", path.display())))
+    let wrong = |error: ModelError| {
+        let field = error.field().map(|field| format!(": {field}")).unwrap_or_default();
+        NoConfig::NotYet(format!("{}{field}: it can't be read as its kind", path.display()))
+    };
+    let document = document::one(&bytes, &path.display().to_string(), K::KIND).map_err(wrong)?;
+    Ok(of_document(&document).map_err(wrong)?.value)
 }

@@ -286,7 +286,7 @@ async fn unreadable_policy_is_reported_until_corrected() {
     })
     .await;
     pools.cluster.config("bad", config("50-bad", "2")).await;
-    let message = "RolloutPolicy night can't be read: a field is not a sequence; correct it, or delete it";
+    let message = "RolloutPolicy night can't be read: spec.windows: invalid type: string \"…\", expected a sequence; correct it, or delete it";
     pools.reported("RolloutInvalid", "PolicyInvalid", message).await;
     let accepted = |policy: &Value| condition(policy, "Accepted").clone();
     let is_refused = |policy: &DynamicObject| {

@@ -1,72 +1,359 @@
-//! From bytes to one compact JSON text: the entry of all Kubernetes documents.
+//! From bytes to documents: the one entry of all Kubernetes documents, of files and of the API.
 //!
-//! JSON is never turned into a tree: it is checked in one pass, then white space is dropped. Only YAML takes the
-//! way over a tree. Error causes keep the parser's words and position, and never a value of the document.
+//! A file is a stream: JSON or YAML, one document or several, each maybe a List that is unfolded. Each document becomes one
+//! compact JSON text. JSON is never turned into a tree: it is checked in one pass, then white space is dropped. Only YAML
+//! takes the way over a tree. Error causes keep the parser's words and position, and never a value of the document.
 
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::value::RawValue;
 
 use super::error::ModelError;
+use super::reading::{self, Fault, Found};
 use super::text::short;
 use super::yaml::{self, redacted};
 
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
 const MAX_DOCUMENT: usize = 8 << 20;
 
+/// The most documents of a file, with those of its Lists.
+const MAX_DOCUMENTS: usize = 10_000;
+
+/// Lists in Lists.
+const MAX_DEPTH: usize = 4;
+
+/// The most names that an error lists.
+const MAX_NAMES: usize = 8;
+
 /// Expected kind of the document. Both fields may be missing: MCD writes `currentconfig` without them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
     /// `kind`.
-    pub(super) kind: &'static str,
+    pub kind: &'static str,
     /// `apiVersion`.
-    pub(super) group_version: &'static str,
+    pub group_version: &'static str,
 }
 
-#[derive(Deserialize)]
+impl Kind {
+    /// A part of a node's configuration, or the whole.
+    pub const MACHINE_CONFIG: Self = Self::of_operator("MachineConfig");
+    /// A pool of nodes.
+    pub const POOL: Self = Self::of_operator("MachineConfigPool");
+    /// How a pool's OS image is built.
+    pub const OS_CONFIG: Self = Self::of_operator("MachineOSConfig");
+    /// The operator's settings of the cluster.
+    pub const CONTROLLER_CONFIG: Self = Self::of_operator("ControllerConfig");
+    /// The disruption policy of the cluster.
+    pub const POLICY: Self = Self { kind: "MachineConfiguration", group_version: "operator.openshift.io/v1" };
+    /// How a pool's nodes come to a new config.
+    pub const ROLLOUT_POLICY: Self =
+        Self { kind: "RolloutPolicy", group_version: "machine-config-agent.io/v1alpha1" };
+
+    /// Kinds that are read from files.
+    const HANDLED: [Self; 6] = [
+        Self::MACHINE_CONFIG,
+        Self::POOL,
+        Self::OS_CONFIG,
+        Self::CONTROLLER_CONFIG,
+        Self::POLICY,
+        Self::ROLLOUT_POLICY,
+    ];
+
+    /// Returns the field in which a document is of another kind, and the cause. It may have neither.
+    pub fn difference(self, kind: Option<&str>, api_version: Option<&str>) -> Option<(&'static str, String)> {
+        let differs = |found: Option<&str>, name: &'static str, wanted: &str| {
+            let found = found.filter(|found| !found.is_empty() && *found != wanted)?;
+            let cause =
+                format!("its {name} is {:?}; a document with {name} {wanted} is needed", short(found, 100));
+            Some((name, cause))
+        };
+        differs(kind, "kind", self.kind).or_else(|| differs(api_version, "apiVersion", self.group_version))
+    }
+
+    const fn of_operator(kind: &'static str) -> Self {
+        Self { kind, group_version: "machineconfiguration.openshift.io/v1" }
+    }
+}
+
+/// Kinds from which the Machine Config Operator makes MachineConfigs, and that are not read here.
+const CONFIG_MAKERS: [&str; 6] = [
+    "KubeletConfig",
+    "ContainerRuntimeConfig",
+    "ImageDigestMirrorSet",
+    "ImageTagMirrorSet",
+    "ImageContentSourcePolicy",
+    "ImageContentPolicy",
+];
+
+/// What a document is to a reader of any kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handling {
+    /// It is read.
+    Read(Kind),
+    /// It concerns nodes, and is not read: what to tell.
+    Named(String),
+    /// It is of another program.
+    Foreign,
+}
+
+/// One document of a file.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Document {
+    source: String,
+    kind: Option<String>,
+    api_version: Option<String>,
+    name: Option<String>,
+    is_object: bool,
+    json: String,
+}
+
+/// It may hold secrets.
+impl std::fmt::Debug for Document {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Document({}, {} bytes)", self.title(), self.json.len())
+    }
+}
+
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct Header {
     #[serde(default)]
     kind: Option<String>,
     #[serde(default)]
     api_version: Option<String>,
+    #[serde(default)]
+    metadata: Option<Named>,
+    #[serde(default)]
+    items: Option<IgnoredAny>,
 }
 
-/// Turns a document into compact JSON and checks that it is of the kind.
-pub(super) fn canonical(bytes: &[u8], document: &str, desired: Kind) -> Result<String, ModelError> {
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
+impl Document {
+    /// Returns the kind; empty where it has none.
+    pub fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the name; empty where it has none.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the file, and which of its documents it is where there are several.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Returns the compact JSON text.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// Returns the compact JSON text, and nothing else of it.
+    pub fn into_json(self) -> String {
+        self.json
+    }
+
+    /// Returns kind and name.
+    pub fn title(&self) -> String {
+        let kind = self.kind.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("a document without kind");
+        let title = format!("{} {}", short(kind, 64), short(self.name(), 64));
+        title.trim_end().to_owned()
+    }
+
+    /// Returns what it is to a reader of any kind.
+    pub fn handling(&self) -> Handling {
+        if let Some(kind) = Kind::HANDLED.into_iter().find(|handled| handled.kind == self.kind()) {
+            return Handling::Read(kind);
+        }
+        let group = self.api_version.as_deref().unwrap_or_default();
+        if CONFIG_MAKERS.contains(&self.kind()) {
+            let cause = "its settings are in none of the rendered configs";
+            return Handling::Named(format!("{}: this kind is not handled: {cause}", self.title()));
+        }
+        let is_ours = ["machineconfiguration.openshift.io/", "machine-config-agent.io/"]
+            .iter()
+            .any(|ours| group.starts_with(ours));
+        if is_ours {
+            return Handling::Named(format!("{}: this kind is not handled in files", self.title()));
+        }
+        Handling::Foreign
+    }
+
+    /// Refuses another kind or version.
+    pub fn check(&self, wanted: Kind) -> Result<(), ModelError> {
+        if !self.is_object {
+            return Err(refused(&self.source, "it is not a mapping of fields to values"));
+        }
+        let differs = wanted.difference(self.kind.as_deref(), self.api_version.as_deref());
+        differs.map_or(Ok(()), |(field, cause)| Err(self.refuse(field, &cause)))
+    }
+
+    /// Reads it as a type, with the fields that the type does not have.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<Found<T>, ModelError> {
+        reading::from_text(&self.json).map_err(|fault| self.wrong(&fault))
+    }
+
+    /// Makes the error of a field of it.
+    pub fn refuse(&self, field: &str, cause: &str) -> ModelError {
+        let (document, cause) = (short(&self.source, 300), short(cause, 500));
+        ModelError::InDocument { document, field: field.to_owned(), cause }
+    }
+
+    pub(super) fn wrong(&self, fault: &Fault) -> ModelError {
+        fault.in_document(&self.source)
+    }
+
+    fn new(header: Header, json: String, source: &str) -> Self {
+        let Header { kind, api_version, metadata, .. } = header;
+        let name = metadata.and_then(|metadata| metadata.name);
+        Self { source: source.to_owned(), kind, api_version, name, is_object: true, json }
+    }
+}
+
+/// Reads a file: each of its documents, those of its Lists instead of these. It may have none.
+pub fn documents(bytes: &[u8], source: &str) -> Result<Vec<Document>, ModelError> {
     if bytes.len() > MAX_DOCUMENT {
-        return Err(refused(document, "it is larger than 8 MiB; the API server stores at most 1.5 MiB"));
+        return Err(refused(source, "it is larger than 8 MiB; the API server stores at most 1.5 MiB"));
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| refused(document, &error.to_string()))?;
+    let text = std::str::from_utf8(bytes).map_err(|error| refused(source, &error.to_string()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut found = Vec::new();
     if text.trim().is_empty() {
-        return Err(refused(document, "it is empty"));
+        return Ok(found);
     }
-    let (json, header) = compact(text, document)?;
-    let differs = |found: Option<String>, name: &str, desired: &str| {
-        let found = found.filter(|found| !found.is_empty() && found != desired)?;
-        Some(format!("its {name} is {:?}; a document with {name} {desired} is needed", short(&found, 100)))
-    };
-    let wrong = differs(header.kind, "kind", desired.kind)
-        .or_else(|| differs(header.api_version, "apiVersion", desired.group_version));
-    wrong.map_or(Ok(json), |wrong| Err(refused(document, &wrong)))
+    for (header, json) in compact(text, source)? {
+        unfold(header, json, source, 0, &mut found)?;
+    }
+    if let [_, _, ..] = found.as_slice() {
+        for (index, document) in found.iter_mut().enumerate() {
+            document.source = format!("{source} document {} ({})", index + 1, document.title());
+        }
+    }
+    Ok(found)
 }
 
-/// Returns the compact text of a document, with its header: one pass checks it and reads the header.
-fn compact(text: &str, document: &str) -> Result<(String, Header), ModelError> {
-    let read = |json: &str| serde_json::from_str::<Header>(json);
+/// Reads the one document of this kind that a file has; other kinds may be beside it.
+pub fn one(bytes: &[u8], source: &str, wanted: Kind) -> Result<Document, ModelError> {
+    let mut found = documents(bytes, source)?;
+    if found.len() > 1 {
+        let titles: Vec<String> = found.iter().map(Document::title).take(MAX_NAMES).collect();
+        found.retain(|document| [wanted.kind, ""].contains(&document.kind()) && document.is_object);
+        if found.len() != 1 {
+            let count = if found.is_empty() { "no" } else { "more than one" };
+            let cause = format!("it has {count} {}: {}", wanted.kind, titles.join(", "));
+            return Err(refused(source, &format!("{cause}; name a file with one")));
+        }
+    }
+    let document = found.pop().ok_or_else(|| refused(source, "it is empty"))?;
+    document.check(wanted)?;
+    Ok(document)
+}
+
+/// Returns the compact text of each document, with its header; `None` for what is no object.
+fn compact(text: &str, source: &str) -> Result<Vec<(Option<Header>, String)>, ModelError> {
+    let header = |json: &str| reading::from_text::<Header>(json).map(|found| Some(found.value));
+    let wrong = |fault: Fault| fault.in_document(source);
     if text.trim_start().starts_with('{') {
-        match read(text) {
-            Ok(header) => return Ok((without_space(text), header)),
-            Err(error) if error.is_data() => return Err(refused(document, &cause(&error))),
-            // A YAML flow mapping begins with a brace as well.
-            Err(error) => {
-                let json = from_yaml(text).map_err(|_| refused(document, &cause(&error)))?;
-                let header = read(&json).map_err(|error| refused(document, &self::cause(&error)))?;
-                return Ok((json, header));
+        match header(text) {
+            Ok(header) => return Ok(vec![(header, without_space(text))]),
+            Err(fault) if fault.is_data() => return Err(wrong(fault)),
+            Err(fault) => {
+                if let Some(parts) = json_stream(text) {
+                    let part = |part: &str| Ok((header(part).map_err(wrong)?, without_space(part)));
+                    return parts.into_iter().map(part).collect();
+                }
+                // A YAML flow mapping begins with a brace as well.
+                return of_yaml(text, source).map_err(|error| match error {
+                    ModelError::Document { .. } => wrong(fault),
+                    other => other,
+                });
             }
         }
     }
-    let json = from_yaml(text).map_err(|error| refused(document, &error))?;
-    let header = read(&json).map_err(|error| refused(document, &cause(&error)))?;
-    Ok((json, header))
+    of_yaml(text, source)
+}
+
+fn of_yaml(text: &str, source: &str) -> Result<Vec<(Option<Header>, String)>, ModelError> {
+    let trees = yaml::trees(text).map_err(|error| refused(source, &error))?;
+    let mut found = Vec::new();
+    for tree in trees {
+        let json = tree.to_string();
+        let is_object = tree.is_object();
+        drop(tree);
+        let read = |json: &str| reading::from_text::<Header>(json).map(|found| found.value);
+        let header = is_object.then(|| read(&json)).transpose();
+        found.push((header.map_err(|fault| fault.in_document(source))?, json));
+    }
+    Ok(found)
+}
+
+/// Returns the texts of several JSON documents, one behind the other.
+fn json_stream(text: &str) -> Option<Vec<&str>> {
+    let stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+    let parts: Vec<&str> = stream.map(|part| part.ok().map(RawValue::get)).collect::<Option<_>>()?;
+    let are_objects = parts.iter().all(|part| part.starts_with('{'));
+    (parts.len() > 1 && are_objects).then_some(parts)
+}
+
+/// Adds a document, or the documents of a List.
+fn unfold(
+    header: Option<Header>,
+    json: String,
+    source: &str,
+    depth: usize,
+    found: &mut Vec<Document>,
+) -> Result<(), ModelError> {
+    if found.len() >= MAX_DOCUMENTS || depth > MAX_DEPTH {
+        let cause = format!("it has more than {MAX_DOCUMENTS} documents, or Lists in Lists; split it");
+        return Err(refused(source, &cause));
+    }
+    let Some(header) = header else {
+        let header = Header::default();
+        found.push(Document { is_object: false, ..Document::new(header, json, source) });
+        return Ok(());
+    };
+    let item_kind = header.kind.as_deref().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
+    let Some(item_kind) = item_kind.filter(|_| is_list(&header)) else {
+        found.push(Document::new(header, json, source));
+        return Ok(());
+    };
+    if header.items.is_none() {
+        return Ok(());
+    }
+    let list: List<'_> = reading::from_text(&json).map_err(|fault| fault.in_document(source))?.value;
+    for item in list.items {
+        let item_header = if item.get().starts_with('{') {
+            let read = reading::from_text::<Header>(item.get());
+            let mut read = read.map_err(|fault| fault.in_document(source))?.value;
+            // The API server leaves both out of the items of a typed list.
+            if !item_kind.is_empty() {
+                read.kind.get_or_insert_with(|| item_kind.clone());
+                read.api_version = read.api_version.or_else(|| header.api_version.clone());
+            }
+            Some(read)
+        } else {
+            None
+        };
+        unfold(item_header, without_space(item.get()), source, depth + 1, found)?;
+    }
+    Ok(())
+}
+
+/// A kind of ours never ends so.
+fn is_list(header: &Header) -> bool {
+    header.items.is_some() || header.kind.as_deref() == Some("List")
 }
 
 /// Drops the white space between the tokens of valid JSON.
@@ -98,15 +385,6 @@ fn end_of_string(quoted: &str) -> usize {
     end.map_or(quoted.len(), |at| at + 1)
 }
 
-/// Reads YAML with a mapping of fields; returns its JSON.
-fn from_yaml(text: &str) -> Result<String, String> {
-    let tree = yaml::tree(text)?;
-    if !tree.is_object() {
-        return Err("it is not a mapping of fields to values".to_owned());
-    }
-    serde_json::to_string(&tree).map_err(|error| error.to_string())
-}
-
 /// Makes the error of a document.
 pub(super) fn refused(document: &str, cause: &str) -> ModelError {
     ModelError::Document { document: short(document, 300), cause: short(cause, 500) }
@@ -122,6 +400,10 @@ mod tests {
     use super::*;
 
     const ANY: Kind = Kind { kind: "Any", group_version: "v1" };
+
+    fn canonical(bytes: &[u8], source: &str, wanted: Kind) -> Result<String, ModelError> {
+        one(bytes, source, wanted).map(Document::into_json)
+    }
 
     #[test]
     fn empty_document_is_named_as_empty() {
@@ -150,5 +432,88 @@ mod tests {
         assert!(error.contains("\"Pod\"") && error.contains("Any"), "{error}");
         assert!(canonical(b"just text", "x", ANY).is_err());
         assert!(canonical(b"\xff", "x", ANY).is_err());
+    }
+
+    fn titles(text: &str) -> Vec<String> {
+        documents(text.as_bytes(), "f").unwrap().iter().map(Document::title).collect()
+    }
+
+    #[test]
+    fn lists_and_streams_are_unfolded() {
+        let yaml = "---\n# a comment\n---\nkind: List\napiVersion: v1\nitems:\n- {kind: A, metadata: {name: a}}\n- kind: List\n  \
+            items: [{kind: B}]\n---\nkind: C\n---\n";
+        assert_eq!(titles(yaml), ["A a", "B", "C"]);
+        assert_eq!(titles(r#"{"kind":"A"}{"kind":"B"} "#), ["A", "B"]);
+        assert_eq!(titles("{\"kind\":\"A\"}\n---\n{\"kind\":\"B\"}\n"), ["A", "B"]);
+        assert_eq!(
+            titles(r#"{"kind":"AList","items":[{"metadata":{"name":"a"}}, {"kind": "B"}, 5]}"#)[..2],
+            ["A a", "B"]
+        );
+        assert_eq!(titles("\u{feff}kind: A\n...\n"), ["A"]);
+        for empty in [
+            "# only this\n",
+            "---\n---\n",
+            "{kind: List, items: []}",
+            r#"{"kind":"List","items":null}"#,
+            "null",
+        ] {
+            assert_eq!(documents(empty.as_bytes(), "f"), Ok(Vec::new()), "{empty}");
+            let error = one(empty.as_bytes(), "f", ANY).unwrap_err().to_string();
+            assert_eq!(error, "f can't be read: it is empty", "{empty}");
+        }
+        let nested = format!("{}{{kind: A}}{}", "{kind: List, items: [".repeat(8), "]}".repeat(8));
+        assert!(documents(nested.as_bytes(), "f").is_err());
+    }
+
+    #[test]
+    fn one_document_is_taken_and_several_are_named() {
+        let text = "kind: Pod\n---\nkind: Any\nmetadata: {name: a}\n";
+        assert_eq!(one(text.as_bytes(), "f", ANY).unwrap().name(), "a");
+        let several = format!("{text}---\nkind: Any\nmetadata: {{name: b}}\n");
+        let error = one(several.as_bytes(), "f", ANY).unwrap_err().to_string();
+        assert!(
+            error.contains("more than one Any") && error.contains("Any a") && error.contains("Any b"),
+            "{error}"
+        );
+        let error = one(b"kind: Pod\n---\nkind: Job\n", "f", ANY).unwrap_err().to_string();
+        assert!(error.contains("no Any") && error.contains("Pod, Job"), "{error}");
+        let error = one(b"[]", "f", ANY).unwrap_err().to_string();
+        assert!(error.contains("not a mapping"), "{error}");
+    }
+
+    #[test]
+    fn kinds_that_make_configs_are_named() {
+        let handling = |text: &str| documents(text.as_bytes(), "f").unwrap().remove(0).handling();
+        assert!(matches!(handling("kind: MachineConfig"), Handling::Read(Kind::MACHINE_CONFIG)));
+        for kind in CONFIG_MAKERS {
+            let Handling::Named(text) = handling(&format!("{{kind: {kind}, metadata: {{name: a}}}}")) else {
+                panic!("{kind}")
+            };
+            assert!(text.contains(kind) && text.contains("not handled"), "{text}");
+        }
+        let own = handling("{kind: MachineConfigNode, apiVersion: machineconfiguration.openshift.io/v1}");
+        assert!(matches!(own, Handling::Named(_)));
+        assert_eq!(handling("{kind: Deployment, apiVersion: apps/v1}"), Handling::Foreign);
+    }
+
+    #[test]
+    fn duplicate_keys_bombs_and_deep_documents_are_refused() {
+        let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
+        let scalar = format!("a: &a {}\n", "x".repeat(1 << 20)) + "b: [" + &"*a, ".repeat(5000) + "*a]\n";
+        let lists = (1..30).fold("a0: &a0 [x, x]\n".to_owned(), |text, level| {
+            let below = level - 1;
+            text + &format!("a{level}: &a{level} [*a{below}, *a{below}, *a{below}, *a{below}]\n")
+        });
+        for bad in [
+            "a: 1\na: 2\n",
+            "{\"kind\": \"A\", \"kind\": \"B\"}",
+            &deep,
+            &format!("a: {deep}"),
+            &scalar,
+            &lists,
+        ] {
+            let error = documents(bad.as_bytes(), "f").unwrap_err().to_string();
+            assert!(error.len() < 1000, "{error}");
+        }
     }
 }

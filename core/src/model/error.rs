@@ -51,6 +51,16 @@ pub enum ModelError {
         /// The parser's message, with its position.
         cause: String,
     },
+    /// A field of a document that is not what it has to be.
+    #[error("{document} can't be read: {field}: {cause}")]
+    InDocument {
+        /// The document.
+        document: String,
+        /// The field.
+        field: String,
+        /// The parser's message, with its position.
+        cause: String,
+    },
     /// Two annotations that should be equal.
     #[error("{first} is {value:?}, but its alias {second} is {other:?}; remove one of the two")]
     Disagree {
@@ -100,6 +110,7 @@ impl ModelError {
             | Self::Path { .. }
             | Self::Image { .. }
             | Self::Document { .. }
+            | Self::InDocument { .. }
             | Self::Variable { .. }
             | Self::Disagree { .. }
             | Self::Layers { .. }
@@ -113,11 +124,24 @@ impl ModelError {
             Self::Name { .. } => "InvalidName",
             Self::Path { .. } => "InvalidPath",
             Self::Image { .. } => "InvalidImage",
-            Self::Document { .. } | Self::Variable { .. } => "InvalidDocument",
+            Self::Document { .. } | Self::InDocument { .. } | Self::Variable { .. } => "InvalidDocument",
             Self::Disagree { .. } => "AmbiguousImage",
             Self::Field { .. } | Self::Layers { .. } => "InvalidConfig",
             // As of every reason why a config can't be reached.
             Self::Unreachable { .. } => "FailedToReconcile",
+        }
+    }
+
+    /// Returns the field that it is about, where it names one.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::InDocument { field, .. } | Self::Unreachable { field, .. } | Self::Field { field, .. } => {
+                Some(field)
+            }
+            Self::Name { what, .. } => Some(what),
+            Self::Variable { name, .. } => Some(name),
+            Self::Disagree { first, .. } => Some(first),
+            Self::Path { .. } | Self::Image { .. } | Self::Document { .. } | Self::Layers { .. } => None,
         }
     }
 }

@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::document::{self, Kind};
+use super::document::{self, Document, Kind};
 use super::error::ModelError;
 use super::ignition::{self, Reading};
 use super::layers;
 use super::os::KernelType;
+use super::reading::{self, Fault, Found, Metadata, refuse_unknown};
 use super::text::short;
 use super::{ConfigName, HostSpec, ImageRef, Karg, Sha256};
 use super::{content, opaque};
@@ -32,21 +33,23 @@ pub const MAX_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The whole object: one pass reads its name and checks its sections.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Object<'a> {
+    #[serde(default, rename = "apiVersion")]
+    _api_version: IgnoredAny,
+    #[serde(default, rename = "kind")]
+    _kind: IgnoredAny,
     metadata: Metadata,
-    #[serde(borrow, default, rename = "spec")]
-    _spec: Option<Spec<'a>>,
+    #[serde(borrow, default)]
+    spec: Option<Spec<'a>>,
+    #[serde(default, rename = "status")]
+    _status: IgnoredAny,
 }
 
 /// The part of the object that is read of a config which was applied already.
 #[derive(Deserialize)]
 struct Named {
     metadata: Metadata,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
 }
 
 /// Field that distinguishes an Ignition config from a MachineConfig.
@@ -83,12 +86,6 @@ impl OtherConfigs {
     fn are_named(&self) -> bool {
         !self.merge.is_empty() || self.replace.as_ref().is_some_and(|replace| replace.source.is_some())
     }
-}
-
-#[derive(Deserialize)]
-struct Specified<'a> {
-    #[serde(borrow, default)]
-    spec: Option<Spec<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -175,23 +172,29 @@ impl Fields {
 }
 
 impl MachineConfig {
-    /// Reads a document, JSON or YAML. `document` is its source in errors.
+    /// Reads a document, JSON or YAML. `document` is its source in errors. Of several documents the one MachineConfig is taken.
     pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
-        let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
-        let json = document::canonical(bytes, document, kind)?;
-        let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
-        let object: Object<'_> = serde_json::from_str(&json).map_err(wrong)?;
-        Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
+        Self::of_document(document::one(bytes, document, Kind::MACHINE_CONFIG)?)
+    }
+
+    /// Reads one document of a file.
+    pub fn of_document(document: Document) -> Result<Self, ModelError> {
+        document.check(Kind::MACHINE_CONFIG)?;
+        let object: Found<Object<'_>> =
+            reading::from_text(document.json()).map_err(|fault| document.wrong(&fault))?;
+        let name = ConfigName::new(object.value.metadata.name);
+        let name = name.map_err(|error| document.refuse("metadata.name", &error.to_string()))?;
+        Ok(Self { name, json: document.into_json() })
     }
 
     /// Reads a document of the state, whose config was applied already: its sections need not be readable, see
     /// [`MachineConfig::known_spec`].
     pub fn parse_applied(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
-        let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
-        let json = document::canonical(bytes, document, kind)?;
-        let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
-        let object: Named = serde_json::from_str(&json).map_err(wrong)?;
-        Ok(Self { name: ConfigName::new(object.metadata.name)?, json })
+        let document = document::one(bytes, document, Kind::MACHINE_CONFIG)?;
+        document.check(Kind::MACHINE_CONFIG)?;
+        let object: Found<Named> =
+            reading::from_text(document.json()).map_err(|fault| document.wrong(&fault))?;
+        Ok(Self { name: ConfigName::new(object.value.metadata.name)?, json: document.into_json() })
     }
 
     /// Takes a name and an object in JSON that has it.
@@ -200,23 +203,28 @@ impl MachineConfig {
     }
 
     /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
-    pub fn parse_or_wrap(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
-        let kind = Kind { kind: "MachineConfig", group_version: "machineconfiguration.openshift.io/v1" };
-        let json = document::canonical(bytes, document, kind)?;
-        let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
-        let plain: Plain = serde_json::from_str(&json).map_err(wrong)?;
-        let (Some(ignition), None) = (plain.ignition, plain.metadata) else {
-            return Self::parse(bytes, document);
+    pub fn parse_or_wrap(bytes: &[u8], source: &str) -> Result<Self, ModelError> {
+        let document = document::one(bytes, source, Kind::MACHINE_CONFIG)?;
+        let json = document.json();
+        let plain: Found<Plain> = reading::from_text(json).map_err(|fault| document.wrong(&fault))?;
+        let (Some(ignition), None) = (plain.value.ignition, plain.value.metadata) else {
+            return Self::of_document(document);
         };
         if ignition.config.is_some_and(|config| config.are_named()) {
             let cause = "its ignition.config names other configs, which are not fetched; merge them into one";
-            return Err(document::refused(document, cause));
+            return Err(document::refused(source, cause));
         }
         let digest = Sha256::digest(json.as_bytes()).to_string();
         let name = ConfigName::new(format!("ignition-{}", digest.get(..16).unwrap_or_default()))?;
         let header = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
         let json = format!(r#"{header},"metadata":{{"name":"{name}"}},"spec":{{"config":{json}}}}}"#);
         Ok(Self { name, json })
+    }
+
+    /// Refuses fields that nobody knows, in a file that a person gives. In a cluster they are remarks: the Machine Config
+    /// Operator lets them pass.
+    pub fn refuse_unknown(&self, document: &str) -> Result<(), ModelError> {
+        refuse_unknown(&self.spec(None)?.remarks, document)
     }
 
     /// Gives it another name.
@@ -265,9 +273,8 @@ impl MachineConfig {
     }
 
     fn read(&self, image: Option<ImageRef>, reading: Reading) -> Result<HostSpec, ModelError> {
-        let document: Specified<'_> = serde_json::from_str(&self.json)
-            .map_err(|error| self.field("spec", format!("it can't be read: {}", document::cause(&error))))?;
-        let read = document.spec.unwrap_or_default();
+        let Found { value: object, unknown } = self.object()?;
+        let read = object.spec.unwrap_or_default();
         let fields = Fields {
             os_image_url: read.os_image_url,
             extensions_image: read.extensions_image,
@@ -276,11 +283,19 @@ impl MachineConfig {
             extensions: read.extensions,
             fips: read.fips,
         };
-        let mut spec = HostSpec { image, ..fields.read(&self.name, reading)? };
+        let mut spec = HostSpec { image, remarks: unknown, ..fields.read(&self.name, reading)? };
         if let Some(config) = read.config {
             ignition::read_into(&mut spec, config.get(), reading)?;
         }
         Ok(spec)
+    }
+
+    fn object(&self) -> Result<Found<Object<'_>>, ModelError> {
+        let wrong = |fault: Fault| {
+            let field = if fault.field.is_empty() { "spec" } else { &fault.field };
+            self.field(field, format!("it can't be read: {}", fault.cause()))
+        };
+        reading::from_text(&self.json).map_err(wrong)
     }
 
     fn field(&self, name: impl Into<String>, cause: impl Into<String>) -> ModelError {

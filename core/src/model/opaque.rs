@@ -53,6 +53,7 @@ fn remark(part: &str, error: &ModelError) -> NotApplied {
         | ModelError::Path { .. }
         | ModelError::Image { .. }
         | ModelError::Document { .. }
+        | ModelError::InDocument { .. }
         | ModelError::Disagree { .. }
         | ModelError::Layers { .. } => (part.to_owned(), error.to_string()),
     };

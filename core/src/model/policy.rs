@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::UnitName;
 use super::disruption::Action;
 use super::document::{self, Kind};
 use super::error::ModelError;
+use super::reading::{Found, Metadata};
 use super::text::short;
 
 /// A section whose changes the administrator allows although the agent can't carry them out (RC8 to RC10).
@@ -37,11 +39,32 @@ pub struct DisruptionPolicy {
 /// The largest document that is read: etcd's bound for an object, with room for YAML.
 pub const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
+/// Fields of the spec that the operator reads, and nodes do not.
+const OF_OPERATOR: [&str; 10] = [
+    "bootImageSkewEnforcement",
+    "failedRevisionLimit",
+    "forceRedeploymentReason",
+    "logLevel",
+    "managedBootImages",
+    "managementState",
+    "observedConfig",
+    "operatorLogLevel",
+    "succeededRevisionLimit",
+    "unsupportedConfigOverrides",
+];
+
 /// The API server's limit for one entry's list.
 const MAX_ACTIONS: usize = 10;
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Document {
+    #[serde(default, rename = "apiVersion")]
+    _api_version: IgnoredAny,
+    #[serde(default, rename = "kind")]
+    _kind: IgnoredAny,
+    #[serde(default, rename = "metadata")]
+    _metadata: Option<Metadata>,
     #[serde(default)]
     spec: Option<Spec>,
     #[serde(default)]
@@ -168,15 +191,20 @@ impl DisruptionPolicy {
         }
     }
 
-    /// Reads a `MachineConfiguration` object, JSON or YAML.
+    /// Reads a `MachineConfiguration` object, JSON or YAML, and leaves out the fields that nobody knows.
+    pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
+        Self::of_document(&document::one(bytes, document, Kind::POLICY)?).map(|found| found.value)
+    }
+
+    /// Reads one document of a file, with the fields that nobody knows.
     ///
     /// The operator's merged table in the status is used alone when it is there; else the administrator's entries
     /// overlay the defaults: one with the same path or name replaces, others are added.
-    pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
-        let kind = Kind { kind: "MachineConfiguration", group_version: "operator.openshift.io/v1" };
-        let json = document::canonical(bytes, document, kind)?;
-        let wrong = |cause: &str| document::refused(document, cause);
-        let read: Document = serde_json::from_str(&json).map_err(|error| wrong(&document::cause(&error)))?;
+    pub fn of_document(document: &document::Document) -> Result<Found<Self>, ModelError> {
+        document.check(Kind::POLICY)?;
+        let wrong = |cause: &str| document::refused(document.source(), cause);
+        let Found { value: read, mut unknown } = document.read::<Document>()?;
+        unknown.retain(|remark| !is_others(&remark.field));
         let spec = read.spec.unwrap_or_default();
         let merged = read.status.and_then(|status| status.node_disruption_policy_status?.cluster_policies);
         let (mut policy, entries, author) = match merged {
@@ -190,7 +218,7 @@ impl DisruptionPolicy {
         for name in overrides.unwrap_or_default() {
             policy.overrides.insert(storage_override(&name).map_err(|cause| wrong(&cause))?);
         }
-        Ok(policy)
+        Ok(Found { value: policy, unknown })
     }
 
     /// Returns the table in which nothing is covered: every change needs a reboot.
@@ -228,6 +256,12 @@ impl DisruptionPolicy {
         }
         Ok(())
     }
+}
+
+/// Returns true if a field is the operator's: its status, and what it does beside the disruption policy.
+fn is_others(field: &str) -> bool {
+    let of_operator = field.strip_prefix("spec.").is_some_and(|name| OF_OPERATOR.contains(&name));
+    of_operator || field.starts_with("status.")
 }
 
 fn storage_override(name: &str) -> Result<StorageOverride, String> {

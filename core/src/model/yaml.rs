@@ -4,11 +4,32 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// References to other parts of a text.
+const MAX_ALIASES: usize = 1000;
+
+/// Bytes that may be referred to.
+const MAX_ANCHORED: usize = 64 << 10;
+
 /// Reads one document as Kubernetes does: `mode: 0644` is octal (YAML 1.1). The message quotes nothing of the text, which
 /// may be a secret.
 pub fn tree(text: &str) -> Result<Value, String> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| redacted(&error.to_string()))
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| redacted(&error.to_string()))
+}
+
+/// Reads each document of a stream so. Empty ones are left out.
+pub fn trees(text: &str) -> Result<Vec<Value>, String> {
+    let trees: Result<Vec<Value>, _> = serde_saphyr::from_multiple_with_options(text, options());
+    let trees = trees.map_err(|error| redacted(&error.to_string()))?;
+    Ok(trees.into_iter().filter(|tree| !tree.is_null()).collect())
+}
+
+/// A text of some bytes that names parts of itself again and again becomes no tree of gigabytes.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        with_snippet: false,
+        budget: serde_saphyr::budget! { max_aliases: MAX_ALIASES, max_recorded_anchor_bytes: MAX_ANCHORED },
+    }
 }
 
 /// Reads one document whose fields are strings and switches: a name or token of digits alone is a string, too.

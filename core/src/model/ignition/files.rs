@@ -33,10 +33,10 @@ pub(super) fn read(
         if is_stale {
             remarks.push(stale(&file.path));
         }
-        let mode = file.mode.map_or(Some(FileMode::DEFAULT), FileMode::new).ok_or_else(|| {
-            let cause = "it must be 0 to 0777 (511 in JSON): setuid, setgid and sticky are not supported";
-            within.unreachable(field(" mode"), cause)
-        })?;
+        let mode = file
+            .mode
+            .map_or(Some(FileMode::DEFAULT), FileMode::new)
+            .ok_or_else(|| within.unreachable(field(" mode"), wrong_mode(file.mode.unwrap_or_default())))?;
         let user = file.user.unwrap_or_default();
         let group = file.group.unwrap_or_default();
         let owner = Owner {
@@ -48,6 +48,19 @@ pub(super) fn read(
         }
     }
     Ok(read)
+}
+
+/// Returns why a mode is refused. One that is octal digits was meant so: `mode: 644` is 01204.
+fn wrong_mode(mode: i64) -> String {
+    let rule = "it must be 0 to 0777 (511 in JSON): setuid, setgid and sticky are not supported";
+    match i64::from_str_radix(&mode.to_string(), 8) {
+        Ok(meant @ 0..=0o777) => {
+            format!(
+                "{rule}; {mode} is decimal, 0{mode:o} in octal: for 0{meant:o} write 0{meant:o} in YAML, {meant} in JSON"
+            )
+        }
+        Ok(_) | Err(_) => rule.to_owned(),
+    }
 }
 
 /// A number wins over a name; nothing means root (MCD-124).

@@ -24,10 +24,11 @@ use serde_json::{Map, Value};
 
 use super::decode::Decoder;
 use super::error::ModelError;
+use super::reading::{self, Fault, Found};
 use super::spec::FixedSections;
 use super::text::short;
 use super::units::{Mask, UnitSpec};
-use super::{ConfigName, HostSpec, ManagedPath, NotApplied, NotAppliedReason, UnitName, document};
+use super::{ConfigName, HostSpec, ManagedPath, NotApplied, NotAppliedReason, UnitName};
 use rules::Violation;
 use within::Within;
 
@@ -52,6 +53,11 @@ const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0
 /// The newest of them.
 pub(super) const NEWEST_VERSION: &str = "3.6.0";
 
+/// Returns true if an Ignition config of this version is read.
+pub fn is_version(version: &str) -> bool {
+    VERSIONS.contains(&version)
+}
+
 #[derive(Deserialize)]
 struct Versioned {
     #[serde(default)]
@@ -69,17 +75,17 @@ pub(super) fn read_into(spec: &mut HostSpec, json: &str, reading: Reading) -> Re
     let name = spec.name.clone();
     let within = Within(&name);
     match parse(within, json)? {
-        Some(config) => fill(spec, within, config, reading),
+        Some(found) => fill(spec, within, found, reading),
         None => Ok(()),
     }
 }
 
 /// The same from a tree.
 pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value, reading: Reading) -> Result<(), ModelError> {
-    match Config::deserialize(tree) {
-        Ok(config) if VERSIONS.contains(&config.ignition.version.as_str()) => {
+    match reading::from_tree::<Config>(tree) {
+        Ok(found) if VERSIONS.contains(&found.value.ignition.version.as_str()) => {
             let name = spec.name.clone();
-            fill(spec, Within(&name), config, reading)
+            fill(spec, Within(&name), found, reading)
         }
         // An empty one, or an error: it is named as that of a text.
         _ => read_into(spec, &tree.to_string(), reading),
@@ -92,7 +98,9 @@ pub fn check_ignition(name: &ConfigName, config: &Map<String, Value>) -> Result<
     let config = match Config::deserialize(config) {
         Ok(config) if VERSIONS.contains(&config.ignition.version.as_str()) => Some(config),
         // As above.
-        Ok(_) | Err(_) => parse(within, &serde_json::to_string(config).unwrap_or_default())?,
+        Ok(_) | Err(_) => {
+            parse(within, &serde_json::to_string(config).unwrap_or_default())?.map(|found| found.value)
+        }
     };
     let broken = config.map(|config| rules::check(&config, minor(&config.ignition.version)));
     match broken.filter(|broken| !broken.is_empty()) {
@@ -103,7 +111,15 @@ pub fn check_ignition(name: &ConfigName, config: &Map<String, Value>) -> Result<
 
 /// Reads the sections. The rules are looked at first, since reading takes the config apart; an error of the readers comes first all
 /// the same: they know what MCD says of it.
-fn fill(spec: &mut HostSpec, within: Within<'_>, config: Config, reading: Reading) -> Result<(), ModelError> {
+fn fill(
+    spec: &mut HostSpec,
+    within: Within<'_>,
+    found: Found<Config>,
+    reading: Reading,
+) -> Result<(), ModelError> {
+    let Found { value: config, mut unknown } = found;
+    unknown.extend(reading::newer(&config));
+    spec.remarks.extend(reading::all_below("spec.config", unknown));
     let broken = match reading {
         Reading::Target => rules::check(&config, minor(&config.ignition.version)),
         Reading::Committed => Vec::new(),
@@ -186,22 +202,23 @@ fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Res
     one_writer(within, spec)
 }
 
-fn parse(within: Within<'_>, json: &str) -> Result<Option<Config>, ModelError> {
+fn parse(within: Within<'_>, json: &str) -> Result<Option<Found<Config>>, ModelError> {
     if json.trim() == "{}" {
         return Ok(None);
     }
     let is_supported = |version: &str| VERSIONS.contains(&version);
-    let read = serde_json::from_str::<Config>(json);
-    if let Ok(config) = &read
-        && is_supported(&config.ignition.version)
+    let read = reading::from_text::<Config>(json);
+    if let Ok(found) = &read
+        && is_supported(&found.value.ignition.version)
     {
         return Ok(read.ok());
     }
     // One pass more, so that an error of the version is reported first.
-    let broken = |error: serde_json::Error| {
-        within.unreachable("spec.config", format!("it is no Ignition config: {}", document::cause(&error)))
+    let broken = |fault: Fault| {
+        let field = reading::below("spec.config", &fault.field);
+        within.unreachable(field, format!("it is no Ignition config: {}", fault.cause()))
     };
-    let versioned: Versioned = serde_json::from_str(json).map_err(broken)?;
+    let versioned: Versioned = reading::from_text(json).map_err(broken)?.value;
     let version = versioned.ignition.and_then(|ignition| ignition.version);
     if version.as_deref().is_some_and(is_supported) {
         return read.map(Some).map_err(broken);
