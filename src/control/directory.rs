@@ -148,6 +148,7 @@ impl Directory {
     }
 
     /// Lets fields pass that nobody knows, or refuses them.
+    #[must_use]
     pub fn with_unknown_fields(self, unknown_fields: bool) -> Self {
         Self { unknown_fields, ..self }
     }

@@ -11,10 +11,14 @@ pub fn read_given(path: &str, limit: u64) -> Result<Vec<u8>, String> {
     } else {
         std::fs::File::open(Path::new(path)).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes))
     };
-    read.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => "there is no such file".to_owned(),
-        ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        _ => error.to_string(),
+    read.map_err(|error| {
+        if error.kind() == ErrorKind::NotFound {
+            "there is no such file".to_owned()
+        } else if error.kind() == ErrorKind::IsADirectory {
+            "it is a directory".to_owned()
+        } else {
+            error.to_string()
+        }
     })?;
     let fits = u64::try_from(bytes.len()).is_ok_and(|len| len <= limit);
     if fits { Ok(bytes) } else { Err(format!("it has more than {limit} bytes, and at most these are read")) }

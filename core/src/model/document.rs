@@ -275,9 +275,8 @@ fn compact(text: &str, source: &str) -> Result<Vec<(Option<Header>, String)>, Mo
                     return parts.into_iter().map(part).collect();
                 }
                 // A YAML flow mapping begins with a brace as well.
-                return of_yaml(text, source).map_err(|error| match error {
-                    ModelError::Document { .. } => wrong(fault),
-                    other => other,
+                return of_yaml(text, source).map_err(|error| {
+                    if matches!(error, ModelError::Document { .. }) { wrong(fault) } else { error }
                 });
             }
         }

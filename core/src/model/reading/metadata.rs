@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-/// Fields of the API server's ObjectMeta.
+/// Fields of the API server's `ObjectMeta`.
 const FIELDS: &[&str] = &[
     "annotations",
     "creationTimestamp",

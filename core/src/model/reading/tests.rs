@@ -43,22 +43,24 @@ fn unknown_fields_are_named_with_their_place_and_what_was_meant() {
     assert_eq!(unknown(&Value::Object(flood)).len(), 32);
 }
 
+#[derive(Debug, Deserialize)]
+struct Needs {
+    #[serde(rename = "below")]
+    _below: Vec<Below>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Below {
+    #[serde(rename = "path")]
+    _path: String,
+}
+
 #[test]
 fn errors_name_their_field() {
     let field = |tree: Value| from_text::<Outer>(&tree.to_string()).unwrap_err().field;
     assert_eq!(field(json!({"items": [{}, {"kernelArguments": [1]}]})), "items[1].kernelArguments[0]");
     assert_eq!(field(json!({"map": 1})), "map");
     assert_eq!(field(json!(1)), "");
-    #[derive(Debug, Deserialize)]
-    struct Needs {
-        #[serde(rename = "below")]
-        _below: Vec<Below>,
-    }
-    #[derive(Debug, Deserialize)]
-    struct Below {
-        #[serde(rename = "path")]
-        _path: String,
-    }
     assert_eq!(from_text::<Needs>(r#"{"below": [{}]}"#).unwrap_err().field, "below[0].path");
     let broken = from_text::<Outer>("{\"items\": [").unwrap_err();
     assert!(broken.field.is_empty() && !broken.is_data());
