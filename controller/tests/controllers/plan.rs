@@ -26,28 +26,15 @@ fn write(path: &Path, object: &Value) {
     std::fs::write(path, object.to_string()).unwrap();
 }
 
-/// Pools, configs, images and policy are the cluster's; what the file has comes in their place.
+/// Pools, configs and policy are the cluster's; what the file has comes in their place.
 #[tokio::test]
 async fn plan_of_cluster_is_plan_of_its_manifests() {
     let cluster = Cluster::new().await;
     let pool = cluster.pool("worker").await;
-    let release = format!("registry.test/os@sha256:{}", "a".repeat(64));
-    let controller_config = json!({
-        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig",
-        "metadata": { "name": "machine-config-controller" }, "spec": { "baseOSContainerImage": release },
-    });
-    create_object(
-        &cluster.client,
-        "controllerconfigs",
-        "machine-config-controller",
-        controller_config.clone(),
-    )
-    .await
-    .unwrap();
     let actions = json!([{ "type": "Reload", "reload": { "serviceName": "a.service" } }]);
     let policy = json!({
         "apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": { "name": "cluster" },
-        "spec": { "nodeDisruptionPolicy": { "files": [{ "path": "/etc/a.conf", "actions": actions }] } },
+        "spec": { "managementState": "Managed", "nodeDisruptionPolicy": { "files": [{ "path": "/etc/a.conf", "actions": actions }] } },
     });
     create_object(&cluster.client, "machineconfigurations", "cluster", policy.clone()).await.unwrap();
     let builder = MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, "1");
@@ -64,7 +51,6 @@ async fn plan_of_cluster_is_plan_of_its_manifests() {
     let at = |name: &str| directory.path().join(name);
     write(&at("pool.json"), &serde_json::to_value(&pool).unwrap());
     write(&at("config.json"), &config("50-a", "1"));
-    write(&at("controllerconfig.json"), &controller_config);
     write(&at("policy.json"), &policy);
     let person = cluster.bench.kubeconfig(&Identity::Admin("person".to_owned()));
     let (file, directory) = (file.to_str().unwrap(), directory.path().to_str().unwrap());

@@ -65,7 +65,7 @@ async fn config_that_etcd_would_refuse_degrades_pool() {
     }
     assert_eq!(target(&pool), first);
     // Just below the limit it is stored: the check refuses no more than etcd does.
-    let fits = MachineConfigBuilder::new("51-b").file("/etc/b.conf", 0o644, "b".repeat(660_000));
+    let fits = MachineConfigBuilder::new("51-b").file("/etc/b.conf", 0o644, "b".repeat(275_000));
     cluster.config("worker", fits).await;
     cluster.until_target("worker", &first).await;
     cluster.until_pool("worker", "not degraded", |pool| !degraded(pool)).await;
