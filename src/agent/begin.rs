@@ -11,7 +11,7 @@ use crate::journal::{Stored, mcd};
 use crate::model::message;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{
-    Contents, Facts, FileSpec, HostSpec, ManagedPath, Observation, Target, Timestamp, UpdateId,
+    Contents, Facts, FileSpec, HostSpec, MachineConfig, ManagedPath, Observation, Target, Timestamp, UpdateId,
 };
 use crate::observe::{ObserveError, facts, managed};
 use crate::plan::differences::{Difference, differences};
@@ -103,9 +103,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(target) = self.health.desired.clone() else { return Ok(()) };
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         // The control plane's input is not the agent's own state: an error in it waits for a correction.
-        let to = Stored::new(machine_config, target.image.clone(), self.host.clock.now());
-        // As it was read now: the source may have changed since.
-        let mut to = if target.content.is_some() { to.identified() } else { to }.decode()?;
+        let mut to = stored(machine_config, target, self.host.clock.now()).decode()?;
         let target = to.target().clone();
         let policy = policy?;
         let forced = self.is_forced()?;
@@ -245,6 +243,13 @@ fn log_planned(record: &Record, target: &Target) {
         target.config,
         explain::text(&record.plan).trim_end()
     );
+}
+
+/// Takes the config as it was read now: where the source tells contents, it may have changed since.
+fn stored(machine_config: MachineConfig, target: Target, now: Timestamp) -> Stored {
+    let is_told = target.content.is_some();
+    let stored = Stored::new(machine_config, target.image, now);
+    if is_told { stored.identified() } else { stored }
 }
 
 /// Logs what the update leaves on the host, as nobody knows what it was.

@@ -85,8 +85,9 @@ impl JournalError {
     pub fn class(&self) -> FaultClass {
         match self {
             Self::Host(error) | Self::Mcd(error) | Self::Import(error) => error.class(),
-            Self::Locked { .. } | Self::StaterootLocked { .. } => FaultClass::Degraded,
-            Self::NotImported { .. } => FaultClass::Degraded,
+            Self::Locked { .. } | Self::StaterootLocked { .. } | Self::NotImported { .. } => {
+                FaultClass::Degraded
+            }
             Self::Unreadable { .. }
             | Self::Newer { .. }
             | Self::Lost { .. }
