@@ -142,7 +142,11 @@ impl PathSnapshot {
                 expected: "a file, a link or nothing",
                 found: "a directory",
             }),
-            saved => Ok(saved),
+            saved @ (Self::Absent
+            | Self::File { .. }
+            | Self::Link { .. }
+            | Self::HardLink { .. }
+            | Self::Directory { .. }) => Ok(saved),
         }
     }
 

@@ -31,15 +31,15 @@ mod kargs;
 mod record_file;
 #[cfg(test)]
 mod tests;
+mod unapplied;
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
 use crate::model::ids::STATE_DIR;
-use crate::model::{HostSpec, ManagedPath, ModelError, Target, Timestamp};
+use crate::model::{HostSpec, ModelError, Target, Timestamp};
 use crate::plan::Undo;
 use crate::update::{Fault, Phase, Record, Transition};
 
@@ -372,34 +372,6 @@ impl Journal {
         mcd::write(&self.root, &target)?;
         self.root.remove(&state("from.json"))?;
         self.end(Outcome::Committed, None, now)
-    }
-
-    /// Records which directories and links of the state's configs are not as listed on the host: of those that were applied
-    /// without them, by MCD or an agent before this one. `not_held` looks. Once is enough.
-    pub fn settle_unapplied<E: From<JournalError>>(
-        &mut self,
-        not_held: impl Fn(&HostSpec) -> Result<BTreeSet<ManagedPath>, E>,
-    ) -> Result<(), E> {
-        if self.is_settled {
-            return Ok(());
-        }
-        for name in [CURRENT, FROM, "target.json"] {
-            let path = state(name);
-            let Some(stored) = Stored::load(&self.root, &path)?.filter(|stored| !stored.is_settled()) else {
-                continue;
-            };
-            let spec = stored.spec().map_err(JournalError::from)?;
-            if !spec.stored().is_empty() {
-                let unapplied = not_held(&spec)?;
-                stored.settled(unapplied).save(&self.root, &path)?;
-            }
-        }
-        self.release_decoded();
-        if let Some(record) = self.record().cloned() {
-            self.record = Some(Self::reopen(&self.root, record)?);
-        }
-        self.is_settled = true;
-        Ok(())
     }
 
     /// Keeps the originals of the paths that the target manages from now on, on a host that is as the target already;

@@ -105,6 +105,7 @@ impl Stored {
     }
 
     /// Takes a config that was applied without its directories and links.
+    #[must_use]
     pub fn imported(self) -> Self {
         Self { unapplied: None, ..self }
     }

@@ -166,10 +166,13 @@ impl Batch<'_> {
             self.clear_leftover(change)?;
         }
         match self.entry(change)? {
-            Entry::Absent => Ok(()),
             Entry::Directory { .. } if change.is_directory() => self.remove_directory(change).map(drop),
             Entry::File { .. } | Entry::Link { .. } if !change.is_directory() => self.remove(change),
-            Entry::Directory { .. } | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => Ok(()),
+            Entry::Absent
+            | Entry::Directory { .. }
+            | Entry::File { .. }
+            | Entry::Link { .. }
+            | Entry::Other(_) => Ok(()),
         }
     }
 

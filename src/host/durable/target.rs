@@ -46,7 +46,11 @@ pub(super) fn compare(
         return Err(error);
     }
     match (want, found) {
-        (DesiredPath::Absent, Entry::Absent) => Ok(Comparison::Equal),
+        (DesiredPath::Absent, Entry::Absent)
+        | (
+            DesiredPath::NoDirectory,
+            Entry::Absent | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_),
+        ) => Ok(Comparison::Equal),
         (DesiredPath::Link { target, owner }, Entry::Link { target: found, owner: own })
             if *target == found && owner.is_none_or(|owner| owner == own) && run != Attempt::Anew =>
         {
@@ -59,10 +63,6 @@ pub(super) fn compare(
         {
             Ok(Comparison::Equal)
         }
-        (
-            DesiredPath::NoDirectory,
-            Entry::Absent | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_),
-        ) => Ok(Comparison::Equal),
         (DesiredPath::File { bytes, mode, uid, gid, attributes: desired }, Entry::File { file, stat }) => {
             let right = run != Attempt::Anew
                 && same_dress(&stat, *mode, *uid, *gid)

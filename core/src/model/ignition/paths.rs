@@ -11,7 +11,7 @@ use super::super::{FileMode, ManagedPath, NotApplied, NotAppliedReason, Owner};
 use super::files::{principal, principal_if_set};
 use super::within::Within;
 
-/// PATH_MAX without its last byte: symlink(2) takes no longer text.
+/// `PATH_MAX` without its last byte: symlink(2) takes no longer text.
 const LONGEST_TARGET: usize = 4095;
 
 /// Minors of Ignition before this one have no setuid, setgid and sticky bits.
