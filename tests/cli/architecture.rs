@@ -106,7 +106,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 17] = [
 ];
 
 /// Dependencies of `core/`: parsers, serializers, digests. None of them reaches a machine.
-const CORE_BUILT_WITH: [&str; 12] = [
+const CORE_BUILT_WITH: [&str; 11] = [
     "base64",
     "flate2",
     "ignition-config",

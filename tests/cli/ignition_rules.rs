@@ -242,7 +242,8 @@ fn judge() -> PathBuf {
 
 /// Says of each document what the newest Ignition says: `None` for a valid one.
 fn newest(documents: &[Document]) -> Vec<Option<String>> {
-    let input: String = documents.iter().map(|document| format!("{}\n", document.config)).collect();
+    let lines: Vec<String> = documents.iter().map(|document| document.config.to_string()).collect();
+    let input = lines.join("\n");
     let program = judge();
     let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();

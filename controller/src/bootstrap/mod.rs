@@ -9,8 +9,6 @@ mod seed;
 
 use std::collections::BTreeMap;
 
-use machine_config_core::model::NotApplied;
-
 pub use build::{Unbuilt, generate, set_image, unbuilt};
 pub use output::{OutputError, write};
 pub use seed::{SeedError, component_configs};
@@ -20,6 +18,7 @@ use crate::api::pool::{Configuration, MachineConfigPoolStatus, Reference};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::image::{ImageError, check_containerfile};
 use crate::manifests::{Manifests, WholeObject};
+use crate::model::NotApplied;
 use crate::render::{Release, RenderError, Rendered, render};
 
 /// Objects that a bootstrap writes.

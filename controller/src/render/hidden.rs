@@ -37,7 +37,7 @@ pub(super) fn hidden(parts: &[&Map<String, Value>]) -> Vec<usize> {
     found
 }
 
-fn keys<'a>(part: &'a Map<String, Value>) -> impl Iterator<Item = (&'static str, &'a str)> {
+fn keys(part: &Map<String, Value>) -> impl Iterator<Item = (&'static str, &str)> {
     let items = LISTS.into_iter().flat_map(|(section, list, key, shared)| {
         let items = part.get(section).and_then(|section| section.get(list)).and_then(Value::as_array);
         items.into_iter().flatten().filter_map(move |item| Some((shared, item.get(key)?.as_str()?)))

@@ -13,16 +13,15 @@ pub mod size;
 use std::collections::BTreeMap;
 
 use kube::core::{ObjectMeta, Selector, SelectorExt as _};
-use machine_config_core::model::machineconfig::check_layers;
-use machine_config_core::model::{
-    ConfigName, HostSpec, NotApplied, Sha256, check_ignition, drop_stale_digests, is_version,
-};
 use serde_json::{Map, Value, json};
 
 pub use error::RenderError;
 
 use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
-use crate::model::machineconfig::Fields;
+use crate::model::machineconfig::{Fields, check_layers};
+use crate::model::{
+    ConfigName, HostSpec, NotApplied, Sha256, check_ignition, drop_stale_digests, is_version,
+};
 
 /// The Ignition version of rendered configs.
 const IGNITION: &str = "3.5.0";
