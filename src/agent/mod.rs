@@ -69,8 +69,8 @@ use std::time::Duration;
 
 use tracing::info;
 
-use crate::control::ControlPlane;
 use crate::control::link::changed;
+use crate::control::{ControlPlane, UncordonStatus};
 use crate::decide::action::{Action, Query, Wait};
 use crate::decide::decide;
 use crate::decide::failed::{Failed, failed, pause};
@@ -80,6 +80,7 @@ use crate::host::clock::elapsed;
 use crate::model::{FaultClass, message};
 use crate::update::ending::RetryTrigger;
 use crate::update::resume::held;
+use crate::update::{Fault, Record};
 
 pub use begin::update_id;
 pub use error::AgentError;
@@ -311,23 +312,42 @@ impl<C: ControlPlane> Agent<C> {
             return Err(error);
         }
         let goes_down = self.memory.down.is_requested();
-        let mut shutdown = None;
-        let action = loop {
-            let fault = (!error.is_away()).then_some(&fault);
-            let (mode, is_unwatched) = (self.mode, self.health.is_unwatched());
-            let error = Failed { mode, is_unwatched, shutdown, fault, now: self.host.clock.monotonic() };
-            let action = failed(&error, &mut self.memory);
-            if !matches!(action, Action::Query(_)) {
-                break action;
-            }
-            shutdown = Some(self.shutdown_listener.shutdown().await);
-        };
+        let action = self.after_error(&error, &fault).await;
         self.report_error(&error, fault, goes_down).await;
         if let Action::RebootInVain { how, again } = action {
             self.reboot_in_vain(how, again)?;
         }
         let Action::Wait(wait) = action else { return Ok(LoopAction::Requeue) };
         self.begin_wait(wait).await
+    }
+
+    /// Decides what follows an error, and answers the questions on the way.
+    async fn after_error(&mut self, error: &AgentError, fault: &Fault) -> Action {
+        let (mut shutdown, mut uncordoned) = (None, None);
+        loop {
+            let failed_with = Failed {
+                mode: self.mode,
+                is_unwatched: self.health.is_unwatched(),
+                shutdown,
+                fault: (!error.is_away()).then_some(fault),
+                is_untouched: self.is_untouched(),
+                uncordoned: uncordoned.as_ref(),
+                now: self.host.clock.monotonic(),
+            };
+            let action = failed(&failed_with, &mut self.memory);
+            let Action::Query(query) = action else { return action };
+            if query == Query::Uncordoned {
+                // The error that led here is the one to report; the next one asks again.
+                uncordoned = Some(self.request_uncordon().await.unwrap_or(UncordonStatus::Yes));
+            } else {
+                shutdown = Some(self.shutdown_listener.shutdown().await);
+            }
+        }
+    }
+
+    /// Returns true if the host is as its current target, as far as updates go.
+    fn is_untouched(&self) -> bool {
+        self.journal.current().is_some() && self.journal.record().is_none_or(Record::is_undone)
     }
 
     /// Takes an error of a wait: its cause would end the next wait, too, so it is paused for.

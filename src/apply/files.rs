@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::host::accounts::Accounts;
 use crate::host::durable::{self, Change, DesiredPath};
 use crate::host::saved::{self, PathSnapshot};
-use crate::host::{Host, HostError};
+use crate::host::{Hands, Host, HostError};
 use crate::journal::Intent;
 use crate::model::paths::LinkTarget;
 use crate::model::{FileMode, FileSpec, ManagedPath, Owner, PathSpec, Principal};
-use crate::plan::{BatchOp, FileOp, Step};
+use crate::plan::{BatchOp, FileOp, Op, Step};
 
 use super::ApplyError;
 use super::run_steps::directory_stays;
@@ -19,13 +19,13 @@ type Attributes = Vec<(String, Vec<u8>)>;
 
 /// Outcome of one path.
 enum Outcome<'a> {
-    Write { file: &'a FileSpec, uid: u32, gid: u32 },
-    Link { target: &'a str, uid: u32, gid: u32 },
-    HardLink { target: &'a ManagedPath },
-    Directory { mode: Option<u32>, uid: Option<u32>, gid: Option<u32> },
-    Restore { saved: PathSnapshot, attributes: Attributes, trusted: u32 },
-    Remove { trusted: u32 },
-    RemoveDirectory { trusted: u32 },
+    Write { file: &'a FileSpec, gid: u32, hands: Hands },
+    Link { target: &'a str, gid: u32, hands: Hands },
+    HardLink { target: &'a ManagedPath, hands: Hands },
+    Directory { mode: Option<u32>, uid: Option<u32>, gid: Option<u32>, hands: Hands },
+    Restore { saved: PathSnapshot, attributes: Attributes, hands: Hands },
+    Remove { hands: Hands },
+    RemoveDirectory { hands: Hands },
 }
 
 /// Carries out the steps of one batch of files.
@@ -42,26 +42,28 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         let failed = || ApplyError::host(step.to_string());
         let outcome = match (op, entry) {
             (FileOp::Write | FileOp::Directory | FileOp::Link, Some(entry)) => {
-                written(&accounts, entry).map_err(failed())?
+                written(&accounts, step, entry).map_err(failed())?
             }
             (FileOp::Write | FileOp::Directory | FileOp::Link, None) => return Err(not_in()),
-            (FileOp::Remove, _) => Outcome::Remove { trusted: specs.trusted(&accounts, &path) },
+            (FileOp::Remove, _) => Outcome::Remove { hands: specs.hands(&accounts, step, &path) },
             (FileOp::Restore, _) => {
-                let trusted = specs.trusted(&accounts, &path);
+                let hands = specs.hands(&accounts, step, &path);
                 let original = saved::original(&host.root, &path).map_err(failed())?;
-                original.map_or(Outcome::Remove { trusted }, |saved| restored(saved, trusted))
+                original.map_or(Outcome::Remove { hands }, |saved| restored(saved, hands))
             }
             (FileOp::LeaveDirectory, _) => {
-                let trusted = specs.trusted(&accounts, &path);
-                left_directory(host, &specs, &path, trusted).map_err(failed())?
+                let hands = specs.hands(&accounts, step, &path);
+                left_directory(host, &specs, &path, hands).map_err(failed())?
             }
         };
         outcomes.insert(path, outcome);
     }
     let changes: Vec<Change<'_>> =
         outcomes.iter().map(|(path, outcome)| specs.told(path, change(path, outcome))).collect();
-    let run =
-        intent.originals().save(&host.root, &changes, None).map_err(ApplyError::originals("the files"))?;
+    let run = intent
+        .originals()
+        .save(&host.root, &changes, &intent.from().written(), None)
+        .map_err(ApplyError::originals("the files"))?;
     host.fail_points.hit("originals-saved");
     let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
     for path in &done.map_err(ApplyError::host("the files"))?.left {
@@ -79,9 +81,9 @@ struct Entries {
 impl Entries {
     /// Returns the user, besides root, whose directories the path of the old config may lead through. An owner that the
     /// host has forgotten can't be trusted with directories; root can.
-    fn trusted(&self, accounts: &Accounts, path: &ManagedPath) -> u32 {
+    fn hands(&self, accounts: &Accounts, step: &Step, path: &ManagedPath) -> Hands {
         let user = self.old.get(path).and_then(|entry| entry.owners().0);
-        user.and_then(|user| user_id(accounts, user).ok()).unwrap_or(0)
+        hands(step, user.and_then(|user| user_id(accounts, user).ok()).unwrap_or(0))
     }
 
     /// Adds what the old config made of the path.
@@ -103,29 +105,30 @@ impl Entries {
 }
 
 /// Returns what a path of the new config becomes.
-fn written<'a>(accounts: &Accounts, entry: &'a PathSpec) -> Result<Outcome<'a>, HostError> {
+fn written<'a>(accounts: &Accounts, step: &Step, entry: &'a PathSpec) -> Result<Outcome<'a>, HostError> {
     Ok(match entry {
         PathSpec::File(file) => {
             let (uid, gid) = ids(accounts, &file.owner)?;
-            Outcome::Write { file, uid, gid }
+            Outcome::Write { file, gid, hands: hands(step, uid) }
         }
-        PathSpec::Directory(directory) => Outcome::Directory {
-            mode: directory.mode.map(FileMode::bits),
-            uid: directory.user.as_ref().map(|user| user_id(accounts, user)).transpose()?,
-            gid: directory.group.as_ref().map(|group| group_id(accounts, group)).transpose()?,
-        },
+        PathSpec::Directory(directory) => {
+            let uid = directory.user.as_ref().map(|user| user_id(accounts, user)).transpose()?;
+            let gid = directory.group.as_ref().map(|group| group_id(accounts, group)).transpose()?;
+            let hands = hands(step, uid.unwrap_or(0));
+            Outcome::Directory { mode: directory.mode.map(FileMode::bits), uid, gid, hands }
+        }
         PathSpec::Link(link) => match &link.target {
             LinkTarget::Soft(target) => {
                 let (uid, gid) = ids(accounts, &link.owner)?;
-                Outcome::Link { target, uid, gid }
+                Outcome::Link { target, gid, hands: hands(step, uid) }
             }
-            LinkTarget::Hard(target) => Outcome::HardLink { target },
+            LinkTarget::Hard(target) => Outcome::HardLink { target, hands: hands(step, 0) },
         },
     })
 }
 
-fn restored<'a>(saved: PathSnapshot, trusted: u32) -> Outcome<'a> {
-    Outcome::Restore { attributes: saved.attributes(), saved, trusted }
+fn restored<'a>(saved: PathSnapshot, hands: Hands) -> Outcome<'a> {
+    Outcome::Restore { attributes: saved.attributes(), saved, hands }
 }
 
 /// Returns what becomes of a directory that leaves the config: its original, or nothing. One that the new config's files
@@ -134,16 +137,16 @@ fn left_directory<'a>(
     host: &Host,
     specs: &Entries,
     path: &ManagedPath,
-    trusted: u32,
+    hands: Hands,
 ) -> Result<Outcome<'a>, HostError> {
     Ok(match saved::original(&host.root, path)? {
-        Some(saved @ PathSnapshot::Directory { .. }) => restored(saved, trusted),
+        Some(saved @ PathSnapshot::Directory { .. }) => restored(saved, hands),
         _ if specs.needs(path) => {
             let mode = Some(FileMode::DIRECTORY.bits());
-            Outcome::Directory { mode, uid: Some(0), gid: Some(0) }
+            Outcome::Directory { mode, uid: Some(0), gid: Some(0), hands }
         }
-        Some(saved) if is_vacant(host, specs, path)? => restored(saved, trusted),
-        Some(_) | None => Outcome::RemoveDirectory { trusted },
+        Some(saved) if is_vacant(host, specs, path)? => restored(saved, hands),
+        Some(_) | None => Outcome::RemoveDirectory { hands },
     })
 }
 
@@ -156,30 +159,40 @@ fn is_vacant(host: &Host, specs: &Entries, path: &ManagedPath) -> Result<bool, H
     Ok(names.iter().all(ours))
 }
 
+/// A unit's directory is not to be in other hands than root's: what is in it runs as root.
+fn hands(step: &Step, uid: u32) -> Hands {
+    let is_file = !matches!(
+        step.op,
+        Op::WriteUnit { .. } | Op::RemoveUnit { .. } | Op::WriteDropin { .. } | Op::RemoveDropin { .. }
+    );
+    Hands { trusted: uid, enters: is_file }
+}
+
 fn change<'a>(path: &ManagedPath, outcome: &'a Outcome<'_>) -> Change<'a> {
     match outcome {
-        Outcome::Write { file, uid, gid } => {
-            let want = DesiredPath::file(file.contents.bytes(), file.mode.bits(), *uid, *gid);
-            Change::new(path.as_str(), *uid, want)
+        Outcome::Write { file, gid, hands: Hands { trusted, enters } } => {
+            let want = DesiredPath::file(file.contents.bytes(), file.mode.bits(), *trusted, *gid);
+            Change::new(path.as_str(), *trusted, want).entering(*enters)
         }
-        Outcome::Link { target, uid, gid } => {
-            let want = DesiredPath::Link { target: (*target).to_owned(), owner: Some((*uid, *gid)) };
-            Change::new(path.as_str(), *uid, want)
+        Outcome::Link { target, gid, hands: Hands { trusted, enters } } => {
+            let want = DesiredPath::Link { target: (*target).to_owned(), owner: Some((*trusted, *gid)) };
+            Change::new(path.as_str(), *trusted, want).entering(*enters)
         }
-        Outcome::HardLink { target } => {
-            Change::new(path.as_str(), 0, DesiredPath::HardLink { target: target.to_string() })
+        Outcome::HardLink { target, hands: Hands { trusted, enters } } => {
+            let want = DesiredPath::HardLink { target: target.to_string() };
+            Change::new(path.as_str(), *trusted, want).entering(*enters)
         }
-        Outcome::Directory { mode, uid, gid } => {
+        Outcome::Directory { mode, uid, gid, hands: Hands { trusted, enters } } => {
             let want = DesiredPath::Directory { mode: *mode, uid: *uid, gid: *gid };
-            Change::new(path.as_str(), uid.unwrap_or(0), want)
+            Change::new(path.as_str(), *trusted, want).entering(*enters)
         }
-        Outcome::RemoveDirectory { trusted } => {
-            Change::new(path.as_str(), *trusted, DesiredPath::NoDirectory)
+        Outcome::RemoveDirectory { hands: Hands { trusted, enters } } => {
+            Change::new(path.as_str(), *trusted, DesiredPath::NoDirectory).entering(*enters)
         }
-        Outcome::Restore { saved, attributes, trusted } => {
-            saved.put_back(path.as_str(), *trusted, attributes)
+        Outcome::Restore { saved, attributes, hands } => saved.put_back(path.as_str(), *hands, attributes),
+        Outcome::Remove { hands: Hands { trusted, enters } } => {
+            Change::new(path.as_str(), *trusted, DesiredPath::Absent).entering(*enters)
         }
-        Outcome::Remove { trusted } => Change::new(path.as_str(), *trusted, DesiredPath::Absent),
     }
 }
 

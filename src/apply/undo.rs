@@ -7,7 +7,7 @@
 
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
-use crate::host::{Host, OsProgress, accounts, etc_merge, next_root};
+use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root};
 use crate::journal::Intent;
 use crate::model::ObservedFile;
 use crate::model::users::CORE;
@@ -52,8 +52,16 @@ pub(super) async fn apply_batch(
     }
 }
 
+/// Returns true if nobody but root leads a path elsewhere.
+fn is_of_root(host: &Host, change: &Change<'_>) -> bool {
+    change.trusted() == 0 && !durable::is_of_account(&host.root, change).unwrap_or(false)
+}
+
 fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
-    let loaded = intent.originals().load(&host.root).map_err(ApplyError::originals("a batch"))?;
+    let loaded = intent
+        .originals()
+        .load(&host.root, &intent.from().written())
+        .map_err(ApplyError::originals("a batch"))?;
     // A batch that saved nothing changed nothing.
     let Some(preimages) = loaded else { return Ok(()) };
     let attributes: Vec<_> = preimages.paths.iter().map(|original| original.saved.attributes()).collect();
@@ -72,15 +80,15 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
             Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
             // Its file is no config's, and gone.
             Some(obstacle) if change.is_hard_link() => left_as_it_is(intent, change.path(), &obstacle),
-            Some(obstacle) if change.trusted() == 0 => refused = Some(obstacle),
+            Some(obstacle) if is_of_root(host, change) => refused = Some(obstacle),
             Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
         }
     }
     let full: Vec<Change<'_>> =
         changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
     changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
-    let done = durable::apply_changes(&host.root, &changes, Attempt::Again, &host.fail_points);
-    for path in done.map_err(failed())?.left.iter().map(String::as_str).chain(full.iter().map(Change::path)) {
+    apply_each(intent, host, changes).map_err(failed())?;
+    for path in full.iter().map(Change::path) {
         directory_stays(intent, path);
     }
     if let Some(hash) = &preimages.password
@@ -89,6 +97,35 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
         accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
     }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Applies the changes: those in directories of root together; the others one by one, since the owner of one directory must not
+/// keep the others from being put back. What goes from a directory goes before it, and what comes into one after it.
+fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Result<(), HostError> {
+    let (others, roots): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|change| durable::is_of_account(&host.root, change).unwrap_or(false));
+    let (gone, back): (Vec<_>, Vec<_>) = others.into_iter().partition(Change::is_removal);
+    let together = |changes: &[Change<'_>]| -> Result<(), HostError> {
+        let done = durable::apply_changes(&host.root, changes, Attempt::Again, &host.fail_points)?;
+        done.left.iter().for_each(|path| directory_stays(intent, path));
+        Ok(())
+    };
+    let alone = |changes: &[Change<'_>]| {
+        // The deepest first, where they go.
+        for change in changes.iter().rev() {
+            match together(std::slice::from_ref(change)) {
+                Err(error) if error.is_of_names() => {
+                    left_as_it_is(intent, change.path(), &error);
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    };
+    alone(&gone)?;
+    together(&roots)?;
+    let back: Vec<_> = back.into_iter().rev().collect();
+    alone(&back)
 }
 
 /// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.

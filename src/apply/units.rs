@@ -1,5 +1,7 @@
 //! Enabling, disabling, masking and presets: links, worked out in memory and changed in one durable batch.
 
+use std::collections::BTreeMap;
+
 use crate::host::systemd::{LinkVerb, ServiceOutcome, UnitLinks};
 use crate::host::{Host, durable};
 use crate::journal::Intent;
@@ -25,10 +27,10 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     for (verb, unit, step) in desired {
         links.make(verb, unit).map_err(ApplyError::host(step.to_string()))?;
     }
-    let earlier = intent.originals().load(&host.root).map_err(originals())?;
+    let earlier = intent.originals().load(&host.root, &BTreeMap::new()).map_err(originals())?;
     let earlier: Vec<String> = earlier.into_iter().flat_map(|all| all.paths).map(|one| one.path).collect();
     let changes = links.changes(&earlier);
-    let run = intent.originals().save(&host.root, &changes, None).map_err(originals())?;
+    let run = intent.originals().save(&host.root, &changes, &BTreeMap::new(), None).map_err(originals())?;
     host.fail_points.hit("originals-saved");
     match host.systemd.make_links(links.calls()).await.map_err(failed())? {
         ServiceOutcome::NoSystemd => {

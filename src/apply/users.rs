@@ -1,5 +1,7 @@
 //! The keys and the password of `core`. On a host without the account nothing is done (MCD-160).
 
+use std::collections::BTreeMap;
+
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::durable::{self, Change, DesiredPath};
 use crate::host::{Host, HostError, keys};
@@ -40,7 +42,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         Some(_) => accounts::password(&host.root, CORE).map_err(failed())?,
         None => None,
     };
-    let saved = intent.originals().save(&host.root, &changes, found.as_ref());
+    let saved = intent.originals().save(&host.root, &changes, &BTreeMap::new(), found.as_ref());
     let run = saved.map_err(ApplyError::originals("the account core"))?;
     host.fail_points.hit("originals-saved");
     apply_changes(host, &changes, password.as_ref(), run).map_err(failed())

@@ -8,6 +8,7 @@
 //! | file | does |
 //! |---|---|
 //! | `change` | desired state of a path |
+//! | `examine` | what would refuse a change |
 //! | `target` | comparison of a path with its desired state |
 //! | `temp_file` | one new version beside its place, from its first byte to the switch |
 //! | `sync` | many calls side by side |
@@ -16,6 +17,7 @@
 
 mod change;
 mod directories;
+mod examine;
 mod own;
 mod sync;
 mod target;
@@ -28,13 +30,16 @@ use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, FileType};
 
 use super::HostError;
+use super::error::Unsafe;
 use super::failpoint::FailPoints;
-use super::root::{Dir, Entry, MadeDirectory, Missing, Root, no_name, split, unlink};
+use super::root::{Dir, Entry, Hands, MadeDirectory, Missing, Root, no_name, split, unlink};
 use super::selinux::Labels;
 
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
+pub use examine::{Examined, examine};
 pub use temp_file::DRAFT_SUFFIX;
 
+pub(in crate::host) use target::same_bytes;
 use target::{Comparison, compare_at};
 use temp_file::{TempFile, temporary};
 
@@ -64,9 +69,9 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
     let found = match split(&change.path).ok_or_else(|| no_name(&change.path)) {
         Err(error) => Err(error),
         Ok((directory, name)) => root
-            .walk(directory, change.trusted, Missing::Leave, &mut Vec::new())
+            .walk(directory, change.hands, Missing::Leave, &mut Vec::new())
             .map_err(|error| named(error, &change.path))
-            .and_then(|dir| dir.map_or(Ok(Entry::Absent), |dir| Entry::open(&dir, name, &change.path))),
+            .and_then(|dir| dir.map_or(Ok(Entry::Absent), |dir| Entry::of(&dir, name, &change.path))),
     };
     match found {
         Ok(Entry::Other(found)) => Ok(Some(in_the_way(change, found))),
@@ -84,8 +89,19 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
             | DesiredPath::Absent
             | DesiredPath::NoDirectory => Ok(None),
         },
-        Err(error @ (HostError::UnsafeDirectory { .. } | HostError::Kind { .. })) => Ok(Some(error)),
-        Err(error) if error.is_unreachable() => Ok(Some(error)),
+        Err(error) if error.is_lasting() => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns true if the way to a path leads, as far as there is one, through a directory of another account than root and the
+/// agent's user, who can change names there.
+pub fn is_of_account(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
+    let (directory, _) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+    match root.walk_existing(directory, change.hands) {
+        Ok((dir, _)) => Ok(dir.account().is_some()),
+        // The walk went into one, and no further.
+        Err(HostError::UnsafeDirectory { rule: Unsafe::LinkOfAccount { .. }, .. }) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -126,8 +142,8 @@ pub fn sync_directory(root: &Root, directory: &str) -> Result<(), HostError> {
 /// A directory in use.
 struct Location {
     dir: Dir,
-    /// The user whom the walk trusted.
-    trusted: u32,
+    /// The accounts whom the walk trusted.
+    hands: Hands,
     touched: bool,
 }
 
@@ -143,8 +159,8 @@ struct Batch<'a> {
     /// Loaded when the first new file needs a label.
     labels: Option<Labels>,
     places: Vec<Location>,
-    /// The place of a directory, as it was requested, and of the user whom the walk trusted.
-    known: HashMap<(String, u32), usize>,
+    /// The place of a directory, as it was requested, and of the accounts whom the walk trusted.
+    known: HashMap<(String, Hands), usize>,
     made: Vec<MadeDirectory>,
 }
 
@@ -236,13 +252,13 @@ impl Batch<'_> {
 
     fn locate(&mut self, change: &Change<'_>, missing: Missing) -> Result<Option<usize>, HostError> {
         let (directory, _) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
-        let key = (directory.to_owned(), change.trusted);
+        let key = (directory.to_owned(), change.hands);
         if let Some(known) = self.known.get(&key) {
             return Ok(Some(*known));
         }
-        let walked = self.root.walk(directory, change.trusted, missing, &mut self.made);
+        let walked = self.root.walk(directory, change.hands, missing, &mut self.made);
         let Some(dir) = walked.map_err(|error| named(error, &change.path))? else { return Ok(None) };
-        self.places.push(Location { dir, trusted: change.trusted, touched: self.run != Attempt::First });
+        self.places.push(Location { dir, hands: change.hands, touched: self.run != Attempt::First });
         self.known.insert(key, self.places.len() - 1);
         Ok(Some(self.places.len() - 1))
     }
@@ -300,7 +316,7 @@ impl Batch<'_> {
 
     /// Before anything is put into them: links and sockets inherit the label.
     fn label_directories(&mut self) -> Result<(), HostError> {
-        for made in &self.made {
+        for made in self.made.iter().filter(|made| !made.is_foreign) {
             labels(&mut self.labels, self.root)?.apply_to_directory(&made.fd, &made.path)?;
         }
         Ok(())
@@ -328,15 +344,14 @@ impl Batch<'_> {
         for place in self.places.iter().filter(|_| self.run != Attempt::First) {
             let mut path = place.dir.path();
             while let Some((up, _)) = path.rsplit_once('/') {
-                above.insert(up, place.trusted);
+                above.insert(up, place.hands);
                 path = up;
             }
         }
         for place in &self.places {
             above.remove(place.dir.path());
         }
-        let open =
-            |(path, trusted)| self.root.walk(path, trusted, Missing::Leave, &mut Vec::new()).transpose();
+        let open = |(path, hands)| self.root.walk(path, hands, Missing::Leave, &mut Vec::new()).transpose();
         above.into_iter().filter_map(open).collect()
     }
 

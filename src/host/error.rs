@@ -12,6 +12,9 @@ pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
 /// The format of the agent's own files of originals.
 pub(crate) const ORIGINALS: &str = "saved originals";
 
+/// What stands in the way where something is mounted.
+pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
+
 /// An error at the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -189,6 +192,31 @@ impl HostError {
         matches!(self, Self::Io { source, .. } if Errno::from_io_error(source).is_some_and(is_unreachable))
     }
 
+    /// Returns true if no try makes the change of a path until somebody changes what is there.
+    pub(in crate::host) fn is_lasting(&self) -> bool {
+        matches!(self, Self::UnsafeDirectory { .. } | Self::Kind { .. } | Self::TooLarge { .. })
+            || self.is_unreachable()
+    }
+
+    /// Returns true if the owner of a directory can bring it about there: names that come, go and change meanwhile.
+    pub fn is_of_names(&self) -> bool {
+        use io::ErrorKind as Kind;
+        let of_names = |kind| {
+            matches!(
+                kind,
+                Kind::ResourceBusy
+                    | Kind::AlreadyExists
+                    | Kind::NotFound
+                    | Kind::NotADirectory
+                    | Kind::IsADirectory
+                    | Kind::DirectoryNotEmpty
+                    | Kind::PermissionDenied
+                    | Kind::CrossesDevices
+            )
+        };
+        self.is_lasting() || matches!(self, Self::Io { source, .. } if of_names(source.kind()))
+    }
+
     /// Returns true if the kernel refused it for want of a permission.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
@@ -253,6 +281,9 @@ impl HostError {
             Self::UnsafeDirectory { directory: path, rule, .. } | Self::UnsafeFile { path, rule } => {
                 rule.next_step(path)
             }
+            Self::Kind { path, found, .. } if *found == MOUNT_POINT => {
+                format!("Unmount {path} (findmnt {path}), or remove it from the MachineConfig.")
+            }
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away: the paths in it then stay as they are."
@@ -309,11 +340,41 @@ pub enum Unsafe {
         /// The owner.
         uid: u32,
     },
+    /// In the way of a config's path: another user than the one in whose directory it is owns it, or anybody could have made it.
+    Account {
+        /// The owner.
+        uid: u32,
+        /// The permission bits.
+        mode: u32,
+    },
+    /// In the way of a config's path: its group, or everybody, may write to it.
+    Shared {
+        /// The owner.
+        uid: u32,
+        /// The permission bits.
+        mode: u32,
+    },
+    /// In the way of a config's path: a link in a directory of another account.
+    LinkOfAccount {
+        /// The account.
+        uid: u32,
+    },
     /// A link whose text is not UTF-8, so that it has no exact name.
     LinkText,
 }
 
 impl Unsafe {
+    /// Returns the rule as it is stated of a path of a config: its directory may be a program's own, which a change of its owner
+    /// would break.
+    pub(in crate::host) fn of_program(self) -> Self {
+        match self {
+            Self::Owner { uid, mode } => Self::Account { uid, mode },
+            Self::Writable { uid, mode } => Self::Shared { uid, mode },
+            Self::Link { uid } => Self::LinkOfAccount { uid },
+            Self::Account { .. } | Self::Shared { .. } | Self::LinkOfAccount { .. } | Self::LinkText => self,
+        }
+    }
+
     /// Returns the next step.
     fn next_step(self, path: &str) -> String {
         match self {
@@ -322,6 +383,17 @@ impl Unsafe {
             }
             Self::Owner { .. } => format!("Check what it holds, then: chown root:root {path}"),
             Self::Writable { .. } => format!("Check what it holds, then: chmod go-w {path}"),
+            Self::Account { .. } => format!(
+                "See who owns the way to it (namei -l {path}): between root's directories and the file, one account may own \
+                 directories, and none below a directory that all may write to; else name another path in the MachineConfig."
+            ),
+            Self::Shared { .. } => format!(
+                "See who has to write there (ls -ld {path}): if nobody but its owner, chmod go-w {path}; else name another path \
+                 in the MachineConfig."
+            ),
+            Self::LinkOfAccount { .. } => {
+                format!("Name the path that {path} leads to in the MachineConfig (ls -l {path}).")
+            }
             Self::Link { .. } | Self::LinkText => {
                 format!("Replace the link {path} by one that root made (ls -l {path}).")
             }
@@ -332,11 +404,15 @@ impl Unsafe {
 impl std::fmt::Display for Unsafe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Owner { uid, mode } => write!(f, "belongs to another user (uid {uid}, mode {mode:04o})"),
-            Self::Writable { uid, mode } => {
+            Self::Owner { uid, mode } | Self::Account { uid, mode } => {
+                write!(f, "belongs to another user (uid {uid}, mode {mode:04o})")
+            }
+            Self::Writable { uid, mode } | Self::Shared { uid, mode } => {
                 write!(f, "can be written by others (uid {uid}, mode {mode:04o})")
             }
-            Self::Link { uid } => write!(f, "is a link that another user could have made (uid {uid})"),
+            Self::Link { uid } | Self::LinkOfAccount { uid } => {
+                write!(f, "is a link that another user could have made (uid {uid})")
+            }
             Self::LinkText => f.write_str("is a link that is not UTF-8"),
         }
     }

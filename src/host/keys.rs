@@ -2,9 +2,10 @@
 
 use super::HostError;
 use super::accounts::User;
+use super::durable::{Change, DesiredPath, examine};
 use super::root::Root;
 use crate::model::users::KEYS_FILE;
-use crate::model::{ManagedPath, ObservedFile};
+use crate::model::{ManagedPath, ObservedFile, Obstacle};
 
 /// Mode of directories that the agent makes: closed to others (MCD-158).
 const PRIVATE: u32 = 0o700;
@@ -30,6 +31,38 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
     }
     root.own_dir(&ssh, PRIVATE, user.uid, user.gid)?;
     root.own_dir(&format!("{ssh}/authorized_keys.d"), PRIVATE, user.uid, user.gid)
+}
+
+/// Returns what would refuse the keys of an account. Writes nothing.
+pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError> {
+    let home = user.home.trim_end_matches('/');
+    let new = DesiredPath::file(&[], PRIVATE, user.uid, user.gid);
+    let way = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), user.uid, new))?;
+    if way.obstacle.is_some() {
+        return Ok(way.obstacle);
+    }
+    for path in paths(user) {
+        let (found, expected) = match (root.observe(&path)?, path.ends_with(KEYS_FILE)) {
+            (ObservedFile::Absent, _) => return Ok(None),
+            (ObservedFile::Directory { .. }, false)
+            | (ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }, true) => {
+                continue;
+            }
+            (ObservedFile::Directory { .. }, true) => ("a directory", "a file, a link or nothing"),
+            (ObservedFile::Special, true) => ("a device, a socket or a pipe", "a file, a link or nothing"),
+            (ObservedFile::Unreachable, true) => ("out of reach", "a file, a link or nothing"),
+            (ObservedFile::Regular { .. }, false) => ("a file", "a directory"),
+            (ObservedFile::Symlink { .. }, false) => ("a link", "a directory"),
+            (ObservedFile::Special | ObservedFile::Unreachable, false) => ("no directory", "a directory"),
+        };
+        // A `.ssh` of another user is moved aside.
+        let is_foreign = |owner: u32| owner != user.uid && owner != 0;
+        if path.ends_with("/.ssh") && root.dress_of(&path)?.is_some_and(|(_, owner, _)| is_foreign(owner)) {
+            return Ok(None);
+        }
+        return Ok(Some((&HostError::Kind { path, expected, found }).into()));
+    }
+    Ok(None)
 }
 
 /// Returns the first directory between home and keys file that is not the account's own, or that others may write.

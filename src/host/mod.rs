@@ -57,7 +57,7 @@ pub use future::BoxFuture;
 pub use os::{OsBackend, OsProgress, StageRequest};
 pub use power::{Power, Rebooting};
 pub use proxy::Proxies;
-pub use root::Root;
+pub use root::{Hands, Root};
 pub use stop::stop_signal;
 pub use systemd::Systemd;
 

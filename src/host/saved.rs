@@ -5,16 +5,18 @@
 //! of one file. `Debug` shows no contents.
 
 use std::fmt;
+use std::io::Seek as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use super::durable::{Attributes, Change, DesiredPath};
+use super::durable::{Attributes, Change, DesiredPath, same_bytes};
 use super::error::ORIGINALS;
-use super::root::{Entry, Missing, Root, attributes, no_name, read_at_most, split};
-use crate::model::{ManagedPath, Sha256};
+use super::root::{Entry, Hands, Missing, Root, attributes, no_name, read_at_most, split};
+use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
+use crate::model::{Contents, ManagedPath, Sha256};
 
 /// Directory of originals, below the agent's state.
 pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
@@ -22,11 +24,8 @@ pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
 /// The folder of those that outlive their update: the paths are managed now.
 pub const SAVED_DIRECTORY: &str = "kept";
 
-/// The largest original that is kept: the largest file that a distribution has in `/etc` (`hwdb.bin`) is of 13 MB.
-const LARGEST: u64 = 16 * 1024 * 1024;
-
-/// The largest size kept of another user than root, who must not have the agent read what he likes.
-const LARGEST_OF_OTHERS: u64 = 1024 * 1024;
+/// The attribute that gives a program privileges.
+const CAPABILITY: &str = "security.capability";
 
 /// Bytes that may be a secret: base64 in JSON, a length in `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +107,19 @@ pub enum PathSnapshot {
         /// Its group.
         gid: u32,
     },
+    /// A regular file with the content of the config that is in force: its bytes are not copied.
+    Own {
+        /// Digest of its bytes.
+        sha256: String,
+        /// Its mode, setuid, setgid and sticky included.
+        mode: u32,
+        /// Its owner.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+        /// Its extended attributes.
+        attributes: Vec<Attribute>,
+    },
 }
 
 /// One extended attribute.
@@ -120,37 +132,49 @@ pub struct Attribute {
 impl PathSnapshot {
     /// Reads the file at a path, a link at its end not followed: for inspection only.
     pub fn read(root: &Root, path: &str) -> Result<Self, HostError> {
-        Self::from_entry(Entry::at(root, path)?, path)
+        Self::from_entry(Entry::at(root, path)?, path, None)
     }
 
-    /// Reads what a change would replace. An entry that the change would refuse is an error here, so nothing is touched.
-    pub fn read_to_replace(root: &Root, change: &Change<'_>) -> Result<Self, HostError> {
-        let (path, trusted) = (change.path(), change.trusted());
+    /// Reads what a change would replace. An entry that the change would refuse is an error here, so nothing is touched. In a
+    /// directory of another account, a file that is not its own may be a hard link to any file of the host: its copy has no
+    /// privileges. Bytes that are `own` are not copied, however many.
+    pub fn read_to_replace(
+        root: &Root,
+        change: &Change<'_>,
+        own: Option<&Contents>,
+    ) -> Result<Self, HostError> {
+        let (path, hands) = (change.path(), change.hands());
         if let Some(target) = change.hard_link_before()
             && root.is_hard_link(path, target)?
         {
             return Ok(Self::HardLink { target: target.to_owned() });
         }
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
-        let walked = root.walk(directory, trusted, Missing::Leave, &mut Vec::new());
+        let walked = root.walk(directory, hands, Missing::Leave, &mut Vec::new());
         let Some(directory) = walked.map_err(|error| super::durable::named(error, path))? else {
             return Ok(Self::Absent);
         };
-        match Self::from_entry(Entry::open(&directory, name, path)?, path)? {
-            Self::Directory { .. } if !change.may_be_directory() => Err(HostError::Kind {
+        let mut saved = Self::from_entry(Entry::of(&directory, name, path)?, path, own)?;
+        if matches!(saved, Self::Directory { .. }) && !change.may_be_directory() {
+            return Err(HostError::Kind {
                 path: path.to_owned(),
                 expected: "a file, a link or nothing",
                 found: "a directory",
-            }),
-            saved @ (Self::Absent
-            | Self::File { .. }
-            | Self::Link { .. }
-            | Self::HardLink { .. }
-            | Self::Directory { .. }) => Ok(saved),
+            });
         }
+        if let (
+            Some(account),
+            Self::File { mode, uid, attributes, .. } | Self::Own { mode, uid, attributes, .. },
+        ) = (directory.account(), &mut saved)
+            && *uid != account
+        {
+            *mode &= 0o777;
+            attributes.retain(|one| one.name != CAPABILITY);
+        }
+        Ok(saved)
     }
 
-    fn from_entry(found: Entry, path: &str) -> Result<Self, HostError> {
+    fn from_entry(found: Entry, path: &str, own: Option<&Contents>) -> Result<Self, HostError> {
         match found {
             Entry::Absent => Ok(Self::Absent),
             Entry::Link { target, owner: (uid, gid) } => Ok(Self::Link { target, uid, gid }),
@@ -158,13 +182,20 @@ impl PathSnapshot {
                 let mode = stat.st_mode & 0o7777;
                 Ok(Self::Directory { mode, uid: stat.st_uid, gid: stat.st_gid })
             }
-            Entry::File { file, stat } => {
+            Entry::File { mut file, stat } => {
                 let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
                 let attributes = attributes(&file, path)?
                     .into_iter()
                     .map(|(name, value)| Attribute { name, value: Bytes(value) })
                     .collect();
-                let limit = if uid == 0 { LARGEST } else { LARGEST_OF_OTHERS };
+                if let Some(own) = own
+                    && same_bytes(&file, &stat, own.bytes())
+                        .map_err(|source| HostError::io("read", path, source))?
+                {
+                    return Ok(Self::Own { sha256: own.sha256().to_string(), mode, uid, gid, attributes });
+                }
+                file.rewind().map_err(|source| HostError::io("read", path, source))?;
+                let limit = if uid == 0 { LARGEST_ORIGINAL } else { LARGEST_ORIGINAL_OF_USER };
                 let size = u64::try_from(stat.st_size).unwrap_or_default();
                 let bytes = read_at_most(&file, size, path, limit)?;
                 Ok(Self::File { bytes: Bytes(bytes), mode, uid, gid, attributes })
@@ -190,15 +221,31 @@ impl PathSnapshot {
         matches!(self, Self::Link { target, .. } if target == "/dev/null")
     }
 
+    /// Returns true if its bytes are those of the old config.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Own { .. })
+    }
+
+    /// Makes a whole file of one whose bytes are those of the old config.
+    pub fn fill(&mut self, path: &str, own: Option<&Contents>) -> Result<(), HostError> {
+        let Self::Own { sha256, mode, uid, gid, attributes } = self else { return Ok(()) };
+        let Some(own) = own.filter(|own| own.sha256().to_string() == *sha256) else {
+            let cause = format!("the content of {path} is not in the config that was in force");
+            return Err(HostError::Malformed { path: PREIMAGES.to_owned(), format: ORIGINALS, cause });
+        };
+        let bytes = Bytes::new(own.bytes());
+        *self =
+            Self::File { bytes, mode: *mode, uid: *uid, gid: *gid, attributes: std::mem::take(attributes) };
+        Ok(())
+    }
+
     /// Returns its approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Absent | Self::Directory { .. } => 0,
             Self::Link { target, .. } | Self::HardLink { target } => target.len(),
-            Self::File { bytes, attributes, .. } => {
-                let attributes = attributes.iter().map(|one| one.name.len() + one.value.0.len());
-                bytes.0.len() + attributes.sum::<usize>()
-            }
+            Self::File { bytes, attributes, .. } => bytes.0.len() + size_of(attributes),
+            Self::Own { attributes, .. } => size_of(attributes),
         }
     }
 
@@ -206,22 +253,24 @@ impl PathSnapshot {
     pub fn attributes(&self) -> Vec<(String, Vec<u8>)> {
         match self {
             Self::Absent | Self::Link { .. } | Self::HardLink { .. } | Self::Directory { .. } => Vec::new(),
-            Self::File { attributes, .. } => {
+            Self::File { attributes, .. } | Self::Own { attributes, .. } => {
                 attributes.iter().map(|one| (one.name.clone(), one.value.0.clone())).collect()
             }
         }
     }
 
-    /// Makes the change that restores it. `trusted` as in [`Change::new`]: the user whom the replacing write trusted.
-    /// Where that is root only, its owner.
+    /// Makes the change that restores it. `hands` as in [`Change::hands`]: the accounts whom the replacing write trusted.
+    /// Where that is root only, its owner; but where it entered directories of others, they could choose the owner.
     pub fn put_back<'a>(
         &'a self,
         path: &str,
-        trusted: u32,
+        hands: impl Into<Hands>,
         attributes: &'a [(String, Vec<u8>)],
     ) -> Change<'a> {
-        match self {
-            Self::Absent => Change::new(path, trusted, DesiredPath::Absent),
+        let Hands { trusted, enters } = hands.into();
+        let change = match self {
+            // Originals are loaded with their bytes.
+            Self::Absent | Self::Own { .. } => Change::new(path, trusted, DesiredPath::Absent),
             Self::Link { target, uid, gid } => {
                 let want = DesiredPath::Link { target: target.clone(), owner: Some((*uid, *gid)) };
                 Change::new(path, trusted, want)
@@ -231,16 +280,21 @@ impl PathSnapshot {
             }
             Self::Directory { mode, uid, gid } => {
                 let want = DesiredPath::Directory { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) };
-                Change::new(path, if trusted == 0 { *uid } else { trusted }, want)
+                Change::new(path, if trusted == 0 && !enters { *uid } else { trusted }, want)
             }
             Self::File { bytes, mode, uid, gid, .. } => {
                 let attributes = Attributes::Exactly(attributes);
                 let want =
                     DesiredPath::File { bytes: &bytes.0, mode: *mode, uid: *uid, gid: *gid, attributes };
-                Change::new(path, if trusted == 0 { *uid } else { trusted }, want)
+                Change::new(path, if trusted == 0 && !enters { *uid } else { trusted }, want)
             }
-        }
+        };
+        change.entering(enters)
     }
+}
+
+fn size_of(attributes: &[Attribute]) -> usize {
+    attributes.iter().map(|one| one.name.len() + one.value.0.len()).sum()
 }
 
 /// Returns the path of the saved original of a managed path.

@@ -3,24 +3,22 @@
 //! Invariant: an original in a file is never written again, so a rerun after a crash can't save its own
 //! work as the original; and the list covers everything that the batch changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
 use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
-use crate::host::{HostError, Root};
+use crate::host::{Hands, HostError, Root};
 use crate::model::ids::STATE_DIR;
+use crate::model::obstacles::LARGEST_ORIGINALS;
 use crate::model::units::Mask;
 use crate::model::users::PasswordHash;
-use crate::model::{FileMode, HostSpec, ManagedPath, UpdateId};
+use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, UpdateId};
 
-/// The version of the file's shape.
-const SCHEMA: u32 = 1;
-
-/// Most bytes that one batch may replace: originals have to be readable again, and are in memory meanwhile.
-const LARGEST_BATCH: usize = 32 * 1024 * 1024;
+/// The version of the file's shape. 2 has content of the old config, which is not copied.
+const SCHEMA: u32 = 2;
 
 /// File of one batch's originals.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +34,9 @@ pub struct Original {
     pub path: String,
     /// The user, besides root, whose directories it may lead through.
     pub trusted: u32,
+    /// It may lead through directories of any other account.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enters: bool,
     /// The original.
     pub saved: PathSnapshot,
     /// Set if the batch makes a directory there.
@@ -47,10 +48,18 @@ impl Original {
     /// Makes the change that restores it. `attributes` are the original's.
     pub fn put_back<'a>(&'a self, attributes: &'a [(String, Vec<u8>)]) -> Change<'a> {
         if self.directory && self.saved == PathSnapshot::Absent {
-            return Change::new(self.path.as_str(), self.trusted, DesiredPath::NoDirectory);
+            let change = Change::new(self.path.as_str(), self.trusted, DesiredPath::NoDirectory);
+            return change.entering(self.enters);
         }
-        let change = self.saved.put_back(&self.path, self.trusted, attributes);
+        let change = self.saved.put_back(&self.path, self.hands(), attributes);
         if self.directory { change.over_directory() } else { change }
+    }
+}
+
+impl Original {
+    /// Returns the accounts whose directories it may lead through.
+    pub fn hands(&self) -> Hands {
+        Hands { trusted: self.trusted, enters: self.enters }
     }
 }
 
@@ -87,11 +96,13 @@ impl Originals {
     }
 
     /// Saves the originals of the changes. When they were saved before, nothing is written: the batch is being
-    /// repeated.
+    /// repeated. A file whose bytes are those that the old config has `written` is written again from there: so whatever a config wrote,
+    /// the next can replace.
     pub fn save(
         &self,
         root: &Root,
         changes: &[Change<'_>],
+        written: &BTreeMap<ManagedPath, FileSpec>,
         password: Option<&PasswordHash>,
     ) -> Result<Attempt, HostError> {
         let path = self.path();
@@ -105,25 +116,26 @@ impl Originals {
         if root.exists(&path)? {
             return Ok(Attempt::Again);
         }
-        let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0);
+        let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0_u64);
         for change in changes {
-            let (path, trusted) = (change.path().to_owned(), change.trusted());
+            let (path, hands) = (change.path().to_owned(), change.hands());
+            let own = ManagedPath::new(&*path).ok().and_then(|path| written.get(&path));
             let saved = if durable::leads_elsewhere(root, change, changes)? {
                 PathSnapshot::Absent
             } else {
-                PathSnapshot::read_to_replace(root, change)?
+                PathSnapshot::read_to_replace(root, change, own.map(|file| &file.contents))?
             };
-            size += saved.size();
-            if size > LARGEST_BATCH {
-                let [size, limit] =
-                    [size, LARGEST_BATCH].map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+            size = size.saturating_add(u64::try_from(saved.size()).unwrap_or(u64::MAX));
+            if size > LARGEST_ORIGINALS {
                 let path = format!("{path}, with all else that is replaced,");
-                return Err(HostError::TooLarge { path, size, limit });
+                return Err(HostError::TooLarge { path, size, limit: LARGEST_ORIGINALS });
             }
-            paths.push(Original { path, trusted, saved, directory: change.makes_directory() });
+            let Hands { trusted, enters } = hands;
+            paths.push(Original { path, trusted, enters, saved, directory: change.makes_directory() });
         }
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
-        let document = Document { schema: SCHEMA, paths, password };
+        let schema = if paths.iter().any(|one| one.saved.is_own()) { SCHEMA } else { 1 };
+        let document = Document { schema, paths, password };
         let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
         root.replace(&path, &json, FileMode::PRIVATE)?;
         Ok(Attempt::First)
@@ -140,6 +152,7 @@ impl Originals {
         document.paths.extend(new.map(|(path, saved)| Original {
             path,
             trusted: 0,
+            enters: false,
             saved,
             directory: false,
         }));
@@ -150,10 +163,18 @@ impl Originals {
         root.replace(&path, &json, FileMode::PRIVATE)
     }
 
-    /// Reads the originals; `None` when the batch never began.
-    pub fn load(&self, root: &Root) -> Result<Option<Preimages>, HostError> {
+    /// Reads the originals; `None` when the batch never began. `own` is the old config's content.
+    pub fn load(
+        &self,
+        root: &Root,
+        own: &BTreeMap<ManagedPath, FileSpec>,
+    ) -> Result<Option<Preimages>, HostError> {
         let path = self.path();
-        let Some(document) = read(root, &path)? else { return Ok(None) };
+        let Some(mut document) = read(root, &path)? else { return Ok(None) };
+        for original in &mut document.paths {
+            let file = ManagedPath::new(&*original.path).ok().and_then(|path| own.get(&path));
+            original.saved.fill(&original.path, file.map(|file| &file.contents))?;
+        }
         // As in `save`: nothing is built on a name that may be gone after a power cut.
         durable::sync_directory(root, &format!("{PREIMAGES}/{}", self.update))?;
         let password = document.password.and_then(|bytes| PasswordHash::new(bytes.to_text()));
@@ -188,7 +209,8 @@ pub fn promote(
         let fresh =
             !before.contains(&path) || (is_left(from, &path) && saved::load_original(root, &path)?.is_none());
         // The first batch that touched a path saw its original.
-        if observed.insert(path.clone()) && after.contains(&path) && fresh {
+        let is_own = original.saved.is_own();
+        if observed.insert(path.clone()) && after.contains(&path) && fresh && !is_own {
             kept.push(document(&path, &original.saved)?);
         }
     }

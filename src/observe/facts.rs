@@ -14,6 +14,7 @@ use crate::model::soft_reboot::SoftRebootFacts;
 use crate::model::text::chain;
 use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
+use super::obstacles::obstacles;
 use super::{ObserveError, machine, managed_with, paths, unit_links};
 
 /// Mark of a live system of ostree.
@@ -51,6 +52,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         })?,
     };
     let (restorable, own_masks) = originals(root, &from.managed())?;
+    let obstacles = obstacles(root, from, to, &observed, &restorable, &links)?;
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),
@@ -65,6 +67,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         companions: companions(&links, from, to)?,
         fips: fips(root)?,
         soft_reboot: soft_reboot(host).await,
+        obstacles,
         observed,
     })
 }

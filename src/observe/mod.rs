@@ -5,6 +5,7 @@
 mod error;
 mod facts;
 mod kernel;
+mod obstacles;
 mod stateroot;
 mod storage;
 #[cfg(test)]

@@ -185,7 +185,10 @@ async fn keys_behind_unreachable_home_are_named_until_it_is_repaired() {
         *plane.desired.borrow_mut() = target("rendered-b");
         plane.nudge.notify_one();
         let report = after(&mut run, &plane, LATER).await;
-        assert!(report.state == NodeState::Degraded && report.reason.contains(".ssh"), "{way}: {report:#?}");
+        assert!(
+            report.state == NodeState::Unreconcilable && report.reason.contains(".ssh"),
+            "{way}: {report:#?}"
+        );
         assert_eq!(fs::read_to_string(dir.path().join("etc/app.conf")).unwrap(), "rendered-a", "{way}");
 
         fs::remove_file(home.join(".ssh")).unwrap();

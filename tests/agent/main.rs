@@ -34,6 +34,7 @@ mod drift;
 mod drift_env;
 mod firstboot;
 mod interference;
+mod obstacles;
 mod others;
 mod pinned;
 mod pinned_real;

@@ -260,7 +260,7 @@ async fn removed_obstacle_triggers_retry() {
             // The waits have grown to their longest: the next change is noticed, not waited for.
             tokio::time::sleep(Duration::from_secs(3600)).await;
             let report = plane.reports.borrow().last().unwrap().clone();
-            assert_eq!(report.state, NodeState::Degraded, "{number}: {report:#?}");
+            assert_eq!(report.state, NodeState::Unreconcilable, "{number}: {report:#?}");
             clear(dir.path());
             tokio::time::sleep(LATER * 2).await;
             plane.reports.borrow().last().unwrap().clone()

@@ -250,12 +250,13 @@ fn under_journald() {
     let told = run(Command::new("journalctl").args(journal).arg("machine-config-agent"));
     journald.kill().unwrap();
     journald.wait().unwrap();
-    assert_eq!(status.code(), Some(4), "{told}");
+    assert_eq!(status.code(), Some(3), "{told}");
     for line in [
-        " Subject: Fault: UnexpectedKind\n",
-        " Cause: the originals of the files can't be saved or read: /etc/taken is a directory, not a file",
+        " Subject: Fault: HostNotPrepared\n",
+        " Cause: the node can't get to its new config: storage.files \"/etc/taken\": /etc/taken is a directory, not a file",
         " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
-        " Next: Move /etc/taken away",
+        "move /etc/taken away",
+        " Next: Correct what is named, on this host",
     ] {
         assert!(told.contains(line), "{line:?} is missing: {told}");
     }

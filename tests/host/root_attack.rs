@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use machine_config_agent::host::durable::{Attempt, Change, DesiredPath, apply_changes};
-use machine_config_agent::host::{FailPoints, HostError, Root};
+use machine_config_agent::host::saved::PathSnapshot;
+use machine_config_agent::host::{FailPoints, Hands, HostError, Root};
 use machine_config_agent::model::{FileMode, ObservedFile};
 
 /// Runs of the agent while directories are swapped under it.
@@ -128,4 +129,105 @@ fn swapped_directories_are_never_escaped_through() {
         assert!(swaps > 100 && done > 100, "{swaps} swaps, {done} done, {refused} refused");
     });
     arena.nothing_escaped();
+}
+
+/// What only root may read.
+const SECRET: &str = "of the config, for root alone";
+
+/// One move of the owner of `own`: as fast as he can, as a user.
+fn play(arena: &Arena, round: usize) -> bool {
+    let own = |name: &str| arena.at("root/etc/own").join(name);
+    let exchange = |one: &str, other: &str| {
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        // Another may be there by now.
+        rustix::fs::renameat_with(rustix::fs::CWD, own(one), rustix::fs::CWD, own(other), flags)
+            .unwrap_or_default();
+    };
+    match round % 9 {
+        0 => exchange("sub", "roots"),
+        1 => exchange("sub", "link"),
+        2 => drop(symlink(arena.at("outside/secret"), own(".file.mca-new"))),
+        3 => drop(fs::rename(own(".file.mca-new"), own("taken"))),
+        4 => {
+            drop(fs::remove_file(own("file")).and_then(|()| symlink(arena.at("outside/secret"), own("file"))))
+        }
+        5 => drop(fs::hard_link(own("his"), own(".file.mca-new"))),
+        6 => drop(fs::remove_file(own("file")).and_then(|()| fs::create_dir(own("file")))),
+        7 => drop(fs::remove_dir(own("file"))),
+        _ => exchange("file", "his"),
+    }
+    let found = ["file", ".file.mca-new", "taken", "sub/file", "roots/file"];
+    found.iter().any(|name| fs::read_to_string(own(name)).is_ok_and(|text| text.contains(SECRET)))
+}
+
+fn works(arena: &Arena, round: usize) -> Result<(), HostError> {
+    let change = |path: &str, want| [Change::new(path, 0, want).entering(true)];
+    let run = |changes: &[Change<'_>]| {
+        apply_changes(&arena.root, changes, Attempt::Again, &FailPoints::off()).map(|_| ())
+    };
+    let secret = || DesiredPath::file(SECRET.as_bytes(), 0o600, 0, 0);
+    match round % 5 {
+        0 | 1 => run(&change("/etc/own/file", secret())),
+        2 => run(&change("/etc/own/sub/file", secret())),
+        3 => run(&change("/etc/own/file", DesiredPath::Absent)),
+        _ => {
+            let saved =
+                PathSnapshot::read_to_replace(&arena.root, "/etc/own/file", Hands::entering(0), None)?;
+            let attributes = saved.attributes();
+            run(&change("/etc/own/file", secret()))?;
+            run(&[saved.put_back("/etc/own/file", Hands::entering(0), &attributes)])
+        }
+    }
+}
+
+/// The owner of a directory renames, links and swaps in it while the agent writes there, undoes, and looks for drift. Nothing
+/// outside of it is written, he reads nothing of root's, and root's own directory in it keeps its mode and owner.
+#[test]
+fn owner_of_directory_is_not_followed_out_of_it() {
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    let arena = Arena::new();
+    fs::set_permissions(arena.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let own = arena.at("root/etc/own");
+    for name in ["", "sub", "roots"] {
+        fs::create_dir(own.join(name)).unwrap();
+    }
+    fs::write(own.join("his"), "his").unwrap();
+    symlink(arena.at("outside"), own.join("link")).unwrap();
+    for name in ["", "sub", "his"] {
+        chown(own.join(name), Some(4711), Some(4711)).unwrap();
+    }
+    let roots = own.join("roots");
+    fs::set_permissions(&roots, fs::Permissions::from_mode(0o700)).unwrap();
+    let inode = fs::metadata(&roots).unwrap().ino();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let (uid, gid) = (rustix::process::Uid::from_raw(4711), rustix::process::Gid::from_raw(4711));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            let (mut rounds, mut read) = (0_usize, false);
+            while !stop.load(Ordering::Relaxed) {
+                read |= play(&arena, rounds);
+                rounds += 1;
+            }
+            (rounds, read)
+        });
+        let (mut done, mut refused) = (0, 0);
+        for round in 0..ROUNDS {
+            let count = if works(&arena, round).is_ok() { &mut done } else { &mut refused };
+            *count += 1;
+            drop(arena.root.observe("/etc/own/file"));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (rounds, read) = owner.join().unwrap();
+        assert!(rounds > 100 && done > 100, "{rounds} rounds, {done} done, {refused} refused");
+        assert!(!read, "he read what only root may");
+    });
+    arena.nothing_escaped();
+    let entries = fs::read_dir(&own).unwrap().map(|entry| entry.unwrap().path());
+    let kept = entries.filter_map(|path| fs::symlink_metadata(path).ok()).find(|found| found.ino() == inode);
+    let kept = kept.expect("root's directory");
+    assert_eq!((kept.uid(), kept.mode() & 0o7777), (0, 0o700));
 }

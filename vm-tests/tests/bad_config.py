@@ -38,7 +38,7 @@ CASES = {
               "Unreconcilable", "FailedToReconcile", ("storage.disks", "installed")),
     "kernel": (lambda spec: spec.update(kernelType="realtime"), "Degraded", "UnsupportedByBackend", ("kernel",)),
     "directory": (lambda spec: storage(spec)["files"][1].update(path="/etc/systemd"),
-                  "Degraded", "UnexpectedKind", ("/etc/systemd", "directory")),
+                  "Unreconcilable", "HostNotPrepared", ("/etc/systemd", "directory")),
 }
 
 

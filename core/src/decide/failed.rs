@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::action::{Action, Wait};
+use super::action::{Action, Query, Wait};
+use super::answer::UncordonStatus;
 use super::down::Shutdown;
 use super::inputs::Memory;
 use super::mode::RunMode;
-use super::next::on_its_way;
+use super::next::{Uncordoned, on_its_way, sooner, uncordoned};
 use crate::update::ending::SOON;
 use crate::update::{Ending, Fault};
 
@@ -21,6 +22,10 @@ pub struct Failed<'a> {
     pub shutdown: Option<Shutdown>,
     /// The error; `None`: the control plane is away, of which the node is none the worse.
     pub fault: Option<&'a Fault>,
+    /// No update is open, or it is undone: the host is as the current target.
+    pub is_untouched: bool,
+    /// State of the uncordon, once requested.
+    pub uncordoned: Option<&'a UncordonStatus>,
     /// The time since the boot.
     pub now: Duration,
 }
@@ -29,6 +34,13 @@ pub struct Failed<'a> {
 /// end of this boot is waited for then.
 pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
     let leaving = memory.down.is_requested().then(|| on_its_way(error.shutdown, memory, error.now)).flatten();
+    let mut uncordon = Uncordoned::Yes;
+    if leaving.is_none() && is_refused(error) {
+        uncordon = uncordoned(error.uncordoned, memory, error.now);
+        if matches!(uncordon, Uncordoned::Ask) {
+            return Action::Query(Query::Uncordoned);
+        }
+    }
     let mut action = leaving.unwrap_or_else(|| {
         let left = match error.fault {
             None => Some(memory.backoff.next_wait()),
@@ -36,10 +48,20 @@ pub fn failed(error: &Failed<'_>, memory: &mut Memory) -> Action {
                 Ending::from_fault(fault).longest().map(|longest| memory.backoff.next_wait_up_to(longest))
             }
         };
-        Action::Wait(Wait::plain(left))
+        Action::Wait(match uncordon {
+            Uncordoned::Wait(wait) => Wait { left: sooner(wait.left, left), ..wait },
+            Uncordoned::Ask | Uncordoned::Yes => Wait::plain(left),
+        })
     });
     action.fit(error.mode, error.is_unwatched);
     action
+}
+
+/// Returns true if the update is refused for more than a passing cause, and a node that was drained for an earlier try takes
+/// its workload back: nothing has changed on the host.
+fn is_refused(error: &Failed<'_>) -> bool {
+    let lasts = error.fault.is_some_and(|fault| Ending::from_fault(fault) != Ending::Soon);
+    lasts && error.is_untouched && error.mode == RunMode::Daemon
 }
 
 /// Returns the delay of the next wait after one that failed: the same error would end the next one, too.
@@ -50,7 +72,6 @@ pub fn pause(memory: &mut Memory) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::action::Query;
     use crate::decide::down::Down;
     use crate::model::FaultClass;
 
@@ -61,7 +82,15 @@ mod tests {
 
     fn at(fault: Option<&Fault>) -> Failed<'_> {
         let now = Duration::from_secs(100);
-        Failed { mode: RunMode::Daemon, is_unwatched: false, shutdown: None, fault, now }
+        Failed {
+            mode: RunMode::Daemon,
+            is_unwatched: false,
+            shutdown: None,
+            fault,
+            is_untouched: false,
+            uncordoned: None,
+            now,
+        }
     }
 
     fn left(action: Action) -> Option<Duration> {
@@ -80,6 +109,25 @@ mod tests {
         assert_eq!(left(failed(&unwatched, &mut memory)), Some(SOON));
         let settled = Failed { mode: RunMode::OneShot, ..at(None) };
         assert!(matches!(failed(&settled, &mut memory), Action::Wait(Wait { ends: true, .. })));
+    }
+
+    #[test]
+    fn refused_update_gives_workload_back() {
+        let mut memory = Memory::new(RunMode::Daemon, "worker-0");
+        let (refused, passing) = (fault("HostNotPrepared"), fault("TimedOut"));
+        let at = |fault| Failed { is_untouched: true, ..at(Some(fault)) };
+        assert_eq!(failed(&at(&refused), &mut memory), Action::Query(Query::Uncordoned));
+        assert!(left(failed(&at(&passing), &mut memory)).is_some(), "the next try comes soon");
+        let open = Failed { is_untouched: false, ..at(&refused) };
+        assert!(left(failed(&open, &mut memory)).is_some(), "an update is open");
+        let answered = Failed { uncordoned: Some(&UncordonStatus::Again), ..at(&refused) };
+        assert!(left(failed(&answered, &mut memory)).is_some());
+        let waits = UncordonStatus::Waiting { why: "the controller".to_owned() };
+        let asked = Failed { uncordoned: Some(&waits), ..at(&refused) };
+        assert!(left(failed(&asked, &mut memory)).is_some());
+        let late = Failed { now: Duration::from_secs(10_000), ..asked };
+        let Action::Wait(wait) = failed(&late, &mut memory) else { panic!("it does not wait") };
+        assert!(matches!(wait.meanwhile, crate::decide::action::Meanwhile::Late(..)), "{wait:?}");
     }
 
     #[test]

@@ -64,8 +64,10 @@ fn next(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     let Some(record) = inputs.record else {
         return if decision == Decision::Begin { Action::Begin } else { run_idle(inputs, memory) };
     };
-    // An uncordon after an update is another request.
-    memory.uncordon_since = None;
+    if decision != Decision::Hold {
+        // An uncordon after an update is another request.
+        memory.uncordon_since = None;
+    }
     if !memory.prefetch.is_running() {
         memory.prefetch.interrupt();
     }
@@ -103,7 +105,7 @@ fn wait(left: Option<Duration>) -> Action {
 }
 
 /// The shorter of two waits.
-fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+pub(super) fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
@@ -157,6 +159,31 @@ fn unanswered(answer: WorkloadRequest, since: Duration, now: Duration, why: &str
     }
 }
 
+/// Progress of an uncordon.
+pub(super) enum Uncordoned {
+    /// It is to be requested.
+    Ask,
+    /// The node takes workload.
+    Yes,
+    /// It does not yet.
+    Wait(Wait),
+}
+
+/// Judges the answer to an uncordon.
+pub(super) fn uncordoned(answer: Option<&UncordonStatus>, memory: &mut Memory, now: Duration) -> Uncordoned {
+    match answer {
+        None => Uncordoned::Ask,
+        Some(UncordonStatus::Yes | UncordonStatus::Again) => {
+            memory.uncordon_since = None;
+            Uncordoned::Yes
+        }
+        Some(UncordonStatus::Waiting { why }) => {
+            let since = *memory.uncordon_since.get_or_insert(now);
+            Uncordoned::Wait(unanswered(WorkloadRequest::Uncordon, since, now, why))
+        }
+    }
+}
+
 /// The idle node: its workload comes back, it is watched over, and the previous deployment is given up in time.
 fn run_idle(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     if inputs.mode == RunMode::FirstBoot {
@@ -168,13 +195,10 @@ fn run_idle(inputs: &Inputs<'_>, memory: &mut Memory) -> Action {
     }
     let mut waits = Wait::plain(None);
     if inputs.current.is_some() && !inputs.is_refused {
-        match &inputs.answers.uncordoned {
-            None => return Action::Query(Query::Uncordoned),
-            Some(UncordonStatus::Yes | UncordonStatus::Again) => memory.uncordon_since = None,
-            Some(UncordonStatus::Waiting { why }) => {
-                let since = *memory.uncordon_since.get_or_insert(inputs.now);
-                waits = unanswered(WorkloadRequest::Uncordon, since, inputs.now, why);
-            }
+        match uncordoned(inputs.answers.uncordoned.as_ref(), memory, inputs.now) {
+            Uncordoned::Ask => return Action::Query(Query::Uncordoned),
+            Uncordoned::Yes => {}
+            Uncordoned::Wait(wait) => waits = wait,
         }
     }
     let Some(rest) = inputs.answers.rest else { return Action::Query(Query::Rest) };
@@ -367,7 +391,19 @@ fn hold(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) -> Action {
             retry.end();
             Action::Archive
         }
-        Next::Wait(left) => wait(left),
+        Next::Wait(left) => hold_undone(inputs, memory, left),
+    }
+}
+
+/// The host is as before the update, so its workload comes back meanwhile.
+fn hold_undone(inputs: &Inputs<'_>, memory: &mut Memory, left: Option<Duration>) -> Action {
+    if inputs.current.is_none() || !inputs.can_drain {
+        return wait(left);
+    }
+    match uncordoned(inputs.answers.uncordoned.as_ref(), memory, inputs.now) {
+        Uncordoned::Ask => Action::Query(Query::Uncordoned),
+        Uncordoned::Yes => wait(left),
+        Uncordoned::Wait(wait) => Action::Wait(Wait { left: sooner(wait.left, left), ..wait }),
     }
 }
 

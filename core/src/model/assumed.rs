@@ -13,7 +13,7 @@ use super::units::{Enablement, Mask, UnitSpec};
 use super::users::{CORE, KEYS_FILE};
 use super::{
     BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation,
-    ObservedFile, Principal, Sha256,
+    ObservedFile, Obstacles, Principal, Sha256,
 };
 
 /// The account's user and group id on such a host, as installers give it.
@@ -48,6 +48,7 @@ impl Facts {
             own_masks: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
+            obstacles: Obstacles::default(),
             companions: BTreeMap::new(),
             fips,
         })

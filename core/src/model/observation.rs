@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Sha256;
 use super::kargs::FormerKargs;
+use super::obstacles::Obstacles;
 use super::soft_reboot::SoftRebootFacts;
 use super::units::Mask;
 use super::users::PasswordHash;
@@ -357,6 +358,8 @@ pub struct Facts {
     pub is_live: bool,
     /// The host's facts of soft reboots; `None` if its settings allow none.
     pub soft_reboot: Option<SoftRebootFacts>,
+    /// What keeps paths and units from being changed.
+    pub obstacles: Obstacles,
 }
 
 /// The kernel's FIPS state.

@@ -2,8 +2,8 @@
 
 use super::input::PlanInput;
 use super::{
-    Irreconcilable, Plan, Step, check, disruption, files, kargs, mode, not_applied, os, paths, reconcilable,
-    units, users,
+    Irreconcilable, Plan, Step, blocked, check, disruption, files, kargs, mode, not_applied, os, paths,
+    reconcilable, units, users,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -24,7 +24,7 @@ pub fn plan(
     if steps.is_empty() {
         input.mode = mode::decide(image, built, mode::Content::Same);
     }
-    let reasons = reconcilable::blocked(&input, &steps);
+    let reasons = blocked::blocked(&input, &steps);
     if !reasons.is_empty() {
         return Err(Irreconcilable { reasons, is_of_host: true });
     }

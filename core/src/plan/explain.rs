@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::reconcilable::{Irreconcilable, Unreachable};
+use super::warnings::{Warning, warnings};
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
 use crate::model::soft_reboot::Verdict;
 use crate::model::text::counted;
@@ -85,6 +86,9 @@ pub fn text(plan: &Plan) -> String {
                 line(if place == 0 { "After" } else { "" }, &action_text(action));
             }
         }
+    }
+    for (place, warning) in warnings(plan.steps()).iter().enumerate() {
+        line(if place == 0 { "Warn" } else { "" }, &format!("{}: {}", warning.field, warning.message));
     }
     text.push_str(&steps_text(plan.steps()));
     text.push_str(&not_applied_text(plan.not_applied()));
@@ -193,6 +197,7 @@ struct Document<'a> {
     steps: Vec<StepLine<'a>>,
     drain: bool,
     after: AfterLine<'a>,
+    warnings: Vec<Warning>,
 }
 
 #[derive(Serialize)]
@@ -259,9 +264,10 @@ pub fn json<'a>(
         target: step.op.target(),
         because: step.because.as_str(),
     };
+    let warnings = warnings(steps);
     let steps = steps.iter().map(line).collect();
     let not_applied = outcome.map_or([].as_slice(), Plan::not_applied);
-    Document { schema_version: 1, from, to, mode, irreconcilable, not_applied, steps, drain, after }
+    Document { schema_version: 1, from, to, mode, irreconcilable, not_applied, steps, drain, after, warnings }
 }
 
 /// Returns the difference of two contents: a unified diff, bounded. Of secrets and binaries only the lengths.

@@ -98,6 +98,28 @@ impl<'a> PlanInput<'a> {
         }
     }
 
+    /// Returns true if the host has a path of the new config as that wants it.
+    pub(super) fn is_in_place(&self, path: &ManagedPath) -> bool {
+        self.is_as(self.new.get(path), path)
+    }
+
+    /// Returns true if the host has a path exactly as the old config wrote it: it can be written again from there.
+    pub(super) fn is_own(&self, path: &ManagedPath) -> bool {
+        self.is_as(self.old.get(path), path)
+    }
+
+    fn is_as(&self, entry: Option<&PathSpec>, path: &ManagedPath) -> bool {
+        entry.is_some_and(|entry| entry_holds(path, entry, &self.facts.observed))
+    }
+
+    /// Returns the number of bytes of a path of the new config.
+    pub(super) fn new_len(&self, path: &ManagedPath) -> Option<u64> {
+        self.new.get(path).map(|entry| match entry {
+            PathSpec::File(file) => u64::try_from(file.contents.len()).unwrap_or(u64::MAX),
+            PathSpec::Directory(_) | PathSpec::Link(_) => 0,
+        })
+    }
+
     /// Returns why no image can bring a path to this host; `None` if one can.
     pub(super) fn uncarried(&self, path: &ManagedPath) -> Option<StepReason> {
         if self.facts.under_var.contains(path) {

@@ -16,12 +16,14 @@
 //! | `registries` | the need of a drain for a change of `registries.conf` |
 //! | `soft` | whether that reboot may leave the kernel running |
 //! | `reconcilable` | configs that can't be reached from here |
+//! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
 //! | `drift` | further differences of an idle host, and the part of contents that may be shown |
 //! | `repair` | the plan that puts drifted paths right |
 //! | `check` | the invariants of a plan |
 //! | `not_applied` | the fields that this host does not get |
+//! | `warnings` | files that do not stay as they are written |
 //! | `explain` | the text people read, and the JSON programs read |
 
 pub mod differences;
@@ -34,14 +36,17 @@ pub mod origin;
 pub mod reconcilable;
 pub mod repair;
 pub mod step;
+pub mod warnings;
 
 mod batch;
+mod blocked;
 mod check;
 mod companions;
 mod compare;
 mod decide;
 mod disruption;
 mod files;
+mod in_the_way;
 mod input;
 mod kargs;
 mod mode;

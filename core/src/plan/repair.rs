@@ -5,13 +5,13 @@
 
 use super::differences::{Difference, DifferenceKind, Kind};
 use super::disruption;
+use super::in_the_way::in_the_way;
 use super::input::PlanInput;
-use super::reconcilable::in_the_way;
 use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason, check};
 use crate::model::disruption::Action;
 use crate::model::observation::{EmbeddedConfig, ObservedFips};
 use crate::model::units::{Enablement, Mask};
-use crate::model::{DisruptionPolicy, Facts, HostSpec, ManagedPath, Observation, UnitName};
+use crate::model::{DisruptionPolicy, Facts, HostSpec, ManagedPath, Observation, Obstacles, UnitName};
 
 /// Outcome of drift that is to be repaired.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub fn repair(
         let why = match &step {
             None => Some("no step puts it right".to_owned()),
             Some(step) => {
-                let why = in_the_way(&input, step).map(|reason| reason.message);
+                let why = in_the_way(&input, &step.op).map(|reason| reason.message);
                 why.or_else(|| disrupts(&input, step, policy).map(str::to_owned))
             }
         };
@@ -87,6 +87,7 @@ fn facts(observed: &Observation) -> Facts {
         own_masks: std::collections::BTreeSet::new(),
         is_live: false,
         soft_reboot: None,
+        obstacles: Obstacles::default(),
         companions: std::collections::BTreeMap::new(),
         fips: ObservedFips::Unknown,
     }

@@ -8,8 +8,8 @@
 //!    waits for what. A try costs a plan, perhaps a pull; so [`Ending::Later`], for faults that mostly need a person,
 //!    comes less often in the end.
 //! 2. No retry by itself may disrupt: an update that has rebooted the node ([`has_rebooted`]) is tried again only
-//!    on request, and one that has touched services no more often than [`Ending::Later`]. A node that was
-//!    drained stays drained while it is held, so a try drains no node.
+//!    on request, and one that has drained the node or touched services no more often than [`Ending::Later`]: the workload
+//!    of a held node is back, so the next try drains it again. What refuses a plan costs no drain.
 //! 3. A change without end (a host that changes all the time, a program that writes the same target again and again)
 //!    causes tries without end: they are made no more often than [`SHORTEST_HOLD`].
 //! 4. A restart of the agent may be a boot or a crash. It is taken for a person's wish only where the fault is none that
@@ -248,7 +248,7 @@ pub fn ended_by(fault: &Fault, update: Option<&Record>, is_lasting: bool) -> &'s
         Ending::Soon | Ending::Later | Ending::Event | Ending::Request if !is_lasting => {
             "another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself"
         }
-        Ending::Soon if update.is_some_and(has_touched_services) => Ending::Later.as_str(),
+        Ending::Soon if update.is_some_and(has_disturbed) => Ending::Later.as_str(),
         Ending::Soon | Ending::Later | Ending::Event | Ending::Request | Ending::Target | Ending::Start => {
             ending.as_str()
         }
@@ -260,7 +260,7 @@ pub fn next_try(record: &Record, trigger: RetryTrigger, held: Duration) -> Try {
     // Its target was replaced and has come back.
     let Some(fault) = &record.fault else { return Try::Now };
     let ending = Ending::from_fault(fault);
-    let (rebooted, services) = (has_rebooted(record), has_touched_services(record));
+    let (rebooted, disturbed) = (has_rebooted(record), has_disturbed(record));
     let is_triggered = match trigger {
         RetryTrigger::Time => false,
         RetryTrigger::Host => is_retried_on_change(record),
@@ -276,7 +276,7 @@ pub fn next_try(record: &Record, trigger: RetryTrigger, held: Duration) -> Try {
         _ if is_triggered && rest.is_zero() => Try::Now,
         _ if is_triggered => Try::In(rest),
         Some(_) if rebooted => Try::Never,
-        Some(_) if services => Try::Within(LATER),
+        Some(_) if disturbed => Try::Within(LATER),
         Some(longest) => Try::Within(longest),
         None => Try::Never,
     }
@@ -285,7 +285,7 @@ pub fn next_try(record: &Record, trigger: RetryTrigger, held: Duration) -> Try {
 /// Returns true if a change of the host has a held update tried again: the host is watched for it.
 pub fn is_retried_on_change(record: &Record) -> bool {
     let ends = |fault| matches!(Ending::from_fault(fault), Ending::Soon | Ending::Later | Ending::Event);
-    let disturbed = has_rebooted(record) || has_touched_services(record);
+    let disturbed = has_rebooted(record) || has_disturbed(record);
     record.fault.as_ref().is_none_or(|fault| ends(fault) && !disturbed)
 }
 
@@ -305,8 +305,9 @@ pub fn counts_as_fallback(reason: &str) -> bool {
     reason != "SysrootBusy"
 }
 
-fn has_touched_services(record: &Record) -> bool {
-    record.undo.iter().any(|undo| matches!(undo, Undo::RepeatServices { .. }))
+/// Returns true if the update has cost the workload something: a drain, or a service that was touched.
+fn has_disturbed(record: &Record) -> bool {
+    record.drained || record.undo.iter().any(|undo| matches!(undo, Undo::RepeatServices { .. }))
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@ use machine_config_core::model::observation::{
 };
 use machine_config_core::model::units::Mask;
 use machine_config_core::model::{
-    ConfigName, Contents, DisruptionPolicy, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName,
+    ConfigName, Contents, DisruptionPolicy, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, Obstacle,
+    UnitName,
 };
-use machine_config_core::plan::{Undo, already_applied, explain, plan};
+use machine_config_core::plan::in_sync::in_sync;
+use machine_config_core::plan::{BatchOp, FileOp, Plan, Undo, UserOp, already_applied, explain, plan};
 
 use crate::model_host::{self, Image, ModelHost};
 
@@ -138,6 +140,41 @@ fn fact(facts: &mut Facts, line: &str) {
     }
 }
 
+/// No drain without a write: an obstacle of any step that changes something on the host refuses the plan.
+fn each_obstacle_refuses(
+    planned: &Plan,
+    (from, to): (&HostSpec, &HostSpec),
+    facts: &Facts,
+    policy: &DisruptionPolicy,
+) {
+    let right = in_sync(to, &facts.observed).paths;
+    for step in planned.steps() {
+        let obstacle = || Obstacle { cause: "it is in the way".to_owned(), next: "Move it.".to_owned() };
+        let mut facts = facts.clone();
+        match (step.op.in_batch(), step.op.path()) {
+            (BatchOp::File(op), Some(path)) => {
+                let is_gone = facts.observed.files.get(&path) == Some(&ObservedFile::Absent);
+                let is_right = match op {
+                    FileOp::Write => right.contains(&path),
+                    FileOp::Remove => is_gone,
+                    FileOp::Restore => is_gone && !facts.restorable.contains(&path),
+                };
+                if is_right {
+                    continue;
+                }
+                facts.obstacles.paths.insert(path, obstacle());
+            }
+            (BatchOp::User(UserOp::SshKeys), _) => facts.obstacles.keys = Some(obstacle()),
+            (BatchOp::User(UserOp::Password), _) => facts.obstacles.password = Some(obstacle()),
+            (BatchOp::Link(_, unit), _) => drop(facts.obstacles.units.insert(unit.clone(), obstacle())),
+            (BatchOp::File(_) | BatchOp::Os(_) | BatchOp::Service(_), _) => continue,
+        }
+        let refused = plan(from, to, &facts, policy).expect_err(&step.to_string());
+        assert!(refused.is_of_host && refused.reasons.len() == 1, "{step}: {refused}");
+        assert!(refused.to_string().contains("it is in the way; move it"), "{step}: {refused}");
+    }
+}
+
 /// Runs one scenario and returns its golden.
 fn run(text: &str) -> String {
     let sections = sections(text);
@@ -165,6 +202,7 @@ fn run(text: &str) -> String {
     let mut golden = String::new();
     match plan(&from, &to, &facts, &policy) {
         Ok(plan) => {
+            each_obstacle_refuses(&plan, (&from, &to), &facts, &policy);
             golden += &explain::text(&plan);
             for undo in plan.undo(usize::MAX) {
                 match undo {

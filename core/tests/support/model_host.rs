@@ -15,7 +15,7 @@ use machine_config_core::model::units::{Enablement, Mask};
 use machine_config_core::model::users::{Core, PasswordHash};
 use machine_config_core::model::{
     BootId, Contents, DirectorySpec, Facts, FileMode, FileSpec, HostSpec, ImageRef, Karg, MachineConfig,
-    ManagedPath, Observation, ObservedFile, PathSpec, Principal, UnitName,
+    ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
 };
 use machine_config_core::plan::{Op, Plan};
 use serde_json::{Map, Value, json};
@@ -349,6 +349,7 @@ impl ModelHost {
             own_masks: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
+            obstacles: Obstacles::default(),
             companions: BTreeMap::new(),
             fips: ObservedFips::Off,
             observed,

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
 mod crash;
+mod foreign;
 mod log;
 mod os;
 mod paths;

@@ -1,5 +1,7 @@
 //! Changes of paths, and their result.
 
+use crate::host::root::Hands;
+
 /// Desired state of a path.
 #[derive(Clone)]
 pub enum DesiredPath<'a> {
@@ -56,7 +58,7 @@ pub enum Attributes<'a> {
 #[derive(Debug, Clone)]
 pub struct Change<'a> {
     pub(super) path: String,
-    pub(super) trusted: u32,
+    pub(super) hands: Hands,
     pub(super) want: DesiredPath<'a>,
     pub(super) over_directory: bool,
     pub(super) hard: Option<String>,
@@ -115,7 +117,7 @@ impl<'a> DesiredPath<'a> {
 impl<'a> Change<'a> {
     /// Makes a change. `trusted` is the user, besides root, whose directories the path may lead through.
     pub fn new(path: impl Into<String>, trusted: u32, want: DesiredPath<'a>) -> Self {
-        Self { path: path.into(), trusted, want, over_directory: false, hard: None }
+        Self { path: path.into(), hands: trusted.into(), want, over_directory: false, hard: None }
     }
 
     /// Has a file or a link replace an empty directory as well.
@@ -169,6 +171,17 @@ impl<'a> Change<'a> {
         self.path.strip_prefix(other.path.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
+    /// Lets the path lead through directories of any other account, too, with the walk's precautions.
+    #[must_use]
+    pub fn entering(self, enters: bool) -> Self {
+        Self { hands: Hands { enters, ..self.hands }, ..self }
+    }
+
+    /// Returns the accounts whose directories the path may lead through.
+    pub fn hands(&self) -> Hands {
+        self.hands
+    }
+
     /// Returns the path.
     pub fn path(&self) -> &str {
         &self.path
@@ -176,6 +189,6 @@ impl<'a> Change<'a> {
 
     /// Returns the user, besides root, whose directories the path may lead through.
     pub fn trusted(&self) -> u32 {
-        self.trusted
+        self.hands.trusted
     }
 }

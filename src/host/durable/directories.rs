@@ -104,7 +104,7 @@ impl Batch<'_> {
 
     fn hard_link(&mut self, change: &Change<'_>, target: &str) -> Result<bool, HostError> {
         let failed = |errno: Errno| HostError::io("make the link", &*change.path, errno);
-        let (above, file) = linked_file(self.root, target, change.trusted)?;
+        let (above, file) = linked_file(self.root, target, change.trusted())?;
         let Entry::File { stat: desired, .. } = Entry::open(&above, file, target)? else {
             return Err(no_file(target));
         };
@@ -119,8 +119,8 @@ impl Batch<'_> {
         match Entry::open(&place.dir, name, &change.path)? {
             Entry::File { stat, .. } if same_inode(&stat, &desired) && !anew => return Ok(false),
             Entry::Absent | Entry::File { .. } | Entry::Link { .. } => {}
-            Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
-            Entry::Other(found) => return Err(in_the_way(change, found)),
+            Entry::Directory { .. } => return Err(super::in_the_way(change, "a directory")),
+            Entry::Other(found) => return Err(super::in_the_way(change, found)),
         }
         rustix::fs::linkat(&above, file, &place.dir, temporary.as_str(), AtFlags::empty()).map_err(failed)?;
         rustix::fs::renameat(&place.dir, temporary.as_str(), &place.dir, name).map_err(failed)?;
@@ -247,7 +247,8 @@ impl Batch<'_> {
         }
         place.touched = true;
         let parent = rustix::io::dup(place.dir.as_fd()).map_err(failed)?;
-        self.made.push(MadeDirectory { parent, name: name.to_owned(), fd, path });
+        let is_foreign = place.dir.account().is_some();
+        self.made.push(MadeDirectory { parent, name: name.to_owned(), fd, path, is_foreign });
         Ok(())
     }
 }
@@ -267,10 +268,6 @@ pub(super) fn no_file(target: &str) -> HostError {
         expected: "a regular file",
         found: "something else, or nothing",
     }
-}
-
-fn in_the_way(change: &Change<'_>, found: &'static str) -> HostError {
-    HostError::Kind { path: change.path.clone(), expected: "a file, a link or nothing", found }
 }
 
 fn open(dir: &Dir, name: &str) -> Result<OwnedFd, Errno> {

@@ -32,7 +32,7 @@ pub(super) fn compare_at(
     want: &DesiredPath<'_>,
     run: Attempt,
 ) -> Result<Comparison, HostError> {
-    compare(Entry::open(dir, name, path)?, path, want, run)
+    compare(Entry::of(dir, name, path)?, path, want, run)
 }
 
 /// Compares the entry found with its desired state.
@@ -119,7 +119,12 @@ fn same_attributes(file: impl AsFd, path: &str, desired: Attributes<'_>) -> Resu
     Ok(found == exactly)
 }
 
-fn same_bytes(mut file: &std::fs::File, stat: &Stat, bytes: &[u8]) -> std::io::Result<bool> {
+/// Returns true if an open file has these bytes.
+pub(in crate::host) fn same_bytes(
+    mut file: &std::fs::File,
+    stat: &Stat,
+    bytes: &[u8],
+) -> std::io::Result<bool> {
     let size = u64::try_from(stat.st_size).unwrap_or_default();
     let desired = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if size != desired {

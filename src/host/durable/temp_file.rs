@@ -14,6 +14,9 @@ use super::sync;
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
 
+/// So often a name that is taken is freed: an honest host needs one try, and a hostile one shall not keep us for ever.
+const TRIES: u32 = 16;
+
 /// A new version that is to replace a path.
 pub(super) struct TempFile<'a> {
     /// The number of the directory.
@@ -25,6 +28,8 @@ pub(super) struct TempFile<'a> {
     attributes: AttributeList,
     /// Open from the first byte to the sync.
     fd: Mutex<Option<OwnedFd>>,
+    /// Device and number of its inode.
+    inode: Mutex<Option<(u64, u64)>>,
 }
 
 impl<'a> TempFile<'a> {
@@ -35,7 +40,9 @@ impl<'a> TempFile<'a> {
         place: usize,
         attributes: AttributeList,
     ) -> Self {
-        Self { place, temporary: temporary(name), name, change, attributes, fd: Mutex::new(None) }
+        let temporary = temporary(name);
+        let (fd, inode) = (Mutex::new(None), Mutex::new(None));
+        Self { place, temporary, name, change, attributes, fd, inode }
     }
 
     fn path(&self) -> &'a str {
@@ -44,18 +51,22 @@ impl<'a> TempFile<'a> {
 
     /// Makes the new version. A file stays open, and its bytes are on their way to the disk.
     pub(super) fn write(&self, dir: &Dir) -> Result<(), HostError> {
-        let made = match self.make(dir) {
-            // Left by an interrupted run, or made by another program: it is not written through.
-            Err(Errno::EXIST) => {
-                unlink(dir, &self.temporary).map_err(|source| self.failed(source))?;
-                self.make(dir)
+        let mut made = self.make(dir);
+        // Left by an interrupted run, or made by another program: it is not written through. The owner of the directory may make
+        // it again and again.
+        for _ in 0..TRIES {
+            if made.as_ref().err() != Some(&Errno::EXIST) {
+                break;
             }
-            made => made,
-        };
+            unlink(dir, &self.temporary).map_err(|source| self.failed(source))?;
+            made = self.make(dir);
+        }
         let fd = made.map_err(|errno| self.failed(errno.into()))?;
         let (Some(fd), DesiredPath::File { bytes, mode, uid, gid, .. }) = (fd, &self.change.want) else {
             return Ok(());
         };
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(errno.into()))?;
+        *self.inode.lock().unwrap_or_else(PoisonError::into_inner) = Some((stat.st_dev, stat.st_ino));
         let fd = write(fd, bytes).map_err(|source| self.failed(source))?;
         set_metadata(&fd, (*mode, *uid, *gid), &self.attributes)
             .map_err(|errno| self.failed(errno.into()))?;
@@ -101,8 +112,32 @@ impl<'a> TempFile<'a> {
 
     /// Puts it into its place.
     pub(super) fn rename_into_place(&self, dir: &Dir) -> Result<(), HostError> {
+        let failed =
+            |source: std::io::Error| HostError::io("switch to the new version of", self.path(), source);
         rustix::fs::renameat(dir, self.temporary.as_str(), dir, self.name)
-            .map_err(|errno| HostError::io("switch to the new version of", self.path(), errno))
+            .map_err(|errno| failed(errno.into()))?;
+        // Its owner may have put something else under the temporary name.
+        if dir.account().is_none() || self.is_in_place(dir) {
+            return Ok(());
+        }
+        let cause = "the owner of its directory put another one in its place";
+        Err(failed(std::io::Error::new(std::io::ErrorKind::ResourceBusy, cause)))
+    }
+
+    fn is_in_place(&self, dir: &Dir) -> bool {
+        match &self.change.want {
+            DesiredPath::Absent
+            | DesiredPath::NoDirectory
+            | DesiredPath::Directory { .. }
+            | DesiredPath::HardLink { .. } => true,
+            DesiredPath::Link { target, .. } => rustix::fs::readlinkat(dir, self.name, Vec::new())
+                .is_ok_and(|found| found.to_bytes() == target.as_bytes()),
+            DesiredPath::File { .. } => {
+                let inode = *self.inode.lock().unwrap_or_else(PoisonError::into_inner);
+                rustix::fs::statat(dir, self.name, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|stat| Some((stat.st_dev, stat.st_ino)) == inode)
+            }
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use super::meter::Meter;
 
 pub use lock::{Holder, LockFile};
 pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word, read_at_most, same_inode};
+pub use walk::Hands;
 pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
 
 /// `RESOLVE_IN_ROOT` gives EAGAIN when something below the root is renamed meanwhile: a few tries are enough for

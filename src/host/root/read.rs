@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat, StatxAtt
 use rustix::io::Errno;
 use sha2::Digest as _;
 
-use super::{HostError, Root, is_absent, is_unreachable, no_name, split};
+use super::{Dir, HostError, Root, is_absent, is_unreachable, no_name, split};
 use crate::model::{ObservedFile, Sha256};
 
 /// As much as is read at once while a digest is taken.
@@ -66,6 +66,15 @@ impl Entry {
             Err(errno) => Err(HostError::io("inspect", path, errno)),
             Ok(dir) => Self::open(dir, name, path),
         }
+    }
+
+    /// Opens an entry of a directory that a change is about to be made in.
+    pub(in crate::host) fn of(dir: &Dir, name: &str, path: &str) -> Result<Self, HostError> {
+        if dir.account().is_some() {
+            // A mount of a user may answer when it likes.
+            dir.check_mount(name, path)?;
+        }
+        Self::open(dir, name, path)
     }
 
     /// Opens an entry of a directory that was walked to.

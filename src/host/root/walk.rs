@@ -4,13 +4,25 @@
 //! and must not be writable by others (a sticky one such as `/tmp` may be). Links are read and resolved here, inside
 //! the root, and only where root or the agent alone could have made them. An opened directory stays open: a directory
 //! that is swapped afterwards is not the one that is written to.
+//!
+//! # Directories of other accounts
+//! Packages give directories to the account of their program (`/etc/polkit-1/rules.d`), and configs have files there. A
+//! walk that may enter one ([`Hands::entering`]) does, and what its owner can do stays within it: he may rename, replace and
+//! remove whatever is there, and root can read that as well as he. From there on
+//! - no link is followed, also none that root made: its directory may have been renamed to here;
+//! - no mount is crossed: his may be a FUSE file system, which answers when it likes;
+//! - a directory must be his or root's; a third account in between is refused;
+//! - a directory that is made keeps the mode and the label that it is made with: by its name another may be there by now.
+//!
+//! Directories that a group or everybody may write to have no one owner, and are refused. So is one of another account below
+//! a sticky one: in `/tmp`, whoever comes first owns the name.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::{HostError, Root, relative};
-use crate::host::error::{OTHERS_MAY_WRITE, Unsafe};
+use crate::host::error::{MOUNT_POINT, OTHERS_MAY_WRITE, Unsafe};
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: u32 = 40;
@@ -25,11 +37,35 @@ pub(in crate::host) enum Missing {
     Leave,
 }
 
+/// Accounts, besides root and the agent's own, whose directories a walk may lead through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hands {
+    /// This user.
+    pub trusted: u32,
+    /// Any other one as well. See the module's rules.
+    pub enters: bool,
+}
+
+impl Hands {
+    /// Trusts a user, and enters directories of any other.
+    pub fn entering(trusted: u32) -> Self {
+        Self { trusted, enters: true }
+    }
+}
+
+impl From<u32> for Hands {
+    fn from(trusted: u32) -> Self {
+        Self { trusted, enters: false }
+    }
+}
+
 /// A directory below the root, checked and open.
 #[derive(Debug)]
 pub(in crate::host) struct Dir {
     fd: OwnedFd,
     path: String,
+    /// Its owner, or the one of a directory above it, where that is neither root nor the agent's user.
+    account: Option<u32>,
 }
 
 /// A directory that the walk made: it has to be synced, and so has the one it is in.
@@ -43,6 +79,8 @@ pub(in crate::host) struct MadeDirectory {
     pub(in crate::host) fd: OwnedFd,
     /// Its real path below the root.
     pub(in crate::host) path: String,
+    /// It is in a directory of another account.
+    pub(in crate::host) is_foreign: bool,
 }
 
 impl Dir {
@@ -50,6 +88,26 @@ impl Dir {
     pub(in crate::host) fn path(&self) -> &str {
         &self.path
     }
+
+    /// Returns the account that may change names here or above, if it is neither root nor the agent's user.
+    pub(in crate::host) fn account(&self) -> Option<u32> {
+        self.account
+    }
+
+    /// Refuses a name that a mount is over.
+    pub(in crate::host) fn check_mount(&self, name: &str, path: &str) -> Result<(), HostError> {
+        let how = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat2(self, name, flags, Mode::empty(), how) {
+            Err(Errno::XDEV) => Err(mounted(path.to_owned(), "a file, a link or nothing")),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Returns the error of a mount where none may be.
+fn mounted(path: String, expected: &'static str) -> HostError {
+    HostError::Kind { path, expected, found: MOUNT_POINT }
 }
 
 impl AsFd for Dir {
@@ -62,11 +120,17 @@ impl AsFd for Dir {
 struct Way<'a> {
     root: &'a Root,
     requested: &'a str,
-    /// The user, besides root and the agent's own, who may own directories.
-    trusted: u32,
-    stack: Vec<(OwnedFd, String)>,
+    hands: Hands,
+    stack: Vec<Passed>,
     links: u32,
     missing: Missing,
+}
+
+/// A directory on the way.
+struct Passed {
+    fd: OwnedFd,
+    name: String,
+    account: Option<u32>,
 }
 
 impl Root {
@@ -74,24 +138,23 @@ impl Root {
     pub(in crate::host) fn walk(
         &self,
         directory: &str,
-        trusted: u32,
+        hands: impl Into<Hands>,
         missing: Missing,
         made: &mut Vec<MadeDirectory>,
     ) -> Result<Option<Dir>, HostError> {
-        let mut way = Way::new(self, directory, trusted, missing);
-        way.check(self.as_fd())?;
-        let mut rest = components(directory);
-        while let Some(name) = rest.pop() {
-            if way.step(&name, &mut rest, made)?.is_none() {
-                return Ok(None);
-            }
-        }
-        let path = way.path();
-        let fd = match way.stack.pop() {
-            Some((fd, _)) => fd,
-            None => way.error("open", rustix::io::dup(self.as_fd()))?,
-        };
-        Ok(Some(Dir { fd, path }))
+        let mut way = Way::new(self, directory, hands.into(), missing);
+        Ok(if way.go(made)? { Some(way.end()?) } else { None })
+    }
+
+    /// Walks to a directory as far as there is one; returns true if that is it.
+    pub(in crate::host) fn walk_existing(
+        &self,
+        directory: &str,
+        hands: impl Into<Hands>,
+    ) -> Result<(Dir, bool), HostError> {
+        let mut way = Way::new(self, directory, hands.into(), Missing::Leave);
+        let is_whole = way.go(&mut Vec::new())?;
+        Ok((way.end()?, is_whole))
     }
 }
 
@@ -99,7 +162,8 @@ impl Root {
     /// Opens a regular file that only root and the agent's user may change or redirect;
     /// `None` when there is none. Unlike [`Root::walk`], the directory that holds it may not even be sticky.
     pub(super) fn walk_to_file(&self, path: &str) -> Result<Option<(OwnedFd, Stat)>, HostError> {
-        let mut way = Way::new(self, path, rustix::process::geteuid().as_raw(), Missing::Leave);
+        let own = rustix::process::geteuid().as_raw();
+        let mut way = Way::new(self, path, own.into(), Missing::Leave);
         way.check(self.as_fd())?;
         let mut rest = components(path);
         rest.retain(|name| !matches!(name.as_str(), "" | "."));
@@ -132,24 +196,45 @@ impl Root {
         let Some(dir) = self.walk(directory, trusted, Missing::Leave, &mut Vec::new())? else {
             return Ok(None);
         };
-        Way::new(self, directory, trusted, Missing::Leave).check_strictly(dir.as_fd())?;
+        Way::new(self, directory, trusted.into(), Missing::Leave).check_strictly(dir.as_fd())?;
         Ok(Some(self.below(directory, dir.fd)))
     }
 }
 
 impl<'a> Way<'a> {
-    fn new(root: &'a Root, requested: &'a str, trusted: u32, missing: Missing) -> Self {
-        Self { root, requested, trusted, stack: Vec::new(), links: 0, missing }
+    fn new(root: &'a Root, requested: &'a str, hands: Hands, missing: Missing) -> Self {
+        Self { root, requested, hands, stack: Vec::new(), links: 0, missing }
     }
 }
 
 impl Way<'_> {
+    /// Walks; returns false where a directory is missing.
+    fn go(&mut self, made: &mut Vec<MadeDirectory>) -> Result<bool, HostError> {
+        self.check(self.root.as_fd())?;
+        let mut rest = components(self.requested);
+        while let Some(name) = rest.pop() {
+            if self.step(&name, &mut rest, made)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the directory that was reached.
+    fn end(mut self) -> Result<Dir, HostError> {
+        let path = self.path();
+        Ok(match self.stack.pop() {
+            Some(Passed { fd, account, .. }) => Dir { fd, path, account },
+            None => Dir { fd: self.error("open", rustix::io::dup(self.root.as_fd()))?, path, account: None },
+        })
+    }
+
     fn checked_file(&self, fd: OwnedFd) -> Result<(OwnedFd, Stat), HostError> {
         let stat = self.error("inspect", rustix::fs::fstat(&fd))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(self.not_a_file(super::kind_word(&stat)));
         }
-        match unsafe_because(&stat, self.trusted, false) {
+        match unsafe_because(&stat, self.hands.trusted, false) {
             Some(rule) => {
                 let path = real_path(fd.as_fd(), self.root).unwrap_or_else(|| self.requested.to_owned());
                 Err(HostError::UnsafeFile { path, rule })
@@ -163,15 +248,36 @@ impl Way<'_> {
     }
 
     fn check_strictly(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
-        self.check_as(fd, false)
+        self.check_as(fd, false).map(drop)
     }
 
     fn here(&self) -> BorrowedFd<'_> {
-        self.stack.last().map_or_else(|| self.root.as_fd(), |(fd, _)| fd.as_fd())
+        self.stack.last().map_or_else(|| self.root.as_fd(), |passed| passed.fd.as_fd())
     }
 
     fn path(&self) -> String {
-        self.stack.iter().fold(String::new(), |path, (_, name)| path + "/" + name)
+        self.stack.iter().fold(String::new(), |path, passed| path + "/" + &passed.name)
+    }
+
+    /// Returns the account, other than root and the agent's user, in whose directory the way is.
+    fn account(&self) -> Option<u32> {
+        self.stack.last().and_then(|passed| passed.account)
+    }
+
+    /// Opens a directory here. In one of another account than the trusted one, no mount is crossed.
+    fn open_directory(&self, name: &str) -> Result<OwnedFd, Errno> {
+        if self.account().is_none_or(|account| account == self.hands.trusted) {
+            return open_directory(self.here(), name);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let how = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(self.here(), name, flags, Mode::empty(), how)
+    }
+
+    fn push(&mut self, fd: OwnedFd, name: &str) -> Result<(), HostError> {
+        let account = self.check(fd.as_fd())?;
+        self.stack.push(Passed { fd, name: name.to_owned(), account });
+        Ok(())
     }
 
     fn error<T>(&self, action: &'static str, result: Result<T, Errno>) -> Result<T, HostError> {
@@ -193,10 +299,10 @@ impl Way<'_> {
             }
             _ => {}
         }
-        match open_directory(self.here(), name) {
-            Ok(fd) => {
-                self.check(fd.as_fd())?;
-                self.stack.push((fd, name.to_owned()));
+        match self.open_directory(name) {
+            Ok(fd) => self.push(fd, name)?,
+            Err(Errno::XDEV) => {
+                return Err(mounted(format!("{}/{name}", self.path()), "a directory of its account"));
             }
             Err(Errno::NOENT) if self.missing == Missing::Leave => return Ok(None),
             Err(Errno::NOENT) => self.make(name, made)?,
@@ -207,25 +313,26 @@ impl Way<'_> {
     }
 
     fn make(&mut self, name: &str, made: &mut Vec<MadeDirectory>) -> Result<(), HostError> {
-        match rustix::fs::mkdirat(self.here(), name, Mode::from_raw_mode(0o755)) {
-            Ok(()) => {}
+        let is_made = match rustix::fs::mkdirat(self.here(), name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => true,
             // Someone made it meanwhile: it is checked like any other.
-            Err(Errno::EXIST) => {
-                let fd = self.error("open the directory of", open_directory(self.here(), name))?;
-                self.check(fd.as_fd())?;
-                self.stack.push((fd, name.to_owned()));
-                return Ok(());
-            }
+            Err(Errno::EXIST) => false,
             Err(errno) => return self.error("make the directory of", Err(errno)),
-        }
-        let fd = self.error("open the directory of", open_directory(self.here(), name))?;
-        self.check(fd.as_fd())?;
-        // The umask took bits away.
-        self.error("set the mode of the directory of", rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o755)))?;
+        };
         let parent = self.error("open the directory of", rustix::io::dup(self.here()))?;
-        let own = self.error("open the directory of", rustix::io::dup(&fd))?;
-        self.stack.push((fd, name.to_owned()));
-        made.push(MadeDirectory { parent, name: name.to_owned(), fd: own, path: self.path() });
+        let is_foreign = self.account().is_some();
+        let fd = self.error("open the directory of", self.open_directory(name))?;
+        self.push(fd, name)?;
+        if !is_made {
+            return Ok(());
+        }
+        if !is_foreign {
+            // The umask took bits away.
+            let mode = Mode::from_raw_mode(0o755);
+            self.error("set the mode of the directory of", rustix::fs::fchmod(self.here(), mode))?;
+        }
+        let fd = self.error("open the directory of", rustix::io::dup(self.here()))?;
+        made.push(MadeDirectory { parent, name: name.to_owned(), fd, path: self.path(), is_foreign });
         Ok(())
     }
 
@@ -239,6 +346,9 @@ impl Way<'_> {
             });
         }
         let here = self.error("inspect", rustix::fs::fstat(self.here()))?;
+        if let Some(uid) = self.account() {
+            return Err(self.unsafe_link(name, Unsafe::Link { uid }));
+        }
         if !own_hands(here.st_uid) || !own_hands(link.st_uid) {
             let uid = if own_hands(link.st_uid) { here.st_uid } else { link.st_uid };
             return Err(self.unsafe_link(name, Unsafe::Link { uid }));
@@ -256,22 +366,41 @@ impl Way<'_> {
         Ok(())
     }
 
-    fn check(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
+    fn check(&self, fd: BorrowedFd<'_>) -> Result<Option<u32>, HostError> {
         self.check_as(fd, true)
     }
 
-    fn check_as(&self, fd: BorrowedFd<'_>, may_be_sticky: bool) -> Result<(), HostError> {
+    /// Checks a directory that the way would lead to; returns the account in whose directory it is then.
+    fn check_as(&self, fd: BorrowedFd<'_>, may_be_sticky: bool) -> Result<Option<u32>, HostError> {
         let stat = self.error("inspect the directory of", rustix::fs::fstat(fd))?;
         let sticky = may_be_sticky && stat.st_mode & STICKY != 0;
-        let Some(rule) = unsafe_because(&stat, self.trusted, sticky) else { return Ok(()) };
+        let (owner, account) = (stat.st_uid, self.account());
+        let entered = self.hands.enters
+            && !own_hands(owner)
+            && account.is_none_or(|account| account == owner)
+            && !self.is_shared()?;
+        let trusted = if entered { owner } else { self.hands.trusted };
+        let Some(rule) = unsafe_because(&stat, trusted, sticky) else {
+            return Ok(account.or((!own_hands(owner)).then_some(owner)));
+        };
         // The directory itself is not on the stack yet: the one requested is named as far as the walk got.
         let directory = real_path(fd, self.root).unwrap_or_else(|| self.path());
-        Err(HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule })
+        Err(self.unsafe_directory(directory, rule))
+    }
+
+    fn unsafe_directory(&self, directory: String, rule: Unsafe) -> HostError {
+        let rule = if self.hands.enters { rule.of_program() } else { rule };
+        HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule }
+    }
+
+    /// Returns true if others may make names here, as in `/tmp`.
+    fn is_shared(&self) -> Result<bool, HostError> {
+        let here = self.error("inspect the directory of", rustix::fs::fstat(self.here()))?;
+        Ok(here.st_mode & OTHERS_MAY_WRITE != 0)
     }
 
     fn unsafe_link(&self, name: &str, rule: Unsafe) -> HostError {
-        let directory = format!("{}/{name}", self.path());
-        HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule }
+        self.unsafe_directory(format!("{}/{name}", self.path()), rule)
     }
 }
 

@@ -57,7 +57,7 @@ enum Bringing {
 }
 
 /// The links of a root's units, as they are and as they should become.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct UnitLinks<'a> {
     root: &'a Root,
     pub(super) before: BTreeMap<String, Node>,

@@ -47,6 +47,8 @@ pub struct FakeControlPlane {
     /// The answers to a drain, of which the last one stays; with none, no drain can be asked for.
     pub drained: Rc<RefCell<Vec<DrainStatus>>>,
     pub released: UncordonStatus,
+    /// The requests to drain and to uncordon, in order.
+    pub requests: Rc<RefCell<Vec<&'static str>>>,
     pub events: Rc<RefCell<Vec<Event>>>,
     pub reports: Rc<RefCell<Vec<NodeReport>>>,
     /// The last report, as it is left for `status`.
@@ -85,6 +87,7 @@ impl FakeControlPlane {
             trust: TrustReceiver::default(),
             drained: Rc::default(),
             released: UncordonStatus::Yes,
+            requests: Rc::default(),
             events: Rc::default(),
             reports: Rc::default(),
             kept: Rc::default(),
@@ -200,6 +203,7 @@ impl ControlPlane for FakeControlPlane {
     }
 
     async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
+        self.requests.borrow_mut().push("drain");
         let mut answers = self.drained.borrow_mut();
         Ok(if answers.len() > 1 {
             answers.remove(0)
@@ -209,6 +213,7 @@ impl ControlPlane for FakeControlPlane {
     }
 
     async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
+        self.requests.borrow_mut().push("uncordon");
         Ok(self.released.clone())
     }
 

@@ -21,10 +21,10 @@ use super::prefetch::Prefetch;
 use crate::model::NodeSettings;
 use crate::model::observation::BootCount;
 use crate::model::policy::DisruptionPolicy;
-use crate::plan::PostActions;
+use crate::plan::{Drain, PostActions};
 use crate::update::ending::has_rebooted;
 use crate::update::resume::{held, is_on_trial, is_unproven};
-use crate::update::{Ending, Phase, StagedOs};
+use crate::update::{Ending, Phase, Record, StagedOs};
 use moves::{follow, misfortunes};
 use picture::Edge;
 use world::{Curse, Rules, World, image, spec};
@@ -66,6 +66,13 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
         let is_undo = matches!(record.phase, Phase::RollingBack { .. });
         assert!(is_undo || matches!(record.phase, Phase::Applying { .. }), "no effect without a record");
         assert!(is_undo || is_desired, "a superseded target wins");
+    }
+    if let Action::Query(Query::Drained) = action {
+        assert!(
+            record.drained && record.plan.drain() == Drain::Needed,
+            "no drain without a plan that needs one"
+        );
+        assert!(!record.is_undone(), "no drain for an update that is undone");
     }
     if let Action::Query(Query::Staged) = action {
         assert!(is_desired, "a superseded target wins");
@@ -137,6 +144,11 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
     if world.is_first_boot() && firstboot::is_rest(world, actions) {
         return;
     }
+    let is_before = world.record.as_ref().is_none_or(Record::is_undone);
+    assert!(
+        !(world.is_cordoned && is_before),
+        "a node that nothing was changed on is cordoned: {actions:#?}"
+    );
     let Some(record) = &world.record else {
         assert_eq!(world.current, world.desired, "{actions:#?}");
         // A difference from the current target is drift, which is reported.

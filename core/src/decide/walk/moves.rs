@@ -316,9 +316,13 @@ fn answered(mut world: World, query: Query, rules: &Rules) -> World {
         Query::Blocks => world.answers.is_blocked = Some(false),
         Query::Drained => {
             world.answers.drained = Some(DrainStatus::Yes);
+            world.is_cordoned = true;
             world.record.as_mut().unwrap().draining = None;
         }
-        Query::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Yes),
+        Query::Uncordoned => {
+            world.answers.uncordoned = Some(UncordonStatus::Yes);
+            world.is_cordoned = false;
+        }
         Query::WatchSet => world.answers.is_watched = true,
         Query::CountOver => {
             world.stay();
@@ -366,6 +370,7 @@ fn ill_answered(mut world: World, query: Query) -> Vec<Outcome> {
         Query::Drained => {
             let begun = Begun { boot_id: world.boot_id(), since: micros(world.now) };
             world.answers.drained = Some(DrainStatus::Waiting { why: why() });
+            world.is_cordoned = true;
             world.record.as_mut().unwrap().draining.get_or_insert(begun);
         }
         Query::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Waiting { why: why() }),

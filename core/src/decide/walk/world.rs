@@ -142,6 +142,8 @@ pub(super) struct World {
     /// Reboots that the agent requested since the target changed, and boots that ended wrong.
     pub(super) reboots: u32,
     pub(super) wrong: u32,
+    /// The node was drained, and was not given back since.
+    pub(super) is_cordoned: bool,
 }
 
 pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
@@ -191,6 +193,7 @@ impl World {
             changes,
             reboots: 0,
             wrong: 0,
+            is_cordoned: false,
         }
     }
 
@@ -275,6 +278,8 @@ impl World {
             is_unwatched: false,
             shutdown: None,
             fault: Some(&fault),
+            is_untouched: self.record.as_ref().is_none_or(Record::is_undone),
+            uncordoned: None,
             now: self.now,
         };
         let Action::Wait(wait) = failed(&error, &mut self.memory) else { panic!("it goes down") };
@@ -352,7 +357,8 @@ impl World {
             self.boots,
         );
         let host = (self.current, self.left, self.desired, self.there, self.staged, menu);
-        let rest = (self.misfortunes, self.changes, self.reboots, self.wrong, backoff.is_failing());
+        let numbers = (self.misfortunes, self.changes, self.reboots, self.wrong);
+        let rest = (numbers, backoff.is_failing(), self.is_cordoned);
         format!(
             "{record:?} {times:?} {host:?} {rest:?} {:?} {:?} {:?}",
             self.first_boot, self.finalization, self.answers

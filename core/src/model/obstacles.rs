@@ -1,0 +1,55 @@
+//! What keeps paths of a host from being changed, as far as it can be seen before a change.
+
+use std::collections::BTreeMap;
+
+use super::{ManagedPath, UnitName};
+
+/// The largest original that is kept: the largest file that a distribution has in `/etc` (`hwdb.bin`) is of 13 MB.
+pub const LARGEST_ORIGINAL: u64 = 16 * 1024 * 1024;
+
+/// The largest original that is kept of another user than root, who must not have the agent read what he likes.
+pub const LARGEST_ORIGINAL_OF_USER: u64 = 1024 * 1024;
+
+/// Most bytes of originals that one batch may replace: they have to be readable again, and are in memory meanwhile.
+pub const LARGEST_ORIGINALS: u64 = 32 * 1024 * 1024;
+
+/// An obstacle on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The cause, with its object.
+    pub cause: String,
+    /// The next step.
+    pub next: String,
+}
+
+/// The space of a file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Space {
+    /// A directory on it, for people.
+    pub directory: String,
+    /// Free bytes that root may use.
+    pub bytes: u64,
+    /// Free inodes; `None` where they are not counted.
+    pub inodes: Option<u64>,
+    /// Size of a block: a file takes whole ones.
+    pub block: u64,
+}
+
+/// Obstacles of a host, and its space. The default has none: a plan between two files is about no host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Obstacles {
+    /// Of managed paths.
+    pub paths: BTreeMap<ManagedPath, Obstacle>,
+    /// Of the links of units.
+    pub units: BTreeMap<UnitName, Obstacle>,
+    /// Of the keys of `core`.
+    pub keys: Option<Obstacle>,
+    /// Of the passwords.
+    pub password: Option<Obstacle>,
+    /// File systems, by their device.
+    pub spaces: BTreeMap<u64, Space>,
+    /// The device that a managed path is on, or would be.
+    pub devices: BTreeMap<ManagedPath, u64>,
+    /// The device of the agent's own state.
+    pub state: Option<u64>,
+}

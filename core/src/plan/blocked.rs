@@ -1,0 +1,367 @@
+//! Obstacles of the planned steps on this host: everything that the execution would refuse and that can be seen before.
+//!
+//! A path that is right already is not touched, so nothing is in its way. Each reason names the field, the cause and the
+//! next step; all are collected.
+
+use std::collections::BTreeMap;
+
+use super::in_the_way::{in_the_way, own_link, unknown_owner};
+use super::input::PlanInput;
+use super::reconcilable::{Unreachable, unreachable};
+use super::{Batch, BatchOp, FileOp, Op, Step};
+use crate::model::observation::UnitFileState;
+use crate::model::obstacles::{
+    LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle, Space,
+};
+use crate::model::{ManagedPath, ObservedFile, UnitName};
+
+/// Most directories that one written path may make: each is an inode.
+const DIRECTORIES: u64 = 2;
+
+/// Returns the obstacles of the steps.
+pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let mut reasons = Vec::new();
+    for reason in steps.iter().filter_map(|step| of_step(input, &step.op, steps)) {
+        // Two steps of one unit have the same obstacle.
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.extend(originals(input, steps));
+    reasons.extend(space(input, steps));
+    reasons.extend(live(input, steps));
+    reasons
+}
+
+/// Returns the field of a step in the MachineConfig.
+fn field(op: &Op) -> String {
+    match op {
+        Op::WriteFile { path } | Op::RemoveFile { path } | Op::RestoreFile { path } => {
+            format!("storage.files {:?}", path.as_str())
+        }
+        Op::MakeDirectory { path } | Op::RemoveDirectory { path } | Op::RestoreDirectory { path } => {
+            format!("storage.directories {:?}", path.as_str())
+        }
+        Op::WriteLink { path } | Op::RemoveLink { path } | Op::RestoreLink { path } => {
+            format!("storage.links {:?}", path.as_str())
+        }
+        Op::WriteDropin { unit, name } | Op::RemoveDropin { unit, name } => {
+            format!("systemd.units {:?} dropins {:?}", unit.as_str(), name.as_str())
+        }
+        Op::WriteUnit { unit }
+        | Op::RemoveUnit { unit }
+        | Op::MaskUnit { unit }
+        | Op::UnmaskUnit { unit }
+        | Op::EnableUnit { unit }
+        | Op::DisableUnit { unit }
+        | Op::PresetUnit { unit } => format!("systemd.units {:?}", unit.as_str()),
+        Op::SetSshKeys => "passwd.users \"core\" sshAuthorizedKeys".to_owned(),
+        Op::SetPassword => "passwd.users \"core\" passwordHash".to_owned(),
+        Op::LinkPullSecret { .. }
+        | Op::StageOs { .. }
+        | Op::SetKargs { .. }
+        | Op::InstallExtensions { .. }
+        | Op::SwitchKernel { .. }
+        | Op::DaemonReload
+        | Op::ReloadUnit { .. }
+        | Op::RestartUnit { .. } => format!("{} {}", op.as_str(), op.target()),
+    }
+}
+
+fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable> {
+    let found = &input.facts.obstacles;
+    let said = |obstacle: Option<&Obstacle>| obstacle.map(|obstacle| stated(field(op), obstacle));
+    match op.in_batch() {
+        BatchOp::File(_) => {
+            let path = op.path()?;
+            if let Op::WriteFile { path } | Op::MakeDirectory { path } | Op::WriteLink { path } = op
+                && let Some(reason) = unknown_owner(input, path).or_else(|| in_the_way(input, op))
+            {
+                return Some(reason);
+            }
+            said(found.paths.get(&path).filter(|_| is_touched(input, op, &path)))
+        }
+        BatchOp::User(_) if *op == Op::SetPassword => said(found.password.as_ref()),
+        BatchOp::User(_) => said(found.keys.as_ref()),
+        BatchOp::Link(_, unit) => {
+            let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
+            let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });
+            let masked = masked.or_else(|| if turned { own_link(input, unit) } else { None });
+            masked.or_else(|| said(found.units.get(unit)))
+        }
+        BatchOp::Os(_) | BatchOp::Service(_) => None,
+    }
+}
+
+fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
+    let next = obstacle.next.trim_end_matches('.');
+    let mut rest = next.chars();
+    let first = rest.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
+    unreachable(field, format!("{}; {first}{}", obstacle.cause, rest.as_str()))
+}
+
+/// Returns true if a step changes its path: one that is as desired is left alone.
+fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> bool {
+    match op.in_batch() {
+        BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link) => !input.is_in_place(path),
+        BatchOp::File(FileOp::Remove | FileOp::LeaveDirectory) => {
+            input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
+        }
+        BatchOp::File(FileOp::Restore) => {
+            input.restorable(path)
+                || input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
+        }
+        BatchOp::Os(_) | BatchOp::User(_) | BatchOp::Link(..) | BatchOp::Service(_) => true,
+    }
+}
+
+fn masked(input: &PlanInput<'_>, unit: &UnitName, steps: &[Step]) -> Option<Unreachable> {
+    let spec = input.to.units.get(unit)?;
+    let observed = input.facts.observed.units.get(unit)?.enabled == UnitFileState::Masked;
+    let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
+    // A file's restored original may be an administrator's mask.
+    let removed = planned(&Op::RemoveUnit { unit: unit.clone() });
+    let masked = if removed { input.has_own_mask(&unit.path()) } else { observed };
+    let unmasked = planned(&Op::UnmaskUnit { unit: unit.clone() });
+    let stays = masked && !unmasked && spec.contents.is_none();
+    let message = "it is masked on this host, so it can't be enabled; unmask it, or set `mask: false`";
+    stays.then(|| unreachable(format!("systemd.units {:?}", unit.as_str()), message))
+}
+
+/// The changed paths of the batch of files, and the size of what each replaces, if that has to be kept: the old config's own
+/// content is written again from there.
+fn replaced<'a>(
+    input: &'a PlanInput<'_>,
+    steps: &'a [Step],
+) -> impl Iterator<Item = (&'a Step, ManagedPath, u64, u32)> {
+    let files = steps.iter().filter(|step| step.op.batch() == Batch::Files);
+    files.filter_map(|step| {
+        let path = step.op.path()?;
+        let touched = is_touched(input, &step.op, &path) && !input.is_own(&path);
+        let ObservedFile::Regular { len, uid, .. } = input.facts.observed.files.get(&path)? else {
+            return None;
+        };
+        touched.then_some((step, path, *len, *uid))
+    })
+}
+
+/// What can't be kept can't be undone.
+fn originals(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let mut reasons = Vec::new();
+    let (mut sum, mut largest) = (0_u64, None);
+    for (step, path, len, uid) in replaced(input, steps) {
+        let limit = if uid == 0 { LARGEST_ORIGINAL } else { LARGEST_ORIGINAL_OF_USER };
+        if len > limit {
+            let message = format!(
+                "{path} on this host has {len} bytes, and an original of at most {limit} can be kept for an undo; move it away"
+            );
+            reasons.push(unreachable(field(&step.op), message));
+            continue;
+        }
+        sum += len;
+        if largest.as_ref().is_none_or(|(most, _)| *most < len) {
+            largest = Some((len, path));
+        }
+    }
+    if let Some((_, path)) = largest.filter(|_| sum > LARGEST_ORIGINALS) {
+        let message = format!(
+            "the files on this host that it replaces have {sum} bytes, and originals of at most {LARGEST_ORIGINALS} can be kept \
+             for one update; move the large ones away ({path} is the largest), or change them in several updates"
+        );
+        reasons.push(unreachable("storage.files", message));
+    }
+    reasons
+}
+
+/// Every new version of a batch waits beside its place before the first is switched; the originals are in the agent's state, in
+/// base64, and once more when they outlive the update.
+fn space(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let found = &input.facts.obstacles;
+    let mut needs: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut add = |device: Option<&u64>, bytes: u64, inodes: u64| {
+        let Some((device, space)) = device.and_then(|device| Some((device, found.spaces.get(device)?)))
+        else {
+            return;
+        };
+        let need = needs.entry(*device).or_default();
+        let block = space.block.max(1);
+        need.0 = need.0.saturating_add(bytes.div_ceil(block).saturating_mul(block));
+        need.1 = need.1.saturating_add(inodes);
+    };
+    let mut contents = 0_u64;
+    for step in steps.iter().filter(|step| matches!(step.op.in_batch(), BatchOp::File(FileOp::Write))) {
+        let Some(path) = step.op.path() else { continue };
+        let Some(len) = input.new_len(&path).filter(|_| is_touched(input, &step.op, &path)) else { continue };
+        add(found.devices.get(&path), len, DIRECTORIES);
+        contents = contents.saturating_add(len);
+    }
+    let kept: u64 = replaced(input, steps).map(|(_, _, len, _)| len).fold(0, u64::saturating_add);
+    if contents + kept > 0 {
+        let encoded = kept.saturating_mul(2).saturating_add(contents).saturating_mul(4) / 3;
+        add(found.state.as_ref(), encoded, DIRECTORIES);
+    }
+    needs.iter().filter_map(|(device, need)| short(found.spaces.get(device)?, *need)).collect()
+}
+
+fn short(space: &Space, (bytes, inodes): (u64, u64)) -> Option<Unreachable> {
+    let Space { directory, .. } = space;
+    let kib = |bytes: u64| bytes.div_ceil(1024);
+    if bytes > space.bytes {
+        let message = format!(
+            "the update needs {} KiB on the file system of {directory}, which has {} KiB free; free space there (df -h {directory})",
+            kib(bytes),
+            space.bytes / 1024
+        );
+        return Some(unreachable("storage.files", message));
+    }
+    let free = space.inodes.filter(|free| inodes > *free)?;
+    let message = format!(
+        "the update needs up to {inodes} inodes on the file system of {directory}, which has {free} free; remove files there \
+         (df -i {directory})"
+    );
+    Some(unreachable("storage.files", message))
+}
+
+/// A live system has no disk that a deployment could be written to.
+fn live(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
+    let step = steps.iter().find(|step| input.facts.is_live && step.op.batch() == Batch::Os)?;
+    let message = "this host runs from live media (/run/ostree-live), where no OS can be staged; install it to a disk first";
+    Some(unreachable(field(&step.op), message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::machineconfig::MachineConfig;
+    use crate::model::policy::DisruptionPolicy;
+    use crate::model::{Facts, HostSpec};
+    use crate::plan::{Irreconcilable, Plan, plan};
+
+    const DEVICE: u64 = 7;
+    const PATH: &str = "/etc/app.conf";
+
+    fn spec(name: &str, text: &str, mode: &str) -> HostSpec {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+            "storage":{{"files":[{{"path":"{PATH}","mode":{mode},"contents":{{"source":"data:,{text}"}}}}]}}}}}}}}"#
+        );
+        MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
+    }
+
+    fn path() -> ManagedPath {
+        ManagedPath::new(PATH).unwrap()
+    }
+
+    fn obstacle() -> Obstacle {
+        Obstacle { cause: "it is in the way".to_owned(), next: "Move it away.".to_owned() }
+    }
+
+    fn planned(
+        from: &HostSpec,
+        to: &HostSpec,
+        change: impl FnOnce(&mut Facts),
+    ) -> Result<Plan, Irreconcilable> {
+        let mut facts = Facts::assumed(from, to).unwrap();
+        change(&mut facts);
+        plan(from, to, &facts, &DisruptionPolicy::defaults())
+    }
+
+    fn refused(from: &HostSpec, to: &HostSpec, change: impl FnOnce(&mut Facts)) -> String {
+        let refused = planned(from, to, change).unwrap_err();
+        assert!(refused.is_of_host && refused.reason() == "HostNotPrepared", "{refused}");
+        refused.to_string()
+    }
+
+    #[test]
+    fn obstacle_of_changed_path_refuses_plan() {
+        let (from, to) = (spec("rendered-a", "a", "420"), spec("rendered-b", "b", "420"));
+        let said = refused(&from, &to, |facts| drop(facts.obstacles.paths.insert(path(), obstacle())));
+        assert!(said.contains(r#"storage.files "/etc/app.conf": it is in the way; move it away"#), "{said}");
+        let empty = HostSpec::empty(crate::model::ConfigName::new("rendered-c").unwrap());
+        let said = refused(&from, &empty, |facts| drop(facts.obstacles.paths.insert(path(), obstacle())));
+        assert!(said.contains("it is in the way"), "{said}");
+    }
+
+    #[test]
+    fn obstacle_of_path_that_is_right_is_ignored() {
+        let (from, to) = (spec("rendered-a", "a", "420"), spec("rendered-b", "b", "420"));
+        let in_place = |facts: &mut Facts| {
+            facts.observed.files = Facts::assumed(&to, &to).unwrap().observed.files;
+            facts.obstacles.paths.insert(path(), obstacle());
+        };
+        assert!(planned(&from, &to, in_place).is_ok());
+        let empty = HostSpec::empty(crate::model::ConfigName::new("rendered-c").unwrap());
+        let gone = |facts: &mut Facts| {
+            facts.observed.files.insert(path(), ObservedFile::Absent);
+            facts.obstacles.paths.insert(path(), obstacle());
+        };
+        assert!(planned(&from, &empty, gone).is_ok());
+    }
+
+    fn found(len: u64, uid: u32) -> ObservedFile {
+        let sha256 = crate::model::Sha256::digest(b"something else");
+        ObservedFile::Regular { sha256, len, mode: 0o644, uid, gid: uid }
+    }
+
+    #[test]
+    fn original_beyond_limit_refuses_plan_but_own_content_needs_none() {
+        let (from, to) = (spec("rendered-a", "a", "420"), spec("rendered-b", "b", "420"));
+        for (len, uid, is_refused) in [
+            (LARGEST_ORIGINAL, 0, false),
+            (LARGEST_ORIGINAL + 1, 0, true),
+            (LARGEST_ORIGINAL_OF_USER, 1000, false),
+            (LARGEST_ORIGINAL_OF_USER + 1, 1000, true),
+        ] {
+            let outcome =
+                planned(&from, &to, |facts| drop(facts.observed.files.insert(path(), found(len, uid))));
+            assert_eq!(outcome.is_err(), is_refused, "{len} {uid}");
+        }
+        let large = "x".repeat(usize::try_from(LARGEST_ORIGINAL).unwrap() + 1);
+        let mut own = spec("rendered-a", "a", "420");
+        own.files.get_mut(&path()).unwrap().contents = crate::model::Contents::new(large.into_bytes());
+        assert!(planned(&own, &to, |_| ()).is_ok(), "what the config wrote can be left");
+    }
+
+    #[test]
+    fn missing_space_refuses_plan() {
+        let (from, to) = (spec("rendered-a", "a", "420"), spec("rendered-b", "b", "420"));
+        let with = |bytes: u64, inodes: Option<u64>| {
+            move |facts: &mut Facts| {
+                let space = Space { directory: "/etc".to_owned(), bytes, inodes, block: 4096 };
+                facts.obstacles.spaces.insert(DEVICE, space);
+                facts.obstacles.devices.insert(path(), DEVICE);
+                facts.obstacles.state = Some(DEVICE);
+            }
+        };
+        assert!(planned(&from, &to, with(3 * 4096, Some(100))).is_ok());
+        let said = refused(&from, &to, with(4096, None));
+        assert!(said.contains("needs 8 KiB on the file system of /etc, which has 4 KiB free"), "{said}");
+        let said = refused(&from, &to, with(1 << 30, Some(1)));
+        assert!(said.contains("inodes"), "{said}");
+        assert!(planned(&to, &to, with(0, Some(0))).is_ok(), "nothing is written");
+    }
+
+    #[test]
+    fn obstacles_of_accounts_and_links_refuse_plan() {
+        let text = |name: &str, key: &str, enabled: bool| {
+            let text = format!(
+                r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+                "passwd":{{"users":[{{"name":"core","sshAuthorizedKeys":["{key}"],"passwordHash":"{key}"}}]}},
+                "systemd":{{"units":[{{"name":"a.service","enabled":{enabled}}}]}}}}}}}}"#
+            );
+            MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
+        };
+        let (from, to) = (text("rendered-a", "a", false), text("rendered-b", "b", true));
+        let unit = || UnitName::new("a.service").unwrap();
+        let said = refused(&from, &to, |facts| {
+            facts.obstacles.keys = Some(obstacle());
+            facts.obstacles.password = Some(obstacle());
+            facts.obstacles.units.insert(unit(), obstacle());
+        });
+        for field in ["sshAuthorizedKeys", "passwordHash", r#"systemd.units "a.service""#] {
+            assert!(said.contains(&format!("{field}: it is in the way")), "{said}");
+        }
+        let same = planned(&to, &to, |facts| facts.obstacles.keys = Some(obstacle()));
+        assert!(same.is_ok(), "nothing is written");
+    }
+}

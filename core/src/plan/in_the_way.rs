@@ -1,0 +1,111 @@
+//! What is in the place of a path of the new config: an entry that no config brought, an owner whom the host lacks, a target
+//! that is none.
+
+use super::Op;
+use super::compare::{entry_holds, found_word, id_of};
+use super::input::PlanInput;
+use super::reconcilable::{Unreachable, unreachable};
+use crate::model::ids::UNIT_DIR;
+use crate::model::paths::LinkTarget;
+use crate::model::{LinkSpec, ManagedPath, ObservedFile, PathSpec, Principal, UnitName};
+
+/// Returns the owner of a path whom the host does not know.
+pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Unreachable> {
+    let entry = input.new_entry(path)?;
+    let (user, group) = entry.owners();
+    let observed = &input.facts.observed;
+    let unknown = [(user, &observed.user_ids, "user"), (group, &observed.group_ids, "group")];
+    let unknown = unknown.into_iter().filter_map(|(principal, ids, what)| Some((principal?, ids, what)));
+    let (principal, _, what) =
+        unknown.into_iter().find(|(principal, ids, _)| id_of(principal, ids).is_none())?;
+    let Principal::Name(name) = principal else { return None };
+    let message = format!("this host has no {what} {name:?}; create it first, or give its number");
+    Some(unreachable(format!("{} {:?} {what}", entry.section(), path.as_str()), message))
+}
+
+/// Returns what keeps a directory or a link, or a file in the place of one, from being written.
+pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> {
+    let path = op.path()?;
+    let entry = input.new_entry(&path)?;
+    let found = input.facts.observed.files.get(&path).unwrap_or(&ObservedFile::Absent);
+    let refused =
+        |message: String| Some(unreachable(format!("{} {:?}", entry.section(), path.as_str()), message));
+    let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);
+    let (overwrite, what) = match entry {
+        PathSpec::File(_) => {
+            let drifted = matches!(input.old(&path), Some(PathSpec::File(_)));
+            let is_directory = !drifted && matches!(found, ObservedFile::Directory { .. });
+            return is_directory.then(|| kept_directory(input, &path)).flatten().and_then(refused);
+        }
+        PathSpec::Directory(directory) => (directory.overwrite, "directory"),
+        PathSpec::Link(link) => {
+            if let Some(dead) = dead_target(input, link) {
+                return refused(dead);
+            }
+            (link.overwrite, "link")
+        }
+    };
+    match (entry, found) {
+        (_, ObservedFile::Absent) | (PathSpec::Directory(_), ObservedFile::Directory { .. }) => None,
+        (_, ObservedFile::Directory { .. }) => kept_directory(input, &path).and_then(refused),
+        (
+            PathSpec::Link(LinkSpec { target: LinkTarget::Soft(text), .. }),
+            ObservedFile::Symlink { target, .. },
+        ) if text == target => None,
+        (_, ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }) if is_ours || overwrite => None,
+        (_, ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }) => {
+            let found = found_word(found);
+            refused(format!(
+                "{found} is there, which no config brought; move it away, or set `overwrite: true`"
+            ))
+        }
+        (_, ObservedFile::Special | ObservedFile::Unreachable) => {
+            let found = found_word(found);
+            refused(format!("{found} is in the place of the {what}; move it away"))
+        }
+    }
+}
+
+/// Returns why a directory can't give way to a file or a link.
+fn kept_directory(input: &PlanInput<'_>, path: &ManagedPath) -> Option<String> {
+    let ours = matches!(input.old(path), Some(PathSpec::Directory(_))) || input.from.claimed.contains(path);
+    if !ours {
+        Some("a directory is there, which no config made; move it away, or choose another path".to_owned())
+    } else if input.facts.occupied.contains(path) {
+        let message = "the directory there was no config's at first, or holds what no config brought; \
+                       move it away, or choose another path";
+        Some(message.to_owned())
+    } else {
+        None
+    }
+}
+
+/// Returns why a hard link has no file to lead to.
+fn dead_target(input: &PlanInput<'_>, link: &LinkSpec) -> Option<String> {
+    let target = link.hard_target()?;
+    let found = input.facts.observed.files.get(target).unwrap_or(&ObservedFile::Absent);
+    let goes = input.leaves(target) && !input.restorable(target);
+    let is_file = matches!(found, ObservedFile::Regular { .. }) && !goes;
+    let comes = matches!(input.new_entry(target), Some(PathSpec::File(_)));
+    if is_file || comes {
+        return None;
+    }
+    let found = if goes { "a file that leaves with the old config".to_owned() } else { found_word(found) };
+    Some(format!(
+        "its target {target} is {found}; a hard link needs a file, so add it to the config, or make it first"
+    ))
+}
+
+/// Returns the link of the config that enabling or disabling a unit would remove.
+pub(super) fn own_link(input: &PlanInput<'_>, unit: &UnitName) -> Option<Unreachable> {
+    let base = |path: &str| path.rsplit('/').next().is_some_and(|name| name == unit.as_str());
+    let leads = |path: &ManagedPath, link: &LinkSpec| match &link.target {
+        LinkTarget::Soft(text) => path.is_below(UNIT_DIR) && (base(text) || base(path.as_str())),
+        LinkTarget::Hard(_) => false,
+    };
+    let (path, _) = input.to.links.iter().find(|(path, link)| leads(path, link))?;
+    let message = format!(
+        "it leads to {unit}, whose `enabled` in systemd.units decides about all such links; remove the link, or `enabled`"
+    );
+    Some(unreachable(format!("storage.links {:?}", path.as_str()), message))
+}

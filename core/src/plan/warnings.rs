@@ -1,0 +1,83 @@
+//! Files that do not stay as they are written: in file systems that are made anew at each boot, and paths that systemd or another
+//! program of the OS writes itself. They are written all the same.
+
+use serde::Serialize;
+
+use super::{Op, Step};
+use crate::model::ManagedPath;
+
+/// A warning of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// The field, as in the MachineConfig.
+    pub field: String,
+    /// The cause, and the next step.
+    pub message: String,
+}
+
+/// Directories that are empty after each boot (file-hierarchy(7)).
+const GONE_AT_BOOT: [&str; 3] = ["/run", "/var/run", "/tmp"];
+
+/// Paths that a program of the OS writes, or that are one machine's own; and cause and next step.
+const WRITTEN: [(&str, &str); 6] = [
+    ("/etc/.updated", UPDATED),
+    (
+        "/etc/ld.so.cache",
+        "ldconfig writes it after an update of /usr (ldconfig.service); list directories in /etc/ld.so.conf.d instead",
+    ),
+    (
+        "/etc/machine-id",
+        "it is one machine's own (machine-id(5)), and all nodes of a pool would have it; remove the entry",
+    ),
+    ("/etc/mtab", "systemd-tmpfiles makes it a link to /proc/self/mounts at each boot; remove the entry"),
+    (
+        "/etc/resolv.conf",
+        "NetworkManager (NetworkManager.conf(5), rc-manager) or systemd-resolved may write it; configure that program instead",
+    ),
+    ("/var/.updated", UPDATED),
+];
+
+const UPDATED: &str =
+    "systemd writes it after an update of /usr (systemd-update-done.service(8)); remove the entry";
+
+/// Returns the warnings about the steps of a plan.
+pub fn warnings(steps: &[Step]) -> Vec<Warning> {
+    let of_step = |step: &Step| {
+        let Op::WriteFile { path } = &step.op else { return None };
+        let message = message(path)?;
+        Some(Warning { field: format!("storage.files {:?}", path.as_str()), message })
+    };
+    steps.iter().filter_map(of_step).collect()
+}
+
+fn message(path: &ManagedPath) -> Option<String> {
+    if let Some(directory) = GONE_AT_BOOT.iter().find(|directory| path.is_below(directory)) {
+        return Some(format!(
+            "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
+        ));
+    }
+    let written = WRITTEN.iter().find(|(written, _)| *written == path.as_str());
+    written.map(|(_, message)| (*message).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::StepReason;
+
+    #[test]
+    fn files_that_do_not_stay_are_warned_of() {
+        let path = |text: &str| ManagedPath::new(text).unwrap();
+        let step = |op| Step { op, because: StepReason::Added };
+        let found = |text: &str| warnings(&[step(Op::WriteFile { path: path(text) })]);
+        for warned in ["/run/a", "/var/run/a/b", "/tmp/a", "/etc/mtab", "/etc/machine-id"] {
+            let [warning] = &found(warned)[..] else { panic!("{warned}") };
+            assert_eq!(warning.field, format!("storage.files {warned:?}"));
+            assert!(warning.message.contains("; "), "{}", warning.message);
+        }
+        for plain in ["/etc/a", "/runner/a", "/var/tmp/a", "/etc/hostname", "/etc/mtab.d/a"] {
+            assert_eq!(found(plain), [], "{plain}");
+        }
+        assert_eq!(warnings(&[step(Op::RemoveFile { path: path("/run/a") })]), []);
+    }
+}

@@ -1,0 +1,202 @@
+//! What would refuse a change, seen before it is made. Writes nothing.
+//!
+//! | refusal of a change | seen here |
+//! |---|---|
+//! | a directory of another account, a link in one, no directory on the way, a name that is too long | yes, by the same walk |
+//! | a directory, a device, a pipe or a socket in its place; a mount over it | yes |
+//! | a read-only file system; an immutable or append-only file or directory | yes |
+//! | more extended attributes than are kept; a file beyond the process's limit of file sizes | yes |
+//! | no space, no inodes; an original that is too large | as numbers, which the plan adds up |
+//! | quotas, NFS's `root_squash`, access by SELinux, broken disks | no: only a write tells |
+
+use rustix::fs::{IFlags, StatVfsMountFlags};
+use rustix::process::{Resource, getrlimit};
+
+use super::{Change, DesiredPath, in_the_way, named};
+use crate::host::HostError;
+use crate::host::root::{Dir, Entry, Root, attributes, no_name, split};
+use crate::model::obstacles::{Obstacle, Space};
+use crate::model::text::chain;
+
+/// Result of the look at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Examined {
+    /// What is in the way.
+    pub obstacle: Option<Obstacle>,
+    /// The device that the path is on, or would be, and its space; `None` where the way is closed.
+    pub space: Option<(u64, Space)>,
+}
+
+impl From<&HostError> for Obstacle {
+    fn from(error: &HostError) -> Self {
+        Self { cause: chain(error), next: error.next() }
+    }
+}
+
+/// Looks at a path that is to be changed.
+pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> {
+    let path = change.path();
+    let closed = |error: &HostError| Examined { obstacle: Some(error.into()), space: None };
+    let Some((directory, name)) = split(path) else { return Ok(closed(&no_name(path))) };
+    let (dir, is_whole) = match root.walk_existing(directory, change.hands()) {
+        Ok(walked) => walked,
+        Err(error) if error.is_lasting() => return Ok(closed(&named(error, path))),
+        Err(error) => return Err(named(error, path)),
+    };
+    let space = space(&dir, path)?;
+    let obstacle = match in_place(&dir, name, change, is_whole) {
+        Ok(Standing::Nothing) if change.is_removal() => None,
+        Ok(Standing::Fixed(obstacle)) => Some(obstacle),
+        Ok(Standing::Nothing | Standing::Replaceable) => {
+            closed_directory(&dir, path)?.or_else(|| limit(change))
+        }
+        Err(error) if error.is_lasting() => Some((&error).into()),
+        Err(error) => return Err(error),
+    };
+    Ok(Examined { obstacle, space: Some(space) })
+}
+
+/// What stands at a path.
+enum Standing {
+    Nothing,
+    Replaceable,
+    Fixed(Obstacle),
+}
+
+fn in_place(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Result<Standing, HostError> {
+    let path = change.path();
+    if !is_whole {
+        return Ok(Standing::Nothing);
+    }
+    dir.check_mount(name, path)?;
+    Ok(match Entry::of(dir, name, path)? {
+        Entry::Absent => Standing::Nothing,
+        Entry::Link { .. } => Standing::Replaceable,
+        Entry::File { file, .. } => {
+            attributes(&file, path)?;
+            fixed(rustix::fs::ioctl_getflags(&file), path).map_or(Standing::Replaceable, Standing::Fixed)
+        }
+        Entry::Directory { .. } if change.may_be_directory() => Standing::Replaceable,
+        Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
+        Entry::Other(found) => {
+            let expected = "a file, a link or nothing";
+            return Err(HostError::Kind { path: path.to_owned(), expected, found });
+        }
+    })
+}
+
+/// Returns the obstacle of a directory in which no name can be changed.
+fn closed_directory(dir: &Dir, path: &str) -> Result<Option<Obstacle>, HostError> {
+    let failed = |errno| HostError::io("inspect the directory of", path, errno);
+    let flags = rustix::fs::fstatvfs(dir).map_err(failed)?.f_flag;
+    if flags.contains(StatVfsMountFlags::RDONLY) {
+        return Ok(Some((&HostError::io("write", path, rustix::io::Errno::ROFS)).into()));
+    }
+    let directory = if dir.path().is_empty() { "/" } else { dir.path() };
+    Ok(fixed(rustix::fs::ioctl_getflags(dir), directory))
+}
+
+/// Returns the obstacle of an attribute of chattr(1). Many file systems have none.
+fn fixed(flags: rustix::io::Result<IFlags>, object: &str) -> Option<Obstacle> {
+    let flags = flags.unwrap_or(IFlags::empty());
+    let (word, letter) = if flags.contains(IFlags::IMMUTABLE) {
+        ("immutable", 'i')
+    } else if flags.contains(IFlags::APPEND) {
+        ("append-only", 'a')
+    } else {
+        return None;
+    };
+    let cause = format!("{object} is {word} (lsattr -d {object})");
+    Some(Obstacle { cause, next: format!("Find out who made it so, then: chattr -{letter} {object}") })
+}
+
+/// Returns the obstacle of a file that this process may not write.
+fn limit(change: &Change<'_>) -> Option<Obstacle> {
+    let DesiredPath::File { bytes, .. } = &change.want else { return None };
+    let limit = getrlimit(Resource::Fsize).current?;
+    let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    (len > limit).then(|| Obstacle {
+        cause: format!("{} has {len} bytes, and the agent may write files of {limit}", change.path()),
+        next: "Raise LimitFSIZE= of the agent's unit (systemctl edit machine-config-agent).".to_owned(),
+    })
+}
+
+fn space(dir: &Dir, path: &str) -> Result<(u64, Space), HostError> {
+    let failed = |errno| HostError::io("inspect the directory of", path, errno);
+    let (stat, of) = (rustix::fs::fstat(dir).map_err(failed)?, rustix::fs::fstatvfs(dir).map_err(failed)?);
+    let directory = if dir.path().is_empty() { "/".to_owned() } else { dir.path().to_owned() };
+    let space = Space {
+        directory,
+        // The agent is root, who may use the reserved blocks.
+        bytes: of.f_bfree.saturating_mul(of.f_frsize),
+        inodes: (of.f_files > 0).then_some(of.f_ffree),
+        block: of.f_frsize,
+    };
+    Ok((stat.st_dev, space))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rustix::mount::{MountFlags, mount_bind, mount_remount};
+
+    use super::*;
+    use crate::host::mounts;
+
+    fn seen(root: &Root, path: &str) -> Option<Obstacle> {
+        let want = DesiredPath::file(b"new", 0o644, 0, 0);
+        examine(root, &Change::new(path, 0, want).entering(true)).unwrap().obstacle
+    }
+
+    /// A host with `/etc/a` and a directory of another account.
+    fn host(at: &Path) -> Root {
+        fs::create_dir_all(at.join("etc/own/sub")).unwrap();
+        fs::write(at.join("etc/a"), "old").unwrap();
+        for name in ["etc/own", "etc/own/sub"] {
+            std::os::unix::fs::chown(at.join(name), Some(4711), Some(4711)).unwrap();
+        }
+        Root::open(at).unwrap()
+    }
+
+    #[test]
+    fn plain_paths_have_no_obstacle_and_name_their_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = host(dir.path());
+        for path in ["/etc/a", "/etc/new/deep/file", "/etc/own/sub/x", "/x"] {
+            assert_eq!(seen(&root, path), None, "{path}");
+        }
+        let absent = Change::new("/etc/a/x/y", 0, DesiredPath::Absent);
+        let found = examine(&root, &absent).unwrap();
+        assert!(found.obstacle.unwrap().cause.contains("not a directory"), "a parent is a file");
+        let (_, space) =
+            examine(&root, &Change::new("/etc/b", 0, DesiredPath::Absent)).unwrap().space.unwrap();
+        assert!(space.directory == "/etc" && space.bytes > 0 && space.block > 0, "{space:?}");
+        let long = format!("/etc/{}", "x".repeat(300));
+        assert!(seen(&root, &long).is_some(), "a name that is too long");
+    }
+
+    #[test]
+    fn mounts_are_obstacles() {
+        if mounts::private().is_err() {
+            crate::ran::not_run("mounts_are_obstacles", "to mount (CAP_SYS_ADMIN)");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let root = host(dir.path());
+        let at = |path: &str| dir.path().join(path);
+        mount_bind(at("etc/a"), at("etc/a")).unwrap();
+        let over = seen(&root, "/etc/a").unwrap();
+        assert!(over.cause.contains("a mount point") && over.next.starts_with("Unmount"), "{over:?}");
+        mount_bind(at("etc/own/sub"), at("etc/own/sub")).unwrap();
+        let between = seen(&root, "/etc/own/sub/x").unwrap();
+        assert!(between.cause.contains("/etc/own/sub is a mount point"), "{between:?}");
+        fs::create_dir(at("etc/fixed")).unwrap();
+        mount_bind(at("etc/fixed"), at("etc/fixed")).unwrap();
+        assert_eq!(seen(&root, "/etc/fixed/x"), None, "a mount of root's");
+        mount_remount(at("etc/fixed"), MountFlags::BIND | MountFlags::RDONLY, c"").unwrap();
+        let read_only = seen(&root, "/etc/fixed/new/x").unwrap();
+        assert!(read_only.cause.contains("Read-only") && read_only.next.contains("remount"), "{read_only:?}");
+    }
+}

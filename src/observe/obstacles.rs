@@ -1,0 +1,203 @@
+//! What would refuse the update on this host: looked at before the plan, so that no node is drained in vain.
+//!
+//! Paths whose entry is the same in both configs and whose file is right are left out: no step goes there.
+//!
+//! Errors of the batches of files, accounts and links (`ApplyError::Host` and `Originals`, by their `HostError`):
+//!
+//! | error | seen before |
+//! |---|---|
+//! | `Io` | read-only, immutable, no space, a name that is too long: yes (`durable::examine`); others: only a write tells |
+//! | `UnsafeDirectory`, `Kind` | yes |
+//! | `TooLarge` | yes: of originals by the plan, of extended attributes here |
+//! | `UnknownAccount` | yes, by the plan |
+//! | `Unit` | yes: the links are made in memory; a mask by the plan |
+//! | `Malformed` | of accounts: this observation fails; of the agent's originals: no, they are made by the batch |
+//! | `Timeout` | no: another program holds `/etc/.pwd.lock`, or systemd does not answer |
+//! | `Bus`, `Job`, `Command` | no: only the request to systemd, or the labels' worker, tells |
+//! | `UnsafeFile`, `NotStopped`, `NoBackend`, `Os` | not of these batches |
+//!
+//! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
+//! the drain.
+
+use std::collections::BTreeSet;
+
+use crate::host::accounts::Accounts;
+use crate::host::durable::{Change, DesiredPath, Examined, examine};
+use crate::host::systemd::{LinkVerb, UnitLinks};
+use crate::host::{HostError, Root, keys};
+use crate::model::ids::STATE_DIR;
+use crate::model::observation::UnitFileState;
+use crate::model::paths::LinkTarget;
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::users::CORE;
+use crate::model::{
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
+};
+
+use super::ObserveError;
+
+const SHADOW: &str = "/etc/shadow";
+
+/// Looks for the obstacles of an update.
+pub(super) fn obstacles(
+    root: &Root,
+    from: &HostSpec,
+    to: &HostSpec,
+    observed: &Observation,
+    restorable: &BTreeSet<ManagedPath>,
+    links: &UnitLinks<'_>,
+) -> Result<Obstacles, ObserveError> {
+    let mut found = Obstacles::default();
+    files(root, (from, to), observed, restorable, &mut found).map_err(ObserveError::wrap("the files"))?;
+    units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
+    if from.users.core.is_some() || to.users.core.is_some() {
+        let known = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
+        accounts(root, &known, &mut found).map_err(ObserveError::wrap("the account core"))?;
+    }
+    let state = Change::new(format!("{STATE_DIR}/record.json"), 0, DesiredPath::Absent);
+    // A state that can't be reached is an error of its own.
+    if let Examined { space: Some((device, space)), .. } =
+        examine(root, &state).map_err(ObserveError::wrap("the agent's state"))?
+    {
+        found.state = Some(device);
+        found.spaces.insert(device, space);
+    }
+    Ok(found)
+}
+
+fn files(
+    root: &Root,
+    (from, to): (&HostSpec, &HostSpec),
+    observed: &Observation,
+    restorable: &BTreeSet<ManagedPath>,
+    found: &mut Obstacles,
+) -> Result<(), HostError> {
+    let (old, new) = (from.entries(), to.entries());
+    for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let (was, is) = (old.get(path), new.get(path));
+        if was == is && is.is_some_and(|entry| is_right(entry, observed.files.get(path))) {
+            continue;
+        }
+        let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, observed)).unwrap_or_default();
+        // As `apply` walks: a unit's directory is in no other hands than root's.
+        let enters = [from, to].iter().any(|spec| is_own_entry(spec, path));
+        let change = Change::new(path.as_str(), owner, desired(path, was, is, owner, restorable));
+        let change = match was {
+            Some(PathSpec::Directory(_)) => change.over_directory(),
+            Some(PathSpec::File(_) | PathSpec::Link(_)) | None => change,
+        };
+        let Examined { obstacle, space } = examine(root, &change.entering(enters))?;
+        if let Some((device, space)) = space {
+            found.devices.insert(path.clone(), device);
+            found.spaces.entry(device).or_insert(space);
+        }
+        found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
+    }
+    Ok(())
+}
+
+/// Returns true if a path is of the config's storage, not of a unit.
+fn is_own_entry(spec: &HostSpec, path: &ManagedPath) -> bool {
+    spec.files.contains_key(path) || spec.directories.contains_key(path) || spec.links.contains_key(path)
+}
+
+/// Returns what a path becomes, as far as an obstacle depends on it.
+fn desired<'a>(
+    path: &ManagedPath,
+    was: Option<&PathSpec>,
+    is: Option<&'a PathSpec>,
+    owner: u32,
+    restorable: &BTreeSet<ManagedPath>,
+) -> DesiredPath<'a> {
+    match is {
+        Some(PathSpec::File(file)) => {
+            DesiredPath::file(file.contents.bytes(), file.mode.bits(), owner, owner)
+        }
+        Some(PathSpec::Directory(_)) => DesiredPath::Directory { mode: None, uid: None, gid: None },
+        Some(PathSpec::Link(link)) => match &link.target {
+            LinkTarget::Soft(target) => DesiredPath::Link { target: target.clone(), owner: None },
+            LinkTarget::Hard(target) => DesiredPath::HardLink { target: target.to_string() },
+        },
+        None if restorable.contains(path) => DesiredPath::file(&[], 0, owner, owner),
+        None => match was {
+            Some(PathSpec::Directory(_)) => DesiredPath::NoDirectory,
+            Some(PathSpec::File(_) | PathSpec::Link(_)) | None => DesiredPath::Absent,
+        },
+    }
+}
+
+/// Returns true if nothing is to do for a file. Directories and links are looked at: that costs little.
+fn is_right(entry: &PathSpec, found: Option<&ObservedFile>) -> bool {
+    let (PathSpec::File(file), Some(ObservedFile::Regular { sha256, mode, .. })) = (entry, found) else {
+        return false;
+    };
+    *sha256 == file.contents.sha256() && *mode == file.mode.bits()
+}
+
+fn uid(principal: &Principal, observed: &Observation) -> Option<u32> {
+    match principal {
+        Principal::Id(uid) => Some(*uid),
+        Principal::Name(name) => observed.user_ids.get(name).copied(),
+    }
+}
+
+/// Tries the changes of links in memory.
+fn units(
+    root: &Root,
+    (from, to): (&HostSpec, &HostSpec),
+    observed: &Observation,
+    links: &UnitLinks<'_>,
+    found: &mut Obstacles,
+) -> Result<(), HostError> {
+    let changed = to.units.iter().filter(|(name, unit)| from.units.get(*name) != Some(*unit));
+    let changed: Vec<_> = changed.collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let (mut links, mut seen) = (links.clone(), BTreeSet::new());
+    for (name, unit) in changed {
+        for verb in verbs(unit) {
+            match links.make(verb, name) {
+                // The plan says whether a mask stays.
+                Err(HostError::Unit { .. }) if is_masked(name, observed) => {}
+                Err(error @ HostError::Unit { .. }) => {
+                    found.units.insert(name.clone(), (&error).into());
+                }
+                made => made?,
+            }
+        }
+        for change in links.changes(&[]) {
+            if seen.insert(change.path().to_owned())
+                && let Some(obstacle) = examine(root, &change)?.obstacle
+            {
+                found.units.entry(name.clone()).or_insert(obstacle);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_masked(name: &UnitName, observed: &Observation) -> bool {
+    observed.units.get(name).is_some_and(|unit| unit.enabled == UnitFileState::Masked)
+}
+
+fn verbs(unit: &UnitSpec) -> Vec<LinkVerb> {
+    let enablement = match unit.enablement {
+        Enablement::Enabled => LinkVerb::Enable,
+        Enablement::Disabled => LinkVerb::Disable,
+        Enablement::Preset => LinkVerb::Preset,
+    };
+    match unit.mask {
+        Mask::Masked => vec![LinkVerb::Mask],
+        Mask::Unmasked => vec![LinkVerb::Unmask, enablement],
+        Mask::Unset => vec![enablement],
+    }
+}
+
+fn accounts(root: &Root, accounts: &Accounts, found: &mut Obstacles) -> Result<(), HostError> {
+    let Some(user) = accounts.user(CORE) else { return Ok(()) };
+    let password = Change::new(SHADOW, 0, DesiredPath::file(&[], 0, 0, 0));
+    found.password = examine(root, &password)?.obstacle;
+    found.keys = keys::obstacle(root, user)?;
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! An update that this host does not let be written: refused before the drain, begun by itself when the host is mended; and one
+//! that turns out so after the drain, whose node takes its workload back.
+
+use std::fmt::Debug;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::fake_control_plane::FakeControlPlane;
+use crate::plain_host;
+use machine_config_agent::agent::Agent;
+use machine_config_agent::control::DrainStatus;
+use machine_config_agent::host::{FailPoints, Host, Root};
+use machine_config_agent::model::{ConfigName, Target};
+use machine_config_agent::report::{NodeReport, NodeState};
+use machine_config_agent::update::ending::LATER;
+use rustix::fs::{FileType, IFlags, Mode};
+
+/// Drains for its file, and needs no reboot.
+const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
+    "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc","actions":[{"type":"Drain"}]}],
+    "units":[{"name":"a.service","actions":[{"type":"Drain"}]}],"sshkey":{"actions":[{"type":"Drain"}]}}}}"#;
+
+const PATH: &str = "etc/way/file";
+
+fn config(name: &str, more: &str) -> String {
+    format!(
+        r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+        "storage":{{"files":[{{"path":"/{PATH}","contents":{{"source":"data:,{name}"}}}}]}}{more}}}}}}}"#
+    )
+}
+
+fn plane(more: &str) -> FakeControlPlane {
+    let plane = FakeControlPlane::wanting("rendered-a", None);
+    plane.policy(POLICY);
+    plane.config("rendered-b", &config("rendered-b", more));
+    plane.drained.borrow_mut().push(DrainStatus::Yes);
+    plane
+}
+
+fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
+    plane.agent(Host::in_directory(Root::open(at).unwrap(), FailPoints::off()))
+}
+
+fn want(plane: &FakeControlPlane, name: &str) {
+    *plane.desired.borrow_mut() = Target { config: ConfigName::new(name).unwrap(), image: None };
+    plane.nudge.notify_one();
+}
+
+async fn after(
+    run: &mut (impl Future<Output: Debug> + Unpin),
+    plane: &FakeControlPlane,
+    time: Duration,
+) -> NodeReport {
+    let end = tokio::time::timeout(time, run).await;
+    assert!(end.is_err(), "it ended: {end:?}");
+    plane.reports.borrow().last().unwrap().clone()
+}
+
+type Act = fn(&Path);
+
+/// Name, words of the refusal, the obstacle, and its end; each on a host with the account `core` and the unit `a.service`.
+const OBSTACLES: [(&str, &str, Act, Act); 10] = [
+    (
+        "a directory in its place",
+        "/etc/way/file is a directory",
+        |at| fs::create_dir_all(at.join("etc/way/file/in")).unwrap(),
+        |at| fs::remove_dir_all(at.join("etc/way/file")).unwrap(),
+    ),
+    (
+        "a pipe in its place",
+        "/etc/way/file is a pipe",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            rustix::fs::mknodat(rustix::fs::CWD, at.join(PATH), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        },
+        |at| fs::remove_file(at.join(PATH)).unwrap(),
+    ),
+    (
+        "a file in place of its directory",
+        "not a directory",
+        |at| fs::write(at.join("etc/way"), "").unwrap(),
+        |at| fs::remove_file(at.join("etc/way")).unwrap(),
+    ),
+    (
+        "a directory that all may write to",
+        "can be written by others",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            fs::set_permissions(at.join("etc/way"), fs::Permissions::from_mode(0o777)).unwrap();
+        },
+        |at| fs::set_permissions(at.join("etc/way"), fs::Permissions::from_mode(0o755)).unwrap(),
+    ),
+    (
+        "a file that is too large to be kept",
+        "original of at most",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            fs::File::create(at.join(PATH)).unwrap().set_len(17 << 20).unwrap();
+        },
+        |at| fs::remove_file(at.join(PATH)).unwrap(),
+    ),
+    (
+        "an immutable file",
+        "is immutable",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            fs::write(at.join(PATH), "of an administrator").unwrap();
+            flags(&at.join(PATH), IFlags::IMMUTABLE);
+        },
+        |at| flags(&at.join(PATH), IFlags::empty()),
+    ),
+    (
+        "an immutable directory",
+        "is immutable",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            flags(&at.join("etc/way"), IFlags::IMMUTABLE);
+        },
+        |at| flags(&at.join("etc/way"), IFlags::empty()),
+    ),
+    (
+        "a directory in place of a link of the unit",
+        "a.service is a directory",
+        |at| fs::create_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service/in")).unwrap(),
+        |at| fs::remove_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service")).unwrap(),
+    ),
+    (
+        "a link in place of the directory of keys",
+        "/home/core/.ssh is a link",
+        |at| {
+            symlink("/etc", at.join("home/core/.ssh")).unwrap();
+            rustix::fs::chownat(
+                rustix::fs::CWD,
+                at.join("home/core/.ssh"),
+                Some(rustix::fs::Uid::from_raw(1000)),
+                None,
+                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .unwrap();
+        },
+        |at| fs::remove_file(at.join("home/core/.ssh")).unwrap(),
+    ),
+    (
+        "a mask of the unit",
+        "it is masked on this host",
+        |at| symlink("/dev/null", at.join("etc/systemd/system/a.service")).unwrap(),
+        |at| fs::remove_file(at.join("etc/systemd/system/a.service")).unwrap(),
+    ),
+];
+
+const MORE: &str = r#","systemd":{"units":[{"name":"a.service","enabled":true}]},
+    "passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA"]}]}"#;
+
+fn flags(path: &Path, flags: IFlags) {
+    let file = fs::File::open(path).unwrap();
+    let kept = rustix::fs::ioctl_getflags(&file).unwrap() - IFlags::IMMUTABLE;
+    rustix::fs::ioctl_setflags(&file, kept | flags).unwrap();
+}
+
+fn host() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    fs::write(at.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\ncore:x:1000:1000::/home/core:/bin/sh\n")
+        .unwrap();
+    fs::write(at.join("etc/shadow"), "core:*:1\n").unwrap();
+    for directory in ["home/core", "usr/lib/systemd/system", "etc/systemd/system"] {
+        fs::create_dir_all(at.join(directory)).unwrap();
+    }
+    chown(at.join("home/core"), Some(1000), Some(1000)).unwrap();
+    let unit = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+    fs::write(at.join("usr/lib/systemd/system/a.service"), unit).unwrap();
+    dir
+}
+
+#[tokio::test(start_paused = true)]
+async fn obstacle_is_refused_before_drain_and_its_end_begins_update() {
+    for (name, words, block, clear) in OBSTACLES {
+        let dir = host();
+        let plane = plane(MORE);
+        let mut agent = agent(dir.path(), &plane);
+        let mut run = Box::pin(agent.run());
+        assert_eq!(after(&mut run, &plane, Duration::from_secs(1)).await.state, NodeState::Done, "{name}");
+        block(dir.path());
+        want(&plane, "rendered-b");
+        let report = after(&mut run, &plane, LATER * 6).await;
+        let fault = report.fault.as_ref().unwrap_or_else(|| panic!("{name}: {report:#?}"));
+        assert_eq!(
+            (report.state, fault.reason.as_str()),
+            (NodeState::Unreconcilable, "HostNotPrepared"),
+            "{name}: {fault}"
+        );
+        assert!(fault.message.contains(words), "{name}: {fault}");
+        assert!(!plane.requests.borrow().contains(&"drain"), "{name}: it was drained in vain");
+        clear(dir.path());
+        let report = after(&mut run, &plane, LATER * 2).await;
+        assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{name}: {report:#?}");
+        assert_eq!(fs::read_to_string(dir.path().join(PATH)).unwrap(), "rendered-b", "{name}");
+        assert!(plane.requests.borrow().contains(&"drain"), "{name}: the update drains");
+    }
+}
+
+/// The obstacle comes with the drain: nothing is changed, and the workload comes back while the update is held. It is tried again
+/// by itself, and each try that is refused by its plan costs no other drain.
+#[tokio::test(start_paused = true)]
+async fn node_takes_workload_back_when_obstacle_comes_after_drain() {
+    let dir = host();
+    let mut plane = plane("");
+    let (reports, way) = (Rc::clone(&plane.reports), dir.path().join(PATH));
+    let blocks = Rc::new(std::cell::Cell::new(true));
+    let once = Rc::clone(&blocks);
+    plane.at_report = Rc::new(move || {
+        if reports.borrow().last().is_some_and(|report| report.phase == "Draining") && once.take() {
+            fs::create_dir_all(way.join("in")).unwrap();
+        }
+    });
+    let mut agent = agent(dir.path(), &plane);
+    let mut run = Box::pin(agent.run());
+    after(&mut run, &plane, Duration::from_secs(1)).await;
+    want(&plane, "rendered-b");
+    let report = after(&mut run, &plane, Duration::from_secs(1)).await;
+    assert!(!blocks.get(), "it was drained: {report:#?}");
+    assert_eq!(report.state, NodeState::Degraded, "{report:#?}");
+    let drains = |plane: &FakeControlPlane| {
+        plane.requests.borrow().iter().filter(|request| **request == "drain").count()
+    };
+    let before = drains(&plane);
+    assert_eq!(plane.requests.borrow().last(), Some(&"uncordon"), "{:?}", plane.requests);
+    let report = after(&mut run, &plane, LATER * 6).await;
+    assert_eq!(report.fault.unwrap().reason, "HostNotPrepared");
+    assert_eq!(drains(&plane), before, "a plan that is refused drains nothing");
+    assert_eq!(plane.requests.borrow().last(), Some(&"uncordon"), "{:?}", plane.requests);
+    fs::remove_dir_all(dir.path().join(PATH)).unwrap();
+    let report = after(&mut run, &plane, LATER * 2).await;
+    assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
+    assert_eq!(plane.requests.borrow().last(), Some(&"uncordon"), "{:?}", plane.requests);
+}
