@@ -116,7 +116,6 @@ impl<C: ControlPlane> Agent<C> {
         if !forced {
             to.keep_unapplied(&origin, &facts.observed);
         }
-        let recovering = self.journal.is_recovering()?;
         if forced {
             info!(
                 "Forced by {FORCE_FILE}: writing every difference without comparing the host with its current config"
@@ -124,12 +123,7 @@ impl<C: ControlPlane> Agent<C> {
             // A change that only an installation can make is refused all the same.
             plan(&origin, to.spec(), &facts, &policy)?;
         }
-        let trusted = !(origin.is_unmanaged() || origin.is_opaque() || recovering || forced);
-        let from = if trusted {
-            Rc::clone(&origin)
-        } else {
-            Rc::new(observed_origin(&origin, to.spec(), &facts.observed))
-        };
+        let from = self.start_of_plan(&origin, to.spec(), &facts, forced)?;
         let plan = self.planned(&from, to.spec(), &facts, &policy)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
@@ -160,6 +154,22 @@ impl<C: ControlPlane> Agent<C> {
             self.control.emit(&event).await;
         }
         Ok(())
+    }
+
+    /// Returns where the plan starts: at the old config, or at what is observed where the host may not be as it.
+    fn start_of_plan(
+        &self,
+        origin: &Rc<HostSpec>,
+        to: &HostSpec,
+        facts: &Facts,
+        forced: bool,
+    ) -> Result<Rc<HostSpec>, AgentError> {
+        let recovering = self.journal.is_recovering()?;
+        let trusted = !(origin.is_unmanaged() || origin.is_opaque() || recovering || forced);
+        if trusted {
+            return Ok(Rc::clone(origin));
+        }
+        Ok(Rc::new(observed_origin(origin, to, &facts.observed)))
     }
 
     /// Plans. When what the host lacks is repaired, or its drift, the next pass begins after all.

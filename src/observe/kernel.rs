@@ -28,7 +28,8 @@ pub(super) fn of_image(root: &Root) -> Result<Vec<Karg>, ObserveError> {
     let failed = || ObserveError::wrap("the kernel arguments of the image");
     let mut kargs = Vec::new();
     for name in root.list(OF_IMAGE).map_err(failed())?.into_iter().take(MAX_FILES) {
-        if !name.ends_with(".toml") {
+        let is_toml = std::path::Path::new(&name).extension().is_some_and(|end| end == "toml");
+        if !is_toml {
             continue;
         }
         let text = root.read_text(&format!("{OF_IMAGE}/{name}")).map_err(failed())?.unwrap_or_default();

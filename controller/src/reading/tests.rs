@@ -71,7 +71,10 @@ fn controller_file(text: &str) -> Answer {
     };
     match error {
         ManifestError::Refused { error, .. } => refused(error),
-        other => panic!("{other}: {text}"),
+        other @ (ManifestError::Unread { .. }
+        | ManifestError::Several(_)
+        | ManifestError::Twice { .. }
+        | ManifestError::TooMany { .. }) => panic!("{other}: {text}"),
     }
 }
 
@@ -464,7 +467,7 @@ fn documents_have_one_answer_in_every_entry() {
     let ignition = |part: &str| config(&format!("{{config: {{ignition: {{version: 3.4.0}}, {part}}}}}"));
     let os_config = |part: &str| of(Kind::OS_CONFIG, "a")(&format!("{{{OS_CONFIG}{part}}}"));
     let found = [
-        all(Kind::MACHINE_CONFIG, SPECS, &config),
+        all(Kind::MACHINE_CONFIG, SPECS, config),
         all(Kind::MACHINE_CONFIG, IGNITION, ignition),
         all(Kind::MACHINE_CONFIG, NEWER, |part| config(&format!("{{config: {part}}}"))),
         all(Kind::MACHINE_CONFIG, HEADS, str::to_owned),

@@ -39,7 +39,7 @@ storage.raid "md0" level
 remove them
 {"storage": {"links": [{"path": "/etc/a"}]}}
 storage.links "/etc/a" target
-write where the link leads
+give the path that the link leads to
 {"storage": {"directories": [{"path": "etc"}]}}
 storage.directories "etc"
 absolute
@@ -146,7 +146,7 @@ fn rules_follow_version() {
 /// A host that was given such a config by an earlier agent has to be able to leave it.
 #[test]
 fn committed_config_is_read_without_rules() {
-    let broken = document(5, json!({"storage": {"raid": [{"name": "md0"}], "links": [{"path": "/etc/a"}]}}));
+    let broken = document(5, json!({"storage": {"raid": [{"name": "md0"}], "luks": [{"name": "a/b"}]}}));
     assert!(broken.spec(None).is_err());
     assert_eq!(broken.committed_spec(None).unwrap().fixed.sections.len(), 2);
     let object = json!({"metadata": {"name": "a"}, "spec": {"kernelType": "fast", "extensions": ["cowsay"]}});
