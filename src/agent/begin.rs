@@ -18,7 +18,7 @@ use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Plan, explain, not_held, observed_origin, plan};
+use crate::plan::{Plan, explain, late, not_held, observed_origin, plan};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
@@ -107,7 +107,7 @@ impl<C: ControlPlane> Agent<C> {
         let target = to.target().clone();
         let policy = policy?;
         let forced = self.is_forced()?;
-        let origin = self.origin(forced)?;
+        let mut origin = self.origin(forced)?;
         let facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(SwitchResult::Failed);
@@ -116,6 +116,10 @@ impl<C: ControlPlane> Agent<C> {
         if !forced {
             to.keep_unapplied(&origin, &facts.observed);
         }
+        if let Some(fields) = late::settled(&origin, &facts.observed) {
+            Rc::make_mut(&mut origin).never_applied = Some(fields);
+        }
+        to.set_never_applied(late::never_applied(&origin, to.spec(), &facts.observed));
         if forced {
             info!(
                 "Forced by {FORCE_FILE}: writing every difference without comparing the host with its current config"

@@ -23,13 +23,12 @@ use crate::host::watch::{Watch, WatchSet};
 use crate::host::{HostError, Root, keys};
 use crate::model::ids::UNIT_DIR;
 use crate::model::text::chain;
-use crate::model::users::CORE;
 use crate::model::{HostSpec, Observation, ObservedFile, Principal, Sha256, message};
 use crate::observe::observe_again;
 use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
-use crate::plan::not_applied;
+use crate::plan::{late, not_applied};
 use crate::report::Event;
 use crate::update::Record;
 
@@ -55,6 +54,13 @@ impl<C: ControlPlane> Agent<C> {
             self.telemetry.metrics.unsupported_packages(spec.layers().beyond(&booted.local).count());
         }
         let observation = self.observe_idle(&spec, machine, last).await?;
+        if let Some(fields) = late::settled(&spec, &observation.observed) {
+            self.journal.note_never_applied(fields)?;
+        }
+        let spec = self.journal.current_spec()?;
+        if self.follow_accounts(&spec, &observation.observed)? {
+            return Ok(self.idle(true, None));
+        }
         self.health.not_applied = not_applied(&spec, &observation.observed);
         let (is_repaired, later) = self.report_drift(&spec, &observation.observed).await?;
         let settle = observation.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
@@ -217,6 +223,28 @@ impl<C: ControlPlane> Agent<C> {
         Ok(true)
     }
 
+    /// Begins to set the keys and the passwords of accounts that have appeared. Returns true if it did.
+    fn follow_accounts(&mut self, spec: &HostSpec, observed: &Observation) -> Result<bool, AgentError> {
+        let now = self.host.clock.monotonic();
+        if !self.mode.is_service() || self.monitor.memory.are_accounts_left(now) {
+            return Ok(false);
+        }
+        let Some(plan) = late::follow(spec, observed) else { return Ok(false) };
+        let booted = observed.os.booted().map(|os| os.deployment.clone());
+        let begun = self.host.clock.now();
+        let record = Record::new(update_id(begun)?, plan, observed.boot_id.clone(), booted, begun);
+        update_line!(
+            info,
+            Some(&record),
+            MESSAGE_ID = message::REPAIR,
+            "Repairing: an account of {} has appeared; its keys and password are set",
+            spec.name
+        );
+        self.unwatch();
+        self.journal.begin_late(record, late::after_appearance(spec, observed))?;
+        Ok(true)
+    }
+
     /// Ends a repair that failed and was undone: its paths are left as they are, and reported.
     pub(super) fn leave_drift(&mut self) -> Result<(), AgentError> {
         let now = self.host.clock.monotonic();
@@ -227,7 +255,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 }
 
-/// Names everything that can drift: the spec's paths, the links of its units, the sources of its account and owners,
+/// Names everything that can drift: the spec's paths, the links of its units, the sources of its accounts and owners,
 /// and the files that the OS changes with its deployments.
 pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<WatchSet, HostError> {
     let mut watched = WatchSet::default();
@@ -237,17 +265,22 @@ pub(crate) fn watched(spec: &HostSpec, root: &Root, backend: &str) -> Result<Wat
         watched.trees.insert(UNIT_DIR.to_owned());
     }
     let named = |principal: &Principal| matches!(principal, Principal::Name(_));
+    let has_accounts = !spec.users.accounts.is_empty();
     let owners = spec.entries().values().any(|entry| {
         let (user, group) = entry.owners();
         user.is_some_and(named) || group.is_some_and(named)
     });
-    if owners || spec.users.core.is_some() {
+    if owners || has_accounts || !spec.users.groups.is_empty() {
         watched.paths.extend(["/etc/passwd", "/etc/group"].map(str::to_owned));
     }
-    if spec.users.core.is_some() {
+    if has_accounts {
         watched.paths.insert("/etc/shadow".to_owned());
         let accounts = Accounts::load(root)?;
-        watched.paths.extend(accounts.user(CORE).into_iter().flat_map(keys::paths));
+        let users = spec.users.accounts.keys().filter_map(|name| accounts.user(name.as_str()));
+        watched.paths.extend(users.flat_map(keys::paths));
+    }
+    if spec.users.groups.values().any(|group| group.password.is_some()) {
+        watched.paths.insert("/etc/gshadow".to_owned());
     }
     if backend != "none" {
         watched.paths.extend(OS_MARKS.map(str::to_owned));

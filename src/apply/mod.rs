@@ -4,6 +4,7 @@
 //! steps themselves never log. Invariants: every step may be repeated and finds its own work done; the originals of a batch
 //! were saved before; nothing is decided here.
 
+mod accounts;
 mod error;
 mod files;
 mod os;
@@ -51,6 +52,7 @@ async fn apply_batch(
 ) -> Result<(), ApplyError> {
     match batch {
         Batch::Os => together(intent, steps, "", os::apply_batch(host, intent.to(), steps, progress)).await,
+        Batch::Accounts => together(intent, steps, "", accounts::apply_batch(intent, host, steps)).await,
         Batch::Files => together(intent, steps, "", async { files::apply_batch(intent, host, steps) }).await,
         Batch::Users => together(intent, steps, "", async { users::apply_batch(intent, host, steps) }).await,
         Batch::Links => together(intent, steps, "", units::apply_batch(intent, host, steps)).await,

@@ -216,6 +216,7 @@ fn batch_word(steps: &[Step]) -> &'static str {
     match steps.first().map(|step| step.op.batch()) {
         Some(Batch::Os) => "OS",
         Some(Batch::Files) => "files",
+        Some(Batch::Accounts) => "accounts",
         Some(Batch::Users) => "users",
         Some(Batch::Links) => "unit links",
         Some(Batch::Services) => "services",

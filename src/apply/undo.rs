@@ -96,6 +96,9 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     {
         accounts::set_password(&host.root, CORE, hash, Attempt::Again, &host.fail_points).map_err(failed())?;
     }
+    if let Some(accounts) = &preimages.accounts {
+        accounts.put_back(&host.root, &host.fail_points).map_err(failed())?;
+    }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }
 

@@ -3,7 +3,7 @@
 //! The databases below the root are read as text: no process, no NSS of another root. Invariant: of `/etc/shadow` only
 //! the one field changes, under the lock that passwd(1) and useradd(8) take; a password never becomes empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -31,13 +31,30 @@ pub struct User {
     pub gid: u32,
     /// The home directory.
     pub home: String,
+    /// The comment.
+    pub gecos: String,
+    /// The login shell.
+    pub shell: String,
+    /// It is in `/etc`, where the host's programs change it; others come with the OS image.
+    pub is_local: bool,
+}
+
+/// A group of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The group id.
+    pub gid: u32,
+    /// Its members, those aside whose primary group it is.
+    pub members: BTreeSet<String>,
+    /// It is in `/etc`.
+    pub is_local: bool,
 }
 
 /// The users and groups of a root.
 #[derive(Debug, Clone, Default)]
 pub struct Accounts {
     users: BTreeMap<String, User>,
-    groups: BTreeMap<String, u32>,
+    groups: BTreeMap<String, Group>,
 }
 
 impl Accounts {
@@ -47,16 +64,13 @@ impl Accounts {
         for directory in ["/etc", "/usr/lib"] {
             // The first entry of a name counts, as in nsswitch's `files altfiles`.
             for line in root.read_text(&format!("{directory}/passwd"))?.unwrap_or_default().lines() {
-                if let Some((name, user)) = user_of(line) {
+                if let Some((name, user)) = user_of(line, directory == "/etc") {
                     accounts.users.entry(name).or_insert(user);
                 }
             }
             for line in root.read_text(&format!("{directory}/group"))?.unwrap_or_default().lines() {
-                let mut fields = line.split(':');
-                if let (Some(name), Some(gid)) =
-                    (fields.next(), fields.nth(1).and_then(|gid| gid.parse().ok()))
-                {
-                    accounts.groups.entry(name.to_owned()).or_insert(gid);
+                if let Some((name, group)) = group_of(line, directory == "/etc") {
+                    accounts.groups.entry(name).or_insert(group);
                 }
             }
         }
@@ -70,17 +84,53 @@ impl Accounts {
 
     /// Returns a group's number.
     pub fn group(&self, name: &str) -> Option<u32> {
-        self.groups.get(name).copied()
+        self.groups.get(name).map(|group| group.gid)
+    }
+
+    /// Returns a group with its members.
+    pub fn group_entry(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// Returns the name of a user id.
+    pub fn user_name(&self, uid: u32) -> Option<&str> {
+        self.users.iter().find(|(_, user)| user.uid == uid).map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the name of a group id.
+    pub fn group_name(&self, gid: u32) -> Option<&str> {
+        self.groups.iter().find(|(_, group)| group.gid == gid).map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the groups that a user is a member of, its primary one aside.
+    pub fn groups_of(&self, user: &str) -> BTreeSet<String> {
+        let member = self.groups.iter().filter(|(_, group)| group.members.contains(user));
+        member.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns true if a group is the primary one of a user.
+    pub fn is_primary(&self, gid: u32) -> bool {
+        self.users.values().any(|user| user.gid == gid)
     }
 }
 
-fn user_of(line: &str) -> Option<(String, User)> {
+fn group_of(line: &str, is_local: bool) -> Option<(String, Group)> {
+    let mut fields = line.split(':');
+    let name = fields.next().filter(|name| !name.is_empty())?;
+    let gid = fields.nth(1)?.parse().ok()?;
+    let members = fields.next().unwrap_or_default().split(',').filter(|member| !member.is_empty());
+    Some((name.to_owned(), Group { gid, members: members.map(str::to_owned).collect(), is_local }))
+}
+
+fn user_of(line: &str, is_local: bool) -> Option<(String, User)> {
     let mut fields = line.split(':');
     let name = fields.next().filter(|name| !name.is_empty())?;
     let uid = fields.nth(1)?.parse().ok()?;
     let gid = fields.next()?.parse().ok()?;
-    let home = fields.nth(1)?.to_owned();
-    Some((name.to_owned(), User { uid, gid, home }))
+    let gecos = fields.next()?.to_owned();
+    let home = fields.next()?.to_owned();
+    let shell = fields.next().unwrap_or_default().to_owned();
+    Some((name.to_owned(), User { uid, gid, home, gecos, shell, is_local }))
 }
 
 /// Returns the password field of a user; `None` when `/etc/shadow` has no entry.
@@ -131,7 +181,7 @@ fn field_of(shadow: &[u8], user: &str) -> Option<std::ops::Range<usize>> {
 }
 
 /// Takes the lock of lckpwdf(3). It goes with the returned descriptor.
-fn lock(root: &Root) -> Result<OwnedFd, HostError> {
+pub(in crate::host) fn lock(root: &Root) -> Result<OwnedFd, HostError> {
     let path = format!("/etc/{LOCK}");
     let failed = |errno: rustix::io::Errno| HostError::io("lock", &*path, errno);
     let Some(etc) = root.walk("/etc", 0, Missing::Make, &mut Vec::new())? else {
@@ -182,8 +232,9 @@ mod tests {
             ("usr/lib/group", "chrony:x:989:\n"),
         ]);
         let accounts = Accounts::load(&root).unwrap();
-        let core = User { uid: 1000, gid: 1001, home: "/var/home/core".to_owned() };
-        assert_eq!(accounts.user("core"), Some(&core));
+        let core = accounts.user("core").unwrap();
+        assert_eq!((core.uid, core.gid, core.home.as_str()), (1000, 1001, "/var/home/core"));
+        assert_eq!((core.shell.as_str(), core.is_local), ("/bin/bash", true));
         assert_eq!(accounts.user("chrony").unwrap().uid, 992);
         assert_eq!(accounts.group("chrony"), Some(989));
         assert_eq!(accounts.user("broken"), None);

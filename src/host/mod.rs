@@ -5,6 +5,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is where the machine is touched")]
 
+pub mod account_lines;
+pub mod account_programs;
+pub mod account_records;
 pub mod accounts;
 pub mod boot_counter;
 pub mod boot_loader;

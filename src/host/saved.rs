@@ -38,6 +38,11 @@ impl Bytes {
         Self(bytes.to_vec())
     }
 
+    /// Returns the bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Returns the bytes as text; bytes that are not UTF-8 are replaced.
     pub fn to_text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()

@@ -33,6 +33,7 @@ mod record_file;
 mod tests;
 mod unapplied;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::host::durable;
@@ -210,6 +211,30 @@ impl Journal {
             let bytes = root.read(&state(CURRENT))?.unwrap_or_default();
             Ok(root.replace(&state("target.json"), &bytes, STATE_MODE)?)
         })
+    }
+
+    /// Opens an update to the current target that applies entries which were never applied; these stay so.
+    pub fn begin_late(&mut self, record: Record, stay: BTreeSet<String>) -> Result<(), JournalError> {
+        let mut to = self.current_spec()?;
+        Rc::make_mut(&mut to).never_applied = Some(stay.clone());
+        let current = self.current_stored()?;
+        self.open_update(record, to, |root| {
+            current.with_never_applied(Some(stay)).save(root, &state("target.json"))
+        })
+    }
+
+    /// Notes the entries of the committed config that were never applied to this host.
+    pub fn note_never_applied(&mut self, fields: BTreeSet<String>) -> Result<(), JournalError> {
+        let current = self.current_stored()?;
+        self.change(|journal| current.with_never_applied(Some(fields)).save(&journal.root, &state(CURRENT)))
+    }
+
+    fn current_stored(&self) -> Result<Stored, JournalError> {
+        let config = self.current.as_ref().map(|current| current.config.clone());
+        let lost = || JournalError::NoUpdate { what: "a config that is not committed" };
+        let config = config.ok_or_else(lost)?;
+        let path = state(CURRENT);
+        Stored::load(&self.root, &path)?.ok_or(JournalError::Lost { path, config })
     }
 
     fn open_update(

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::account_lines::AccountLines;
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
 use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
@@ -69,6 +70,8 @@ struct Document {
     schema: u32,
     paths: Vec<Original>,
     password: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accounts: Option<AccountLines>,
 }
 
 /// Originals to restore.
@@ -78,6 +81,8 @@ pub struct Preimages {
     pub paths: Vec<Original>,
     /// The password field of `core`, when the batch was to set it.
     pub password: Option<PasswordHash>,
+    /// The lines of accounts and groups.
+    pub accounts: Option<AccountLines>,
 }
 
 impl Originals {
@@ -104,6 +109,18 @@ impl Originals {
         changes: &[Change<'_>],
         written: &BTreeMap<ManagedPath, FileSpec>,
         password: Option<&PasswordHash>,
+    ) -> Result<Attempt, HostError> {
+        self.save_with(root, changes, written, password, AccountLines::default())
+    }
+
+    /// Saves the originals of the changes, and the lines of accounts and groups.
+    pub fn save_with(
+        &self,
+        root: &Root,
+        changes: &[Change<'_>],
+        written: &BTreeMap<ManagedPath, FileSpec>,
+        password: Option<&PasswordHash>,
+        lines: AccountLines,
     ) -> Result<Attempt, HostError> {
         let path = self.path();
         let own = format!("{PREIMAGES}/{}", self.update);
@@ -135,7 +152,8 @@ impl Originals {
         }
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
         let schema = if paths.iter().any(|one| one.saved.is_own()) { SCHEMA } else { 1 };
-        let document = Document { schema, paths, password };
+        let accounts = (!lines.is_empty()).then_some(lines);
+        let document = Document { schema, paths, password, accounts };
         let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
         root.replace(&path, &json, FileMode::PRIVATE)?;
         Ok(Attempt::First)
@@ -178,7 +196,7 @@ impl Originals {
         // As in `save`: nothing is built on a name that may be gone after a power cut.
         durable::sync_directory(root, &format!("{PREIMAGES}/{}", self.update))?;
         let password = document.password.and_then(|bytes| PasswordHash::new(bytes.to_text()));
-        Ok(Some(Preimages { paths: document.paths, password }))
+        Ok(Some(Preimages { paths: document.paths, password, accounts: document.accounts }))
     }
 }
 

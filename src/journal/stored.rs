@@ -33,6 +33,8 @@ pub struct Stored {
     /// Directories and links that came with a take-over and are not as listed on the host; `None` until the host was
     /// looked at for them.
     unapplied: Option<BTreeSet<ManagedPath>>,
+    /// Entries that were never applied to this host; `None` if nothing says so.
+    never_applied: Option<BTreeSet<String>>,
 }
 
 /// A stored config with its spec.
@@ -59,6 +61,12 @@ impl Decoded {
         self.stored.unapplied = Some(self.spec.unapplied.clone());
     }
 
+    /// Notes the entries that stay without effect on this host.
+    pub fn set_never_applied(&mut self, fields: BTreeSet<String>) {
+        self.spec.never_applied = Some(fields.clone());
+        self.stored.never_applied = Some(fields);
+    }
+
     /// Returns the config as it is stored.
     pub fn into_stored(self) -> Stored {
         self.stored
@@ -77,6 +85,8 @@ struct Written<'a> {
     at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     unapplied: Option<&'a BTreeSet<ManagedPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    never_applied: Option<&'a BTreeSet<String>>,
     machine_config: &'a RawValue,
 }
 
@@ -93,6 +103,8 @@ struct Read<'a> {
     /// Agents that left directories and links to the installation did not write it.
     #[serde(default)]
     unapplied: Option<BTreeSet<ManagedPath>>,
+    #[serde(default)]
+    never_applied: Option<BTreeSet<String>>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
 }
@@ -101,13 +113,20 @@ impl Stored {
     /// Takes a config and an image.
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
         let target = Target::new(machine_config.name().clone(), image);
-        Self { target, at, machine_config, unread_image: None, unapplied: Some(BTreeSet::new()) }
+        let (unapplied, never_applied) = (Some(BTreeSet::new()), Some(BTreeSet::new()));
+        Self { target, at, machine_config, unread_image: None, unapplied, never_applied }
     }
 
-    /// Takes a config that was applied without its directories and links.
+    /// Sets the entries that were never applied to this host; `None` if nothing is known of them.
+    #[must_use]
+    pub fn with_never_applied(self, never_applied: Option<BTreeSet<String>>) -> Self {
+        Self { never_applied, ..self }
+    }
+
+    /// Takes a config that was applied without its directories, links and other accounts than `core`.
     #[must_use]
     pub fn imported(self) -> Self {
-        Self { unapplied: None, ..self }
+        Self { unapplied: None, never_applied: None, ..self }
     }
 
     /// Returns true if the host was looked at for its directories and links.
@@ -169,10 +188,11 @@ impl Stored {
         Ok(self.without_unapplied(spec))
     }
 
-    /// Marks the directories and links that are not as listed on the host.
+    /// Marks what is not as listed on the host.
     fn without_unapplied(&self, mut spec: HostSpec) -> HostSpec {
         let unapplied = self.unapplied.clone().unwrap_or_else(|| spec.stored());
         spec.set_unapplied(unapplied);
+        spec.never_applied.clone_from(&self.never_applied);
         spec
     }
 
@@ -208,6 +228,7 @@ impl Stored {
         let mut stored = Self::applied(machine_config, read.image.or(read.unread_image), read.at);
         stored.target.content = read.content;
         stored.unapplied = read.unapplied;
+        stored.never_applied = read.never_applied;
         Ok(Some(stored))
     }
 
@@ -228,6 +249,7 @@ impl Stored {
             content: self.target.content,
             at: self.at,
             unapplied: self.unapplied.as_ref(),
+            never_applied: self.never_applied.as_ref(),
             machine_config,
         };
         // The text and its frame: a buffer that grows by doubling would take twice a large config.

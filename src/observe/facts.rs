@@ -15,7 +15,7 @@ use crate::model::text::chain;
 use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
 use super::obstacles::obstacles;
-use super::{ObserveError, machine, managed_with, paths, unit_links};
+use super::{ObserveError, machine, managed_with, paths, unit_links, users};
 
 /// Mark of a live system of ostree.
 const LIVE: &str = "/run/ostree-live";
@@ -65,6 +65,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         own_masks,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
+        accounts: users::facts(root, to)?,
         fips: fips(root)?,
         soft_reboot: soft_reboot(host).await,
         obstacles,

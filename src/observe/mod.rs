@@ -10,15 +10,16 @@ mod stateroot;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::accounts::{self, Accounts};
+use crate::host::account_records::AccountRecords;
+use crate::host::accounts::Accounts;
 use crate::host::boot_counter::BootCounter;
 use crate::host::systemd::UnitLinks;
-use crate::host::{Host, Root, keys, next_root};
-use crate::model::observation::{ObservedCore, ObservedOs};
-use crate::model::users::{CORE, KEYS_FILE};
+use crate::host::{Host, Root, next_root};
+use crate::model::observation::ObservedOs;
 use crate::model::{HostSpec, Karg, ManagedPath, Observation, ObservedFile, Principal, UnitName};
 
 pub use error::ObserveError;
@@ -46,7 +47,8 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         hard_links: BTreeSet::new(),
         units: BTreeMap::new(),
         stray_links: BTreeMap::new(),
-        core: ObservedCore::NoAccount,
+        accounts: BTreeMap::new(),
+        groups: BTreeMap::new(),
         user_ids: BTreeMap::new(),
         group_ids: BTreeMap::new(),
     })
@@ -81,6 +83,7 @@ fn managed_with(
 ) -> Result<Observation, ObserveError> {
     let root = &host.root;
     let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
+    let records = AccountRecords::load(root).map_err(ObserveError::wrap("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
     Ok(Observation {
         storage: storage::found(root, specs)?,
@@ -88,7 +91,8 @@ fn managed_with(
         hard_links: hard_links(root, specs)?,
         units: units(links, specs)?,
         stray_links: stray_links(links, specs)?,
-        core: core(root, &accounts)?,
+        accounts: users::accounts(root, &accounts, &records, specs)?,
+        groups: users::groups(root, &accounts, &records, specs)?,
         user_ids,
         group_ids,
         ..machine
@@ -176,21 +180,6 @@ fn stray_links(
 fn kargs(root: &Root) -> Result<Vec<Karg>, ObserveError> {
     let line = root.read_text("/proc/cmdline").map_err(ObserveError::wrap("the kernel arguments"))?;
     Ok(Karg::split(&line.unwrap_or_default()))
-}
-
-fn core(root: &Root, accounts: &Accounts) -> Result<ObservedCore, ObserveError> {
-    let Some(user) = accounts.user(CORE) else { return Ok(ObservedCore::NoAccount) };
-    let failed = || ObserveError::wrap("the account core");
-    let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
-    let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
-    Ok(ObservedCore::Account {
-        keys: root.observe(keys_path.as_str()).map_err(failed())?,
-        keys_path,
-        uid: user.uid,
-        gid: user.gid,
-        password: accounts::password(root, CORE).map_err(failed())?,
-        foreign: keys::foreign(root, user).map_err(failed())?,
-    })
 }
 
 /// Returns the numbers of all names that own files in the specs.

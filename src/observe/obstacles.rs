@@ -29,9 +29,8 @@ use crate::model::ids::STATE_DIR;
 use crate::model::observation::UnitFileState;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::users::CORE;
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName, UserName,
 };
 
 use super::ObserveError;
@@ -50,9 +49,11 @@ pub(super) fn obstacles(
     let mut found = Obstacles::default();
     files(root, (from, to), observed, restorable, &mut found).map_err(ObserveError::wrap("the files"))?;
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
-    if from.users.core.is_some() || to.users.core.is_some() {
+    let names: BTreeSet<&str> =
+        from.users.accounts.keys().chain(to.users.accounts.keys()).map(UserName::as_str).collect();
+    if !names.is_empty() {
         let known = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
-        accounts(root, &known, &mut found).map_err(ObserveError::wrap("the account core"))?;
+        accounts(root, &known, &names, &mut found).map_err(ObserveError::wrap("the accounts"))?;
     }
     let state = Change::new(format!("{STATE_DIR}/record.json"), 0, DesiredPath::Absent);
     // A state that can't be reached is an error of its own.
@@ -194,10 +195,17 @@ fn verbs(unit: &UnitSpec) -> Vec<LinkVerb> {
     }
 }
 
-fn accounts(root: &Root, accounts: &Accounts, found: &mut Obstacles) -> Result<(), HostError> {
-    let Some(user) = accounts.user(CORE) else { return Ok(()) };
+fn accounts(
+    root: &Root,
+    accounts: &Accounts,
+    names: &BTreeSet<&str>,
+    found: &mut Obstacles,
+) -> Result<(), HostError> {
     let password = Change::new(SHADOW, 0, DesiredPath::file(&[], 0, 0, 0));
     found.password = examine(root, &password)?.obstacle;
-    found.keys = keys::obstacle(root, user)?;
+    for user in names.iter().filter_map(|name| Some((*name, accounts.user(name)?))) {
+        let obstacle = keys::obstacle(root, user.1)?;
+        found.keys.extend(obstacle.map(|obstacle| (user.0.to_owned(), obstacle)));
+    }
     Ok(())
 }

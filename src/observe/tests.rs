@@ -69,11 +69,10 @@ async fn sees_files_units_account_and_kernel() {
     assert_eq!(observed.files[&ManagedPath::new("/etc/none").unwrap()], ObservedFile::Absent);
     assert_eq!(observed.units[&unit].enabled, UnitFileState::Disabled);
     assert_eq!(observed.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
-    let ObservedCore::Account { keys_path, keys, uid, gid, password, foreign: None } = observed.core else {
-        panic!("no account")
-    };
-    assert_eq!(keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
-    assert_eq!((keys, uid, gid, password), (ObservedFile::Absent, 1000, 1001, Some(PasswordHash::locked())));
+    let core = &observed.accounts["core"];
+    assert_eq!(core.keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
+    assert_eq!((core.uid, core.gid, &core.foreign), (1000, 1001, &None));
+    assert_eq!((&core.keys, &core.password), (&ObservedFile::Absent, &Some(PasswordHash::locked())));
 }
 
 #[derive(Debug)]

@@ -30,6 +30,7 @@ mod unlocked;
 #[path = "../../core/tests/support/update_fixtures.rs"]
 mod update_fixtures;
 
+mod accounts;
 mod drift;
 mod drift_env;
 mod firstboot;

@@ -38,6 +38,8 @@ pub struct Memory {
     repairs: BTreeMap<ManagedPath, Vec<Duration>>,
     /// By path: why a repair failed, and when.
     failed: BTreeMap<ManagedPath, (Duration, String)>,
+    /// Time at which keys and passwords of accounts that appeared could not be set.
+    accounts_failed: Option<Duration>,
 }
 
 impl Memory {
@@ -109,9 +111,17 @@ impl Memory {
     /// Notes that a repair failed, or nothing if it has no fault: another target ended it.
     pub fn repair_failed(&mut self, record: &Record, now: Duration) {
         let Some(fault) = &record.fault else { return };
+        if record.plan.is_of_accounts() {
+            self.accounts_failed = Some(now);
+        }
         for path in record.plan.steps().iter().filter_map(|step| step.op.own_path()) {
             self.failed(path, now, fault.message.clone());
         }
+    }
+
+    /// Returns true if keys and passwords of accounts that appeared are not tried again yet.
+    pub fn are_accounts_left(&self, now: Duration) -> bool {
+        self.accounts_failed.is_some_and(|at| now.saturating_sub(at) < REPAIRS_WITHIN)
     }
 
     /// Notes why the repair of a path failed.

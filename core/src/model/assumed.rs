@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::image::{PULL_SECRETS, Transport};
 use super::kargs::FormerKargs;
 use super::observation::{
-    BootCount, Booted, EmbeddedConfig, LocalPackages, ObservedCore, ObservedFips, ObservedOs, ObservedUnit,
-    UnitFilePreset, UnitFileState,
+    AccountFacts, BootCount, Booted, EmbeddedConfig, LocalPackages, Maker, ObservedAccount, ObservedFips,
+    ObservedGroup, ObservedOs, ObservedUnit, UnitFilePreset, UnitFileState,
 };
 use super::paths::LinkTarget;
 use super::units::{Enablement, Mask, UnitSpec};
-use super::users::{CORE, KEYS_FILE};
+use super::users::{Account, CORE, KEYS_FILE};
 use super::{
     BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation,
     ObservedFile, Obstacles, Principal, Sha256,
@@ -50,6 +50,7 @@ impl Facts {
             soft_reboot: None,
             obstacles: Obstacles::default(),
             companions: BTreeMap::new(),
+            accounts: AccountFacts::default(),
             fips,
         })
     }
@@ -83,7 +84,8 @@ impl Observation {
             hard_links: spec.hard_targets().map(|(path, target)| (path.clone(), target.clone())).collect(),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), observed_unit(unit))).collect(),
             stray_links: BTreeMap::new(),
-            core: observed_core(spec)?,
+            accounts: observed_accounts(spec)?,
+            groups: observed_groups(spec),
             user_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
             group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
         })
@@ -182,26 +184,61 @@ fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> ObservedUnit {
     ObservedUnit { enabled, preset: UnitFilePreset::Enable, mask: Mask::Unmasked }
 }
 
-fn observed_core(spec: &HostSpec) -> Result<ObservedCore, ModelError> {
-    let core = spec.users.core.as_ref();
-    let keys = core.map_or(ObservedFile::Absent, |core| {
-        let text = core.keys_text();
+/// The accounts of a config are those that the agent has made, all but `core`, which the OS has.
+fn observed_accounts(spec: &HostSpec) -> Result<BTreeMap<String, ObservedAccount>, ModelError> {
+    let nothing = Account::default();
+    let listed = spec.users.accounts.iter().map(|(name, account)| (name.as_str(), account));
+    let core = std::iter::once((CORE, &nothing)).filter(|_| spec.users.account(CORE).is_none());
+    let exists = listed.filter(|(_, account)| account.should_exist).chain(core);
+    exists.map(|(name, account)| Ok((name.to_owned(), observed_account(name, account)?))).collect()
+}
+
+fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, ModelError> {
+    let is_core = name == CORE;
+    let id = account.uid.unwrap_or(CORE_ID);
+    let home = account.home.clone().unwrap_or_else(|| format!("/home/{name}"));
+    let sets = !account.keys.is_empty() || (is_core && account.password.is_some());
+    let keys = if sets {
+        let text = account.keys_text();
         ObservedFile::Regular {
             sha256: Sha256::digest(text.as_bytes()),
             len: u64::try_from(text.len()).unwrap_or(u64::MAX),
             mode: 0o600,
-            uid: CORE_ID,
-            gid: CORE_ID,
+            uid: id,
+            gid: id,
         }
-    });
-    Ok(ObservedCore::Account {
-        keys_path: ManagedPath::new(format!("/home/{CORE}/{KEYS_FILE}"))?,
+    } else {
+        ObservedFile::Absent
+    };
+    Ok(ObservedAccount {
+        keys_path: ManagedPath::new(format!("{}/{KEYS_FILE}", home.trim_end_matches('/')))?,
         keys,
-        uid: CORE_ID,
-        gid: CORE_ID,
-        password: core.map(|core| core.password.clone()),
+        uid: id,
+        gid: id,
+        password: account.password.clone(),
         foreign: None,
+        gecos: account.gecos.clone().unwrap_or_default(),
+        shell: account.shell.clone().unwrap_or_else(|| "/bin/bash".to_owned()),
+        primary_group: Some(account.primary_group.clone().unwrap_or_else(|| name.to_owned())),
+        groups: account.groups.clone(),
+        maker: if is_core { Maker::Host } else { Maker::Agent },
+        is_expired: false,
+        home,
     })
+}
+
+fn observed_groups(spec: &HostSpec) -> BTreeMap<String, ObservedGroup> {
+    let exists = spec.users.groups.iter().filter(|(_, group)| group.should_exist);
+    let observed = exists.map(|(name, group)| {
+        let group = ObservedGroup {
+            gid: group.gid.unwrap_or(CORE_ID),
+            password: group.password.clone(),
+            maker: Maker::Agent,
+            is_primary: false,
+        };
+        (name.to_string(), group)
+    });
+    observed.collect()
 }
 
 /// Directories of an image-based host that are links into `/var` or are `/var` itself.

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::error::ModelError;
 use super::text::short;
 
+/// The account that comes with the OS.
+pub const CORE: &str = "core";
+
 /// Directory of unit files and drop-ins.
 pub const UNIT_DIR: &str = "/etc/systemd/system";
 
@@ -102,6 +105,18 @@ name!(
         && value.len() <= 64
         && value.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 );
+
+impl UserName {
+    /// Returns the account that comes with the OS.
+    pub fn core() -> Self {
+        Self(CORE.to_owned())
+    }
+
+    /// Returns true if it is the account that comes with the OS.
+    pub fn is_core(&self) -> bool {
+        self.as_str() == CORE
+    }
+}
 
 /// Separator between the kernel's boot id and the number of soft reboots.
 const SOFT: &str = "-soft-";

@@ -232,27 +232,73 @@ pub enum EmbeddedConfig {
     Unknown,
 }
 
-/// The `core` account as found.
+/// An account as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ObservedCore {
-    /// The host has no such account: the passwd section is ignored (MCD-160).
-    NoAccount,
-    /// The account.
-    Account {
-        /// The path of the keys file.
-        keys_path: ManagedPath,
-        /// The keys file.
-        keys: ObservedFile,
-        /// The account's user id.
-        uid: u32,
-        /// The account's group id.
-        gid: u32,
-        /// The password field of `/etc/shadow`; `None` when there is no entry.
-        password: Option<PasswordHash>,
-        /// The first directory between home and keys file that is not the account's own, or that others may write:
-        /// sshd takes no key from there.
-        foreign: Option<ManagedPath>,
-    },
+pub struct ObservedAccount {
+    /// The path of the keys file.
+    pub keys_path: ManagedPath,
+    /// The keys file.
+    pub keys: ObservedFile,
+    /// The account's user id.
+    pub uid: u32,
+    /// The account's group id.
+    pub gid: u32,
+    /// The password field of `/etc/shadow`; `None` when there is no entry.
+    pub password: Option<PasswordHash>,
+    /// The first directory between home and keys file that is not the account's own, or that others may write:
+    /// sshd takes no key from there.
+    pub foreign: Option<ManagedPath>,
+    /// The comment.
+    pub gecos: String,
+    /// The home directory.
+    pub home: String,
+    /// The login shell.
+    pub shell: String,
+    /// The name of the primary group; `None` when no group has its id.
+    pub primary_group: Option<String>,
+    /// The groups that it is a member of.
+    pub groups: BTreeSet<String>,
+    /// The maker of the account.
+    pub maker: Maker,
+    /// It has expired, as the agent has its own accounts expire that no config lists any more.
+    pub is_expired: bool,
+}
+
+/// The maker of an account or a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// The host: an administrator, a package, the installation.
+    Host,
+    /// The OS image, in `/usr/lib`: the host's programs can't change it.
+    Image,
+    /// This agent.
+    Agent,
+}
+
+/// A group as found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedGroup {
+    /// Its id.
+    pub gid: u32,
+    /// Its password; `None` when it has none.
+    pub password: Option<PasswordHash>,
+    /// The maker of the group.
+    pub maker: Maker,
+    /// It is the primary group of an account.
+    pub is_primary: bool,
+}
+
+/// Facts of the host's accounts that decide whether an entry can be applied.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccountFacts {
+    /// Programs that the host lacks, of those that change accounts.
+    pub missing_programs: BTreeSet<String>,
+    /// Groups of accounts that the host lacks.
+    pub missing_groups: BTreeSet<String>,
+    /// The accounts that have the user ids of the config.
+    pub uid_owners: BTreeMap<u32, String>,
+    /// The groups that have the group ids of the config.
+    pub gid_owners: BTreeMap<u32, String>,
 }
 
 /// The boot loader's count for this agent: its remaining tries of a new deployment before it boots the previous one.
@@ -321,8 +367,10 @@ pub struct Observation {
     pub units: BTreeMap<UnitName, ObservedUnit>,
     /// Links that lead to a unit beyond its `[Install]` section; a unit without is absent.
     pub stray_links: BTreeMap<UnitName, Vec<ManagedPath>>,
-    /// The account.
-    pub core: ObservedCore,
+    /// The accounts of the config that the host has, and `core`.
+    pub accounts: BTreeMap<String, ObservedAccount>,
+    /// The groups of the config that the host has.
+    pub groups: BTreeMap<String, ObservedGroup>,
     /// User names of the config and their ids on the host; a name that is missing has no account.
     pub user_ids: BTreeMap<String, u32>,
     /// Group names of the config and their ids on the host.
@@ -352,6 +400,8 @@ pub struct Facts {
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
+    /// What decides whether accounts and groups can be applied.
+    pub accounts: AccountFacts,
     /// FIPS mode of the kernel.
     pub fips: ObservedFips,
     /// Set if the host runs from live media: a deployment staged there is gone with the boot.

@@ -43,7 +43,7 @@ pub struct Obstacles {
     /// Of the links of units.
     pub units: BTreeMap<UnitName, Obstacle>,
     /// Of the keys of `core`.
-    pub keys: Option<Obstacle>,
+    pub keys: BTreeMap<String, Obstacle>,
     /// Of the passwords.
     pub password: Option<Obstacle>,
     /// File systems, by their device.

@@ -65,7 +65,7 @@ impl Target {
 /// Sections that are compared but never applied: a change of one is irreconcilable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FixedSections {
-    /// Section name (`storage.disks`, `passwd.groups`, ...) to its canonical JSON; empty sections are absent.
+    /// Section name (`storage.disks`, `storage.luks`, ...) to its canonical JSON; empty sections are absent.
     pub sections: BTreeMap<&'static str, String>,
 }
 
@@ -91,7 +91,7 @@ pub struct HostSpec {
     pub claimed: BTreeSet<ManagedPath>,
     /// Units and their drop-ins.
     pub units: BTreeMap<UnitName, UnitSpec>,
-    /// The `core` account.
+    /// Accounts and groups.
     pub users: Users,
     /// Kernel arguments in order, split as the kernel does.
     pub kargs: Vec<Karg>,
@@ -107,6 +107,9 @@ pub struct HostSpec {
     pub fixed: FixedSections,
     /// Fields of the document that are not applied on any host, found where it was read.
     pub remarks: Vec<NotApplied>,
+    /// Entries of the committed config that were never applied to this host, such as `passwd.users "app"`; `None` if
+    /// nothing says so: machine-config-daemon, or an earlier agent, had committed it.
+    pub never_applied: Option<BTreeSet<String>>,
 }
 
 impl HostSpec {
@@ -247,7 +250,13 @@ impl HostSpec {
             fips: false,
             fixed: FixedSections::default(),
             remarks: Vec::new(),
+            never_applied: Some(BTreeSet::new()),
         }
+    }
+
+    /// Returns true if it is noted that an entry was never applied to this host.
+    pub fn is_never_applied(&self, field: &str) -> bool {
+        self.never_applied.as_ref().is_some_and(|fields| fields.contains(field))
     }
 }
 

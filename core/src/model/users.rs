@@ -1,11 +1,11 @@
-//! The one account that a MachineConfig may change: `core`.
+//! Accounts and groups of a MachineConfig. `core` is the one account that comes with the OS.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::UserName;
 
-/// The account's name.
-pub const CORE: &str = "core";
+pub use super::ids::CORE;
 
 /// Path of the keys file, below the home directory (MCD-157).
 pub const KEYS_FILE: &str = ".ssh/authorized_keys.d/ignition";
@@ -19,6 +19,11 @@ impl SshKey {
     pub fn new(line: impl Into<String>) -> Option<Self> {
         let line = line.into();
         (!line.contains(['\n', '\r', '\0'])).then_some(Self(line))
+    }
+
+    /// Returns the lines of an entry that hold a key: blank lines and comments are skipped, as sshd skips them.
+    pub fn lines(entry: &str) -> impl Iterator<Item = &str> {
+        entry.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
     }
 
     /// Returns the line.
@@ -53,6 +58,11 @@ impl PasswordHash {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Returns true if no password opens the account.
+    pub fn is_locked(&self) -> bool {
+        self.0.starts_with(['!', '*'])
+    }
 }
 
 impl fmt::Debug for PasswordHash {
@@ -61,48 +71,160 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// Accounts of the config.
+/// Accounts and groups of the config.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Users {
-    /// The keys and the password of `core`; `None` when no user is listed.
-    pub core: Option<Core>,
-    /// Names of other listed users, and `core` fields that can't be changed: the reconcilability check refuses them.
-    pub unsupported: Vec<UnsupportedUser>,
+    /// `passwd.users`.
+    pub accounts: BTreeMap<UserName, Account>,
+    /// `passwd.groups`.
+    pub groups: BTreeMap<UserName, Group>,
 }
 
-/// Settings of `core`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Core {
-    /// The keys of all listed users, in order (MCD-157).
-    pub keys: Vec<SshKey>,
-    /// The password.
-    pub password: PasswordHash,
-}
+impl Users {
+    /// Returns an account.
+    pub fn account(&self, name: &str) -> Option<&Account> {
+        self.accounts.iter().find(|(one, _)| one.as_str() == name).map(|(_, account)| account)
+    }
 
-impl Core {
-    /// Returns the text of the keys file: one key a line.
-    pub fn keys_text(&self) -> String {
-        let lines = self.keys.iter().flat_map(|key| [key.as_str(), "\n"]);
-        lines.collect()
+    /// Returns true if the host has a user of this name once the config is applied.
+    pub fn makes_user(&self, name: &str) -> bool {
+        let of_name = |(one, account): (&UserName, &Account)| one.as_str() == name && account.is_made(one);
+        self.accounts.iter().any(of_name)
+    }
+
+    /// Returns true if the host has a group of this name once the config is applied: one of its own, or of a user.
+    pub fn makes_group(&self, name: &str) -> bool {
+        let own = self.groups.iter().any(|(one, group)| one.as_str() == name && group.should_exist);
+        let of_user = |(one, account): (&UserName, &Account)| {
+            one.as_str() == name && account.is_made(one) && account.has_user_group()
+        };
+        own || self.accounts.iter().any(of_user)
     }
 }
 
-/// A passwd entry that the agent will not carry out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnsupportedUser {
-    /// The user.
-    pub user: UserName,
-    /// Why.
-    pub why: Unsupported,
+/// Names an entry of `passwd.users`.
+pub fn user_field(name: &str) -> String {
+    format!("passwd.users {name:?}")
 }
 
-/// Reason why a passwd entry is not applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsupported {
-    /// It is not `core`.
-    OtherUser,
-    /// This field of `core` can't be set.
-    Field(&'static str),
-    /// It sets neither a key nor a password.
-    NothingSet,
+/// Names an entry of `passwd.groups`.
+pub fn group_field(name: &str) -> String {
+    format!("passwd.groups {name:?}")
+}
+
+/// Names what an entry sets beside keys and password.
+pub fn attributes_field(name: &str) -> String {
+    format!("{} attributes", user_field(name))
+}
+
+/// An entry of `passwd.users`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of Ignition")]
+pub struct Account {
+    /// The account is to be there.
+    pub should_exist: bool,
+    /// Its keys, in order (MCD-157).
+    pub keys: Vec<SshKey>,
+    /// Its password; of `core`, a locked one where the entry sets keys alone (MCD-161).
+    pub password: Option<PasswordHash>,
+    /// Its user id.
+    pub uid: Option<u32>,
+    /// The comment of its entry.
+    pub gecos: Option<String>,
+    /// Its home directory.
+    pub home: Option<String>,
+    /// No home directory is made.
+    pub no_create_home: bool,
+    /// Its primary group.
+    pub primary_group: Option<String>,
+    /// Groups that it is a member of, beside those that the host has it in.
+    pub groups: BTreeSet<String>,
+    /// No group of its name is made.
+    pub no_user_group: bool,
+    /// It is left out of lastlog and faillog.
+    pub no_log_init: bool,
+    /// Its login shell.
+    pub shell: Option<String>,
+    /// It is a system account.
+    pub system: bool,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self {
+            should_exist: true,
+            keys: Vec::new(),
+            password: None,
+            uid: None,
+            gecos: None,
+            home: None,
+            no_create_home: false,
+            primary_group: None,
+            groups: BTreeSet::new(),
+            no_user_group: false,
+            no_log_init: false,
+            shell: None,
+            system: false,
+        }
+    }
+}
+
+impl Account {
+    /// Creates an entry of keys and a password alone.
+    pub fn with(keys: Vec<SshKey>, password: PasswordHash) -> Self {
+        Self { keys, password: Some(password), ..Self::default() }
+    }
+
+    /// Returns true if the account is made where the host lacks it. `core` comes with the OS: an entry that sets
+    /// nothing but its keys and its password waits for it (MCD-160).
+    pub fn is_made(&self, name: &UserName) -> bool {
+        self.should_exist && (name.as_str() != CORE || self.sets_attributes())
+    }
+
+    /// Returns true if the entry sets something beside keys and password.
+    pub fn sets_attributes(&self) -> bool {
+        let alone = Self { keys: self.keys.clone(), password: self.password.clone(), ..Self::default() };
+        *self != alone
+    }
+
+    /// Returns true if a group of its name comes with it.
+    pub fn has_user_group(&self) -> bool {
+        self.primary_group.is_none() && !self.no_user_group
+    }
+
+    /// Returns the keys that its keys file has to hold; `None` where the entry decides nothing about it. The file of
+    /// `core` is the config's as soon as the entry sets its keys or its password.
+    pub fn desired_keys(&self, name: &UserName) -> Option<&[SshKey]> {
+        let sets = !self.keys.is_empty() || (name.as_str() == CORE && self.password.is_some());
+        (self.should_exist && sets).then_some(self.keys.as_slice())
+    }
+
+    /// Returns the text of the keys file: one key a line.
+    pub fn keys_text(&self) -> String {
+        keys_text(&self.keys)
+    }
+}
+
+/// Returns the text of a keys file: one key a line.
+pub fn keys_text(keys: &[SshKey]) -> String {
+    keys.iter().flat_map(|key| [key.as_str(), "\n"]).collect()
+}
+
+/// An entry of `passwd.groups`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The group is to be there.
+    pub should_exist: bool,
+    /// Its id.
+    pub gid: Option<u32>,
+    /// Its password.
+    pub password: Option<PasswordHash>,
+    /// It is a system group.
+    pub system: bool,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self { should_exist: true, gid: None, password: None, system: false }
+    }
 }

@@ -1,7 +1,7 @@
 //! Batches: which operations are carried out together, and what each is to its batch.
 
 use super::step::Op;
-use crate::model::{ImageRef, Karg, UnitName};
+use crate::model::{ImageRef, Karg, UnitName, UserName};
 
 /// Lifetime of an effect: the resume table needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +18,11 @@ pub enum Lifetime {
 pub enum Batch {
     /// Everything that goes into the next deployment.
     Os,
+    /// Accounts and groups that files may belong to.
+    Accounts,
     /// Everything that is a file.
     Files,
-    /// Accounts.
+    /// Keys and passwords of accounts, and what leaves the config.
     Users,
     /// Links of units.
     Links,
@@ -35,8 +37,10 @@ pub enum BatchOp<'a> {
     Os(OsOp<'a>),
     /// Of the path that the operation has.
     File(FileOp),
-    /// Of the account `core`.
-    User(UserOp),
+    /// Of an account or a group, before the files.
+    Account(AccountOp, &'a UserName),
+    /// Of an account or a group, after the files.
+    User(UserOp, &'a UserName),
     /// Of the links of a unit.
     Link(LinkOp, &'a UnitName),
     /// A request to the running systemd.
@@ -78,13 +82,30 @@ pub enum FileOp {
     LeaveDirectory,
 }
 
-/// A change of the account `core`.
+/// A change of an account or a group, which files may belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountOp {
+    /// A group is made.
+    CreateGroup,
+    /// The password of a group is set.
+    ModifyGroup,
+    /// An account is made.
+    CreateUser,
+    /// Comment, shell and groups of an account are set.
+    ModifyUser,
+}
+
+/// A change of an account or a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserOp {
-    /// Its keys.
+    /// Keys of an account.
     SshKeys,
-    /// Its password.
+    /// Password of an account.
     Password,
+    /// An account is locked.
+    Lock,
+    /// A group is removed.
+    RemoveGroup,
 }
 
 /// A change of the links of a unit.
@@ -118,7 +139,7 @@ impl Op {
     pub fn lasts(&self) -> Lifetime {
         match self.batch() {
             Batch::Os | Batch::Services => Lifetime::Runtime,
-            Batch::Files | Batch::Users | Batch::Links => Lifetime::Persistent,
+            Batch::Accounts | Batch::Files | Batch::Users | Batch::Links => Lifetime::Persistent,
         }
     }
 
@@ -127,7 +148,8 @@ impl Op {
         match self.in_batch() {
             BatchOp::Os(_) => Batch::Os,
             BatchOp::File(_) => Batch::Files,
-            BatchOp::User(_) => Batch::Users,
+            BatchOp::Account(..) => Batch::Accounts,
+            BatchOp::User(..) => Batch::Users,
             BatchOp::Link(..) => Batch::Links,
             BatchOp::Service(_) => Batch::Services,
         }
@@ -153,8 +175,14 @@ impl Op {
             Self::RemoveDirectory { .. } | Self::RestoreDirectory { .. } => {
                 BatchOp::File(FileOp::LeaveDirectory)
             }
-            Self::SetSshKeys => BatchOp::User(UserOp::SshKeys),
-            Self::SetPassword => BatchOp::User(UserOp::Password),
+            Self::CreateGroup { group } => BatchOp::Account(AccountOp::CreateGroup, group),
+            Self::ModifyGroup { group } => BatchOp::Account(AccountOp::ModifyGroup, group),
+            Self::CreateUser { user } => BatchOp::Account(AccountOp::CreateUser, user),
+            Self::ModifyUser { user } => BatchOp::Account(AccountOp::ModifyUser, user),
+            Self::SetSshKeys { user } => BatchOp::User(UserOp::SshKeys, user),
+            Self::SetPassword { user } => BatchOp::User(UserOp::Password, user),
+            Self::LockUser { user } => BatchOp::User(UserOp::Lock, user),
+            Self::RemoveGroup { group } => BatchOp::User(UserOp::RemoveGroup, group),
             Self::MaskUnit { unit } => BatchOp::Link(LinkOp::Mask, unit),
             Self::UnmaskUnit { unit } => BatchOp::Link(LinkOp::Unmask, unit),
             Self::EnableUnit { unit } => BatchOp::Link(LinkOp::Enable, unit),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::accounts;
 use super::in_the_way::{in_the_way, own_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
@@ -27,6 +28,9 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
             reasons.push(reason);
         }
     }
+    let of_accounts = steps.iter().filter(|step| matches!(step.op.batch(), Batch::Accounts | Batch::Users));
+    let of_accounts = of_accounts.flat_map(|step| accounts::blocked(input, step));
+    reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     reasons.extend(originals(input, steps));
     reasons.extend(space(input, steps));
     reasons.extend(live(input, steps));
@@ -55,8 +59,14 @@ fn field(op: &Op) -> String {
         | Op::EnableUnit { unit }
         | Op::DisableUnit { unit }
         | Op::PresetUnit { unit } => format!("systemd.units {:?}", unit.as_str()),
-        Op::SetSshKeys => "passwd.users \"core\" sshAuthorizedKeys".to_owned(),
-        Op::SetPassword => "passwd.users \"core\" passwordHash".to_owned(),
+        Op::SetSshKeys { .. } => format!("passwd.users {:?} sshAuthorizedKeys", op.target()),
+        Op::SetPassword { .. } => format!("passwd.users {:?} passwordHash", op.target()),
+        Op::CreateUser { .. } | Op::ModifyUser { .. } | Op::LockUser { .. } => {
+            format!("passwd.users {:?}", op.target())
+        }
+        Op::CreateGroup { .. } | Op::ModifyGroup { .. } | Op::RemoveGroup { .. } => {
+            format!("passwd.groups {:?}", op.target())
+        }
         Op::LinkPullSecret { .. }
         | Op::StageOs { .. }
         | Op::SetKargs { .. }
@@ -81,8 +91,9 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             }
             said(found.paths.get(&path).filter(|_| is_touched(input, op, &path)))
         }
-        BatchOp::User(_) if *op == Op::SetPassword => said(found.password.as_ref()),
-        BatchOp::User(_) => said(found.keys.as_ref()),
+        BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
+        // Each of them changes lines of /etc/shadow.
+        BatchOp::User(..) | BatchOp::Account(..) => said(found.password.as_ref()),
         BatchOp::Link(_, unit) => {
             let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
             let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });
@@ -111,7 +122,11 @@ fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> bool {
             input.restorable(path)
                 || input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
         }
-        BatchOp::Os(_) | BatchOp::User(_) | BatchOp::Link(..) | BatchOp::Service(_) => true,
+        BatchOp::Os(_)
+        | BatchOp::Account(..)
+        | BatchOp::User(..)
+        | BatchOp::Link(..)
+        | BatchOp::Service(_) => true,
     }
 }
 
@@ -354,14 +369,16 @@ mod tests {
         let (from, to) = (text("rendered-a", "a", false), text("rendered-b", "b", true));
         let unit = || UnitName::new("a.service").unwrap();
         let said = refused(&from, &to, |facts| {
-            facts.obstacles.keys = Some(obstacle());
+            facts.obstacles.keys.insert("core".to_owned(), obstacle());
             facts.obstacles.password = Some(obstacle());
             facts.obstacles.units.insert(unit(), obstacle());
         });
         for field in ["sshAuthorizedKeys", "passwordHash", r#"systemd.units "a.service""#] {
             assert!(said.contains(&format!("{field}: it is in the way")), "{said}");
         }
-        let same = planned(&to, &to, |facts| facts.obstacles.keys = Some(obstacle()));
+        let same = planned(&to, &to, |facts| {
+            facts.obstacles.keys.insert("core".to_owned(), obstacle());
+        });
         assert!(same.is_ok(), "nothing is written");
     }
 }

@@ -116,8 +116,14 @@ fn written(plan: &Plan, to: &HostSpec) -> Result<(), String> {
             | Op::RestoreLink { .. }
             | Op::RemoveUnit { .. }
             | Op::RemoveDropin { .. }
-            | Op::SetSshKeys
-            | Op::SetPassword
+            | Op::SetSshKeys { .. }
+            | Op::SetPassword { .. }
+            | Op::CreateUser { .. }
+            | Op::ModifyUser { .. }
+            | Op::LockUser { .. }
+            | Op::CreateGroup { .. }
+            | Op::ModifyGroup { .. }
+            | Op::RemoveGroup { .. }
             | Op::MaskUnit { .. }
             | Op::UnmaskUnit { .. }
             | Op::EnableUnit { .. }
@@ -154,16 +160,17 @@ mod tests {
         let image = ImageRef::parse(&format!("os@sha256:{}", "a".repeat(64))).unwrap();
         let path = || ManagedPath::new("/etc/a").unwrap();
         let unit = || UnitName::new("a.service").unwrap();
+        let password = || Op::SetPassword { user: crate::model::UserName::core() };
         let restart = || ServiceAction { action: ServiceVerb::Restart, unit: Some(unit()), because: vec![] };
         let services = |actions| PostActions::Services { actions };
         let (yes, no, nothing) = (Drain::Needed, Drain::NotNeeded, || PostActions::Nothing);
         let kargs = || Op::SetKargs { delete: vec![], append: vec![] };
         for (plan, word) in [
             (
-                plan(Mode::Files, vec![Op::SetPassword, Op::RemoveFile { path: path() }], no, nothing()),
+                plan(Mode::Files, vec![password(), Op::RemoveFile { path: path() }], no, nothing()),
                 "comes before",
             ),
-            (plan(Mode::Files, vec![Op::SetPassword, Op::SetPassword], no, nothing()), "twice"),
+            (plan(Mode::Files, vec![password(), password()], no, nothing()), "twice"),
             (
                 plan(
                     Mode::Files,

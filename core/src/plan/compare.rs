@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
+use super::difference::DifferenceKind;
 use crate::model::observation::ObservedOs;
 use crate::model::paths::LinkTarget;
 use crate::model::text::counted;
@@ -17,28 +16,6 @@ const SHOWN: usize = 200;
 
 /// What differs, the expected value and the observed one.
 pub(super) type Found = (DifferenceKind, String, String);
-
-/// Kind of the difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DifferenceKind {
-    /// It is not there.
-    Missing,
-    /// It is of another kind: a directory, a link.
-    Unexpected,
-    /// The bytes.
-    Content,
-    /// The permission bits.
-    Mode,
-    /// The owner or the group.
-    Owner,
-    /// Enablement.
-    Enablement,
-    /// The mask.
-    Mask,
-    /// The value.
-    Value,
-}
 
 /// Returns true if a path is the file.
 pub(super) fn holds(desired: &FileSpec, found: &ObservedFile, observed: &Observation) -> bool {

@@ -46,6 +46,7 @@ pub fn plan(
 fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = os::steps(input);
     steps.extend(kargs::steps(input));
+    steps.extend(users::creations(input));
     steps.extend(paths::directories(input));
     steps.extend(files::writes(input));
     steps.extend(units::writes(input));

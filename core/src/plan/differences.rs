@@ -5,22 +5,17 @@
 //! digest and never shown; of secrets only the length is.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
-use serde::Serialize;
-
-use crate::model::observation::{Booted, ObservedCore, ObservedOs, ObservedUnit, UnitFileState};
-use crate::model::text::counted;
+use super::accounts;
+use super::compare::{self, compare, holds};
+use super::difference::difference;
+pub use super::difference::{Difference, DifferenceKind, Kind};
+use crate::model::observation::{Booted, ObservedOs, ObservedUnit, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::users::{Core, PasswordHash};
 use crate::model::{
     ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, ObservedFile, PathSpec,
     UnitName,
 };
-
-use super::compare::{self, compare, holds};
-
-pub use super::compare::DifferenceKind;
 
 /// Paths that the cluster rotates by itself (MCD-171): never compared.
 const IGNORED: [&str; 3] = [
@@ -28,63 +23,6 @@ const IGNORED: [&str; 3] = [
     "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
     "/etc/mco/internal-registry-pull-secret.json",
 ];
-
-/// Kind of the object that differs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// The OS image.
-    Image,
-    /// A kernel argument.
-    Karg,
-    /// A package that is layered on the image.
-    Package,
-    /// A file.
-    File,
-    /// A directory.
-    Directory,
-    /// A link.
-    Link,
-    /// A unit.
-    Unit,
-    /// A unit's drop-in.
-    Dropin,
-    /// The account.
-    User,
-}
-
-/// One difference between spec and host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Difference {
-    /// The kind.
-    pub kind: Kind,
-    /// The path, unit, argument, account, or `os`.
-    pub target: String,
-    /// Kind of the difference.
-    pub what: DifferenceKind,
-    /// The spec's value.
-    pub expected: String,
-    /// The observed value.
-    pub found: String,
-    /// For the contents of a text that is no secret: a short unified diff, if requested.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub diff: Option<String>,
-    /// Reason why it is not repaired although its path is to be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unrepaired: Option<String>,
-}
-
-impl Difference {
-    /// Returns its path; a unit's own if it concerns the links. The OS and the account have none.
-    pub fn path(&self) -> Option<ManagedPath> {
-        match self.kind {
-            Kind::File | Kind::Directory | Kind::Link | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
-            Kind::Unit if self.target.starts_with('/') => ManagedPath::new(&*self.target).ok(),
-            Kind::Unit => Some(UnitName::new(&*self.target).ok()?.path()),
-            Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
-        }
-    }
-}
 
 /// Returns every difference.
 pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
@@ -117,9 +55,7 @@ pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     for (name, unit) in &spec.units {
         found.extend(unit_differences(name, unit, observed));
     }
-    if let Some(core) = &spec.users.core {
-        found.extend(user_differences(core, &observed.core));
-    }
+    found.extend(accounts::differences(spec, observed));
     found
 }
 
@@ -145,9 +81,11 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
         .iter()
         .filter_map(|(name, unit)| Some((name.clone(), held_unit(name, unit, observed)?)))
         .collect();
-    if to.users.core.as_ref().is_some_and(|core| user_differences(core, &observed.core).next().is_some()) {
-        held.users.core = None;
-    }
+    held.users.accounts.retain(|name, account| accounts::account_holds(name, account, observed));
+    held.users.groups.retain(|name, group| {
+        accounts::group_difference(name, group, observed.groups.get(name.as_str())).is_none()
+    });
+    held.never_applied = Some(std::collections::BTreeSet::new());
     held
 }
 
@@ -174,48 +112,6 @@ fn held_unit(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option
 /// Returns true if the host masks a unit.
 pub(super) fn is_masked(observed: ObservedUnit) -> bool {
     observed.mask == Mask::Masked
-}
-
-/// Returns true if the keys file is as desired; no file is as good as an empty one.
-pub(super) fn keys_hold(desired: &Core, observed: &ObservedCore) -> bool {
-    match observed {
-        ObservedCore::NoAccount => true,
-        ObservedCore::Account { keys: ObservedFile::Absent, .. } => desired.keys.is_empty(),
-        ObservedCore::Account {
-            keys: ObservedFile::Regular { sha256, mode, uid, gid, .. },
-            uid: own,
-            gid: group,
-            foreign: None,
-            ..
-        } => {
-            let text = Contents::new(desired.keys_text().into_bytes());
-            *sha256 == text.sha256() && *mode == 0o600 && (uid, gid) == (own, group)
-        }
-        ObservedCore::Account { .. } => false,
-    }
-}
-
-/// Returns true if the password is as desired; every field that starts with `!` or `*` is a locked password.
-pub(super) fn password_holds(desired: &Core, observed: &ObservedCore) -> bool {
-    let locked = |hash: Option<&PasswordHash>| hash.is_none_or(|hash| hash.as_str().starts_with(['!', '*']));
-    match observed {
-        ObservedCore::NoAccount => true,
-        ObservedCore::Account { password, .. } => {
-            password.as_ref() == Some(&desired.password)
-                || (locked(Some(&desired.password)) && locked(password.as_ref()))
-        }
-    }
-}
-
-pub(super) fn difference(
-    kind: Kind,
-    target: &dyn Display,
-    what: DifferenceKind,
-    expected: &dyn Display,
-    found: &dyn Display,
-) -> Difference {
-    let (target, expected, found) = (target.to_string(), expected.to_string(), found.to_string());
-    Difference { kind, target, what, expected, found, diff: None, unrepaired: None }
 }
 
 fn image(spec: &HostSpec, os: &ObservedOs) -> Option<Difference> {
@@ -350,28 +246,4 @@ fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) 
         UnitFileState::NotFound => "not found",
     };
     Some(difference(Kind::Unit, name, DifferenceKind::Enablement, &expected, &found))
-}
-
-fn user_differences(core: &Core, observed: &ObservedCore) -> impl Iterator<Item = Difference> {
-    let account = crate::model::users::CORE;
-    let keys = (!keys_hold(core, observed)).then(|| {
-        let (place, found) = match observed {
-            ObservedCore::Account { foreign: Some(directory), keys_path, .. } => {
-                (keys_path.to_string(), format!("the directory {directory} that is not the account's own"))
-            }
-            ObservedCore::Account { keys_path, .. } => {
-                (keys_path.to_string(), "other keys, mode or owner".to_owned())
-            }
-            ObservedCore::NoAccount => ("its keys file".to_owned(), "no account".to_owned()),
-        };
-        let keys = counted(core.keys.len(), "SSH key");
-        let expected = format!("{keys} in {place}, mode 0600, owned by the account");
-        difference(Kind::User, &account, DifferenceKind::Content, &expected, &found)
-    });
-    let password = (!password_holds(core, observed)).then(|| {
-        let locked = core.password.as_str().starts_with(['!', '*']);
-        let expected = if locked { "a locked password" } else { "the password of the config" };
-        difference(Kind::User, &account, DifferenceKind::Value, &expected, &"another password in /etc/shadow")
-    });
-    keys.into_iter().chain(password)
 }

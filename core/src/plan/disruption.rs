@@ -128,8 +128,14 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
         | Op::RemoveUnit { .. }
         | Op::WriteDropin { .. }
         | Op::RemoveDropin { .. }
-        | Op::SetSshKeys
-        | Op::SetPassword
+        | Op::CreateGroup { .. }
+        | Op::ModifyGroup { .. }
+        | Op::RemoveGroup { .. }
+        | Op::CreateUser { .. }
+        | Op::ModifyUser { .. }
+        | Op::LockUser { .. }
+        | Op::SetSshKeys { .. }
+        | Op::SetPassword { .. }
         | Op::MaskUnit { .. }
         | Op::UnmaskUnit { .. }
         | Op::EnableUnit { .. }
@@ -162,8 +168,17 @@ fn touched(steps: &[Step]) -> BTreeSet<Touched> {
         | Op::EnableUnit { unit }
         | Op::DisableUnit { unit }
         | Op::PresetUnit { unit } => Some(Touched::Unit(unit.clone())),
-        Op::SetSshKeys | Op::SetPassword => Some(Touched::Passwd),
-        Op::LinkPullSecret { .. }
+        // MCD's policy for SSH keys is about core, the one account that it changes.
+        Op::SetSshKeys { user } | Op::SetPassword { user } if user.is_core() => Some(Touched::Passwd),
+        Op::SetSshKeys { .. }
+        | Op::SetPassword { .. }
+        | Op::CreateGroup { .. }
+        | Op::ModifyGroup { .. }
+        | Op::RemoveGroup { .. }
+        | Op::CreateUser { .. }
+        | Op::ModifyUser { .. }
+        | Op::LockUser { .. }
+        | Op::LinkPullSecret { .. }
         | Op::StageOs { .. }
         | Op::SetKargs { .. }
         | Op::InstallExtensions { .. }

@@ -2,7 +2,8 @@
 //! part that an update would build on; and the contents that may be shown of a difference.
 
 use super::Plan;
-use super::differences::{Difference, DifferenceKind, Kind, difference, differences, strays};
+use super::difference::difference;
+use super::differences::{Difference, DifferenceKind, Kind, differences, strays};
 use super::explain::text_diff;
 use crate::model::image::PULL_SECRETS;
 use crate::model::observation::{ObservedOs, Staged};

@@ -16,8 +16,15 @@ pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option
     let observed = &input.facts.observed;
     let unknown = [(user, &observed.user_ids, "user"), (group, &observed.group_ids, "group")];
     let unknown = unknown.into_iter().filter_map(|(principal, ids, what)| Some((principal?, ids, what)));
-    let (principal, _, what) =
-        unknown.into_iter().find(|(principal, ids, _)| id_of(principal, ids).is_none())?;
+    // The same plan may make the account.
+    let made = |principal: &Principal, what: &str| match (principal, what) {
+        (Principal::Id(_), _) => true,
+        (Principal::Name(name), "user") => input.to.users.makes_user(name),
+        (Principal::Name(name), _) => input.to.users.makes_group(name),
+    };
+    let (principal, _, what) = unknown
+        .into_iter()
+        .find(|(principal, ids, what)| id_of(principal, ids).is_none() && !made(principal, what))?;
     let Principal::Name(name) = principal else { return None };
     let message = format!("this host has no {what} {name:?}; create it first, or give its number");
     Some(unreachable(format!("{} {:?} {what}", entry.section(), path.as_str()), message))

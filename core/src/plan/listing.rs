@@ -20,6 +20,7 @@ impl Kind {
             Self::Unit => "unit",
             Self::Dropin => "drop-in",
             Self::User => "user",
+            Self::Group => "group",
         }
     }
 }
@@ -36,6 +37,7 @@ impl DifferenceKind {
             Self::Enablement => "is enabled otherwise",
             Self::Mask => "is masked otherwise",
             Self::Value => "has another value",
+            Self::Attributes => "has other settings",
         }
     }
 }
@@ -58,7 +60,13 @@ impl fmt::Display for Difference {
                 write!(f, "mode mismatch for file: \"{target}\"; expected: {expected}; received: {found}")?;
             }
             (
-                Kind::Image | Kind::Karg | Kind::Package | Kind::User | Kind::Directory | Kind::Link,
+                Kind::Image
+                | Kind::Karg
+                | Kind::Package
+                | Kind::User
+                | Kind::Group
+                | Kind::Directory
+                | Kind::Link,
                 DifferenceKind::Missing
                 | DifferenceKind::Unexpected
                 | DifferenceKind::Content
@@ -66,7 +74,8 @@ impl fmt::Display for Difference {
                 | DifferenceKind::Owner
                 | DifferenceKind::Enablement
                 | DifferenceKind::Mask
-                | DifferenceKind::Value,
+                | DifferenceKind::Value
+                | DifferenceKind::Attributes,
             )
             | (
                 Kind::File | Kind::Dropin | Kind::Unit,
@@ -75,7 +84,8 @@ impl fmt::Display for Difference {
                 | DifferenceKind::Owner
                 | DifferenceKind::Enablement
                 | DifferenceKind::Mask
-                | DifferenceKind::Value,
+                | DifferenceKind::Value
+                | DifferenceKind::Attributes,
             ) => {
                 let (kind, what) = (kind.as_str(), what.as_str());
                 write!(f, "{kind} {target} {what} (expected {expected}, found {found})")?;

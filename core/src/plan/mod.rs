@@ -17,6 +17,8 @@
 //! | `soft` | whether that reboot may leave the kernel running |
 //! | `reconcilable` | configs that can't be reached from here |
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
+//! | `accounts` | differences of one account or group, and what keeps it from being applied |
+//! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
 //! | `drift` | further differences of an idle host, and the part of contents that may be shown |
@@ -30,6 +32,7 @@ pub mod differences;
 pub mod drift;
 pub mod explain;
 pub mod in_sync;
+pub mod late;
 pub mod listing;
 pub mod not_applied;
 pub mod origin;
@@ -38,12 +41,14 @@ pub mod repair;
 pub mod step;
 pub mod warnings;
 
+mod accounts;
 mod batch;
 mod blocked;
 mod check;
 mod companions;
 mod compare;
 mod decide;
+mod difference;
 mod disruption;
 mod files;
 mod in_the_way;
@@ -62,7 +67,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::soft_reboot::Verdict;
 use crate::model::{NotApplied, Target, UnitName};
 
-pub use batch::{Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
+pub use batch::{AccountOp, Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
 pub use decide::plan;
 pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
@@ -242,7 +247,7 @@ impl Plan {
             reached.into_iter().partition(|(_, kind)| *kind == Batch::Services);
         let undo = |(batch, kind)| match kind {
             Batch::Os => Undo::UnstageOs,
-            Batch::Files | Batch::Users | Batch::Links => Undo::RestoreOriginals { batch },
+            Batch::Accounts | Batch::Files | Batch::Users | Batch::Links => Undo::RestoreOriginals { batch },
             Batch::Services => Undo::RepeatServices { batch },
         };
         others.into_iter().chain(services).map(undo).collect()

@@ -1,6 +1,7 @@
 //! Fields of a config that this host does not get: named in the plan, the status, `verify` and a condition, never dropped in
 //! silence.
 
+use super::late;
 use crate::model::fixed::{Evidence, FixedEntry};
 use crate::model::{HostSpec, Karg, NotApplied, NotAppliedReason, Observation};
 
@@ -8,6 +9,7 @@ use crate::model::{HostSpec, Karg, NotApplied, NotAppliedReason, Observation};
 pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
     let storage = spec.fixed.entries().into_iter().filter_map(|entry| missing(&entry, observed));
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
+    found.extend(late::accounts(spec, observed));
     found.sort();
     found.dedup();
     found

@@ -3,8 +3,11 @@
 //! The observation decides which part of the new config is applied already. The old config decides what is removed:
 //! anything that only it contains counts as present, so that all ways to the new config end in the same state.
 
+use super::accounts::account_differences;
 use super::differences::already_applied;
+use super::late::never_applied;
 use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::users::{attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Karg, ManagedPath, Observation};
 
 /// Returns the applied part of the new config, and the parts of the old one alone.
@@ -16,17 +19,18 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     // Entering, keeping or leaving image mode does not depend on the config's content on the host.
     from.image.clone_from(&old.image);
     // What can't be read of the old one counts as held.
-    if !old.is_opaque_in("passwd.users") {
-        from.users.unsupported.clone_from(&old.users.unsupported);
-    }
     if old.is_opaque() {
         from.fixed.sections.retain(|section, _| old.is_opaque_in(section));
         let read = old.fixed.sections.iter().filter(|(section, _)| !old.is_opaque_in(section));
         from.fixed.sections.extend(read.map(|(section, json)| (*section, json.clone())));
     }
-    if to.users.core.is_none() {
-        from.users.core.clone_from(&old.users.core);
-    }
+    // Where the entries differ, the steps come from the observation anyway; the old one says what may be left of it.
+    let gone =
+        old.users.accounts.iter().filter(|(name, account)| to.users.accounts.get(*name) != Some(*account));
+    from.users.accounts.extend(gone.map(|(name, account)| (name.clone(), account.clone())));
+    let gone = old.users.groups.iter().filter(|(name, group)| to.users.groups.get(*name) != Some(*group));
+    from.users.groups.extend(gone.map(|(name, group)| (name.clone(), group.clone())));
+    keep_never_applied(&mut from, old, to, observed);
     let gone = |path: &ManagedPath| {
         let stored = to.directories.contains_key(path) || to.links.contains_key(path);
         !stored && !to.files.contains_key(path)
@@ -54,6 +58,25 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
         from.extensions.clone_from(&old.extensions);
     }
     from
+}
+
+/// Entries that were never applied, and that do not change, wait for their next change here, too.
+fn keep_never_applied(from: &mut HostSpec, old: &HostSpec, to: &HostSpec, observed: &Observation) {
+    let fields = never_applied(old, to, observed);
+    for (name, account) in &to.users.accounts {
+        let is_listed = fields.contains(&user_field(name.as_str()))
+            || (fields.contains(&attributes_field(name.as_str()))
+                && account_differences(name, account, observed.accounts.get(name.as_str())).is_empty());
+        if is_listed {
+            from.users.accounts.insert(name.clone(), account.clone());
+        }
+    }
+    for (name, group) in
+        to.users.groups.iter().filter(|(name, _)| fields.contains(&group_field(name.as_str())))
+    {
+        from.users.groups.insert(name.clone(), group.clone());
+    }
+    from.never_applied = Some(fields);
 }
 
 /// Adds the parts of the old config alone to a unit; `None` if there is neither.

@@ -4,11 +4,11 @@
 //! All reasons are collected: an administrator corrects a config once, not field by field.
 
 use super::Mode;
+use super::accounts;
 use super::input::PlanInput;
 use crate::model::observation::{ObservedFips, ObservedOs};
 use crate::model::os::KernelType;
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
-use crate::model::users::Unsupported;
 use crate::model::{Facts, FaultClass, HostSpec, ManagedPath};
 
 /// One reason.
@@ -85,12 +85,8 @@ pub(super) fn unreachable(field: impl Into<String>, message: impl Into<String>) 
 pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
     let PlanInput { from, to, facts, .. } = input;
     let mut reasons = fixed(from, to, policy);
-    // On a host that was never managed they are there since its installation, as `fixed` is: MCD compares two configs,
-    // never a config with the host.
-    let installed = from.is_unmanaged() && from.users.unsupported == to.users.unsupported;
-    if from.users != to.users && !installed {
-        reasons.extend(users(to));
-    }
+    let of_accounts = accounts::refused(input).into_iter();
+    reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     if to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE) {
         let message = "a config must not create MCD's force file; remove the entry";
         reasons.push(unreachable(format!("storage.files {FORCE_FILE:?}"), message));
@@ -116,25 +112,6 @@ fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unrea
     let refused = |name: &&'static str| old.get(name) != new.get(name) && !overridden(name);
     let message = format!("it can only be set when a node is installed; revert the change, or {INSTALL}");
     names.into_iter().filter(refused).map(|name| unreachable(name, message.clone())).collect()
-}
-
-fn users(to: &HostSpec) -> impl Iterator<Item = Unreachable> {
-    to.users.unsupported.iter().map(|entry| {
-        let field = format!("passwd.users {:?}", entry.user.as_str());
-        match entry.why {
-            Unsupported::OtherUser => {
-                unreachable(field, "only the user core can be changed; remove this user from the config")
-            }
-            Unsupported::Field(name) => {
-                let message = "only sshAuthorizedKeys and passwordHash can be changed; remove this field";
-                unreachable(format!("{field} {name}"), message)
-            }
-            Unsupported::NothingSet => unreachable(
-                field,
-                "it has neither sshAuthorizedKeys nor passwordHash; set one, or remove the user",
-            ),
-        }
-    })
 }
 
 /// The running kernel decides; if it is unknown, the old config does (RC15, RC16).

@@ -86,6 +86,7 @@ fn facts(observed: &Observation) -> Facts {
         occupied: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
         is_live: false,
+        accounts: crate::model::observation::AccountFacts::default(),
         soft_reboot: None,
         obstacles: Obstacles::default(),
         companions: std::collections::BTreeMap::new(),
@@ -116,7 +117,7 @@ fn disrupts(input: &PlanInput<'_>, step: &Step, policy: &DisruptionPolicy) -> Op
 fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     let path = difference.path()?;
     match difference.kind {
-        Kind::Image | Kind::Karg | Kind::Package | Kind::User => None,
+        Kind::Image | Kind::Karg | Kind::Package | Kind::User | Kind::Group => None,
         Kind::File => Some(Op::WriteFile { path }),
         Kind::Directory => Some(Op::MakeDirectory { path }),
         Kind::Link => Some(Op::WriteLink { path }),
@@ -167,7 +168,8 @@ fn links(spec: &HostSpec, difference: &Difference) -> Option<Op> {
         | DifferenceKind::Content
         | DifferenceKind::Mode
         | DifferenceKind::Owner
-        | DifferenceKind::Value => None,
+        | DifferenceKind::Value
+        | DifferenceKind::Attributes => None,
     }
 }
 
@@ -196,8 +198,14 @@ impl Op {
             | Self::RemoveUnit { .. }
             | Self::WriteDropin { .. }
             | Self::RemoveDropin { .. }
-            | Self::SetSshKeys
-            | Self::SetPassword
+            | Self::CreateGroup { .. }
+            | Self::ModifyGroup { .. }
+            | Self::RemoveGroup { .. }
+            | Self::CreateUser { .. }
+            | Self::ModifyUser { .. }
+            | Self::LockUser { .. }
+            | Self::SetSshKeys { .. }
+            | Self::SetPassword { .. }
             | Self::MaskUnit { .. }
             | Self::UnmaskUnit { .. }
             | Self::DaemonReload
@@ -222,9 +230,21 @@ fn mends(op: &Op, difference: &Difference) -> bool {
             let list = if difference.what == DifferenceKind::Unexpected { delete } else { append };
             list.iter().any(|karg| karg.as_str() == difference.target)
         }
-        (Kind::User, Op::SetSshKeys) => difference.what == DifferenceKind::Content,
-        (Kind::User, Op::SetPassword) => difference.what == DifferenceKind::Value,
-        (Kind::Image | Kind::Karg | Kind::Package | Kind::User, _) => false,
+        (Kind::User | Kind::Group, _) => {
+            let does = match difference.what {
+                DifferenceKind::Content => matches!(op, Op::SetSshKeys { .. }),
+                DifferenceKind::Value => matches!(op, Op::SetPassword { .. } | Op::ModifyGroup { .. }),
+                DifferenceKind::Attributes => matches!(op, Op::ModifyUser { .. }),
+                DifferenceKind::Missing => matches!(op, Op::CreateUser { .. } | Op::CreateGroup { .. }),
+                DifferenceKind::Unexpected => matches!(op, Op::LockUser { .. } | Op::RemoveGroup { .. }),
+                DifferenceKind::Mode
+                | DifferenceKind::Owner
+                | DifferenceKind::Enablement
+                | DifferenceKind::Mask => false,
+            };
+            does && op.is_of_group() == (difference.kind == Kind::Group) && op.target() == difference.target
+        }
+        (Kind::Image | Kind::Karg | Kind::Package, _) => false,
         (Kind::File | Kind::Directory | Kind::Link | Kind::Dropin | Kind::Unit, _) => {
             let path = op.path().is_some_and(|path| path.as_str() == difference.target);
             // To reload or restart a unit changes nothing of its links.

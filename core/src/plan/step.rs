@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{DropinName, ImageRef, Karg, ManagedPath, UnitName};
+use crate::model::{DropinName, ImageRef, Karg, ManagedPath, UnitName, UserName};
 
 /// The reason of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -132,10 +132,48 @@ pub enum Op {
         /// The drop-in.
         name: DropinName,
     },
-    /// Writes the keys file of `core`. As `WriteFile`.
-    SetSshKeys,
-    /// Sets the password field of `core`. A second run finds it right.
-    SetPassword,
+    /// Makes a group. A second run makes it again from what was there before.
+    CreateGroup {
+        /// The group.
+        group: UserName,
+    },
+    /// Sets the password of a group. A second run finds it right.
+    ModifyGroup {
+        /// The group.
+        group: UserName,
+    },
+    /// Removes a group that the agent made. A second run finds none.
+    RemoveGroup {
+        /// The group.
+        group: UserName,
+    },
+    /// Makes an account. A second run makes it again from what was there before.
+    CreateUser {
+        /// The account.
+        user: UserName,
+    },
+    /// Sets comment, shell and groups of an account, and ends its expiry. A second run finds them right.
+    ModifyUser {
+        /// The account.
+        user: UserName,
+    },
+    /// Locks an account that the agent made: no password, no keys, and it has expired. A second run finds it so.
+    LockUser {
+        /// The account.
+        user: UserName,
+    },
+    /// Writes or removes the keys file of an account. As `WriteFile`.
+    SetSshKeys {
+        /// The account.
+        #[serde(default = "UserName::core", skip_serializing_if = "UserName::is_core")]
+        user: UserName,
+    },
+    /// Sets the password field of an account. A second run finds it right.
+    SetPassword {
+        /// The account.
+        #[serde(default = "UserName::core", skip_serializing_if = "UserName::is_core")]
+        user: UserName,
+    },
     /// Links a unit to `/dev/null`. A second run finds the link.
     MaskUnit {
         /// The unit.
@@ -207,8 +245,14 @@ impl Op {
             Self::RemoveUnit { .. } => "remove-unit",
             Self::WriteDropin { .. } => "write-dropin",
             Self::RemoveDropin { .. } => "remove-dropin",
-            Self::SetSshKeys => "set-ssh-keys",
-            Self::SetPassword => "set-password",
+            Self::CreateGroup { .. } => "create-group",
+            Self::ModifyGroup { .. } => "modify-group",
+            Self::RemoveGroup { .. } => "remove-group",
+            Self::CreateUser { .. } => "create-user",
+            Self::ModifyUser { .. } => "modify-user",
+            Self::LockUser { .. } => "lock-user",
+            Self::SetSshKeys { .. } => "set-ssh-keys",
+            Self::SetPassword { .. } => "set-password",
             Self::MaskUnit { .. } => "mask-unit",
             Self::UnmaskUnit { .. } => "unmask-unit",
             Self::EnableUnit { .. } => "enable-unit",
@@ -245,7 +289,14 @@ impl Op {
             Self::WriteDropin { unit, name } | Self::RemoveDropin { unit, name } => {
                 unit.dropin_path(name).to_string()
             }
-            Self::SetSshKeys | Self::SetPassword => crate::model::users::CORE.to_owned(),
+            Self::CreateGroup { group: name }
+            | Self::ModifyGroup { group: name }
+            | Self::RemoveGroup { group: name }
+            | Self::CreateUser { user: name }
+            | Self::ModifyUser { user: name }
+            | Self::LockUser { user: name }
+            | Self::SetSshKeys { user: name }
+            | Self::SetPassword { user: name } => name.to_string(),
             Self::DaemonReload => "systemd".to_owned(),
             Self::WriteUnit { unit }
             | Self::RemoveUnit { unit }
@@ -283,8 +334,14 @@ impl Op {
             | Self::SetKargs { .. }
             | Self::InstallExtensions { .. }
             | Self::SwitchKernel { .. }
-            | Self::SetSshKeys
-            | Self::SetPassword
+            | Self::CreateGroup { .. }
+            | Self::ModifyGroup { .. }
+            | Self::RemoveGroup { .. }
+            | Self::CreateUser { .. }
+            | Self::ModifyUser { .. }
+            | Self::LockUser { .. }
+            | Self::SetSshKeys { .. }
+            | Self::SetPassword { .. }
             | Self::EnableUnit { .. }
             | Self::DisableUnit { .. }
             | Self::PresetUnit { .. }

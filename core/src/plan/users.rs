@@ -1,34 +1,201 @@
-//! The steps of the `core` account. Its home is on no image, so in image mode it is judged by the present state.
+//! The steps of accounts and groups. They are on no image, so in image mode they are judged by the present state.
 
-use super::differences::{keys_hold, password_holds};
+use super::accounts::{
+    account_holds, group_password_holds, is_locked, is_modified, is_password_locked, keys_hold,
+    password_holds,
+};
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason};
-use crate::model::observation::ObservedCore;
-use crate::model::users::{Core, PasswordHash};
+use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
+use crate::model::users::{Account, attributes_field, group_field, user_field};
+use crate::model::{HostSpec, Observation, UserName};
 
-/// Returns the steps. Without an account there is nothing to do (MCD-160); an unchanged section stays (MCD-164).
-pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
-    let (old, new) = (input.from.users.core.as_ref(), input.to.users.core.as_ref());
-    let because = match (input.mode, old, new) {
-        (_, None, None) => return Vec::new(),
-        (_, Some(_), None) => StepReason::Removed,
-        (_, None, Some(_)) => StepReason::Added,
-        (Mode::Nothing | Mode::Files, Some(old), Some(new)) if old == new => return Vec::new(),
-        (_, Some(old), Some(new)) => {
-            if old == new {
-                StepReason::UnderVar
-            } else {
-                StepReason::Changed
+impl PlanInput<'_> {
+    /// Returns why an account is changed now; `None` when its entry stays. An unchanged entry stays (MCD-164).
+    pub(super) fn changed_account(&self, name: &UserName) -> Option<StepReason> {
+        let (old, new) = (self.from.users.accounts.get(name), self.to.users.accounts.get(name));
+        if old.is_some() && old == new && self.from.is_never_applied(&attributes_field(name.as_str())) {
+            return None;
+        }
+        if old.is_some_and(|old| never_applied(self.from, name, old, &self.facts.observed)) {
+            match new {
+                // There is nothing to take back.
+                None => return None,
+                // It waited for the account.
+                Some(new) if old == Some(new) && !new.is_made(name) => {
+                    return self.facts.observed.accounts.get(name.as_str()).map(|_| StepReason::Added);
+                }
+                Some(new) if old == Some(new) => return None,
+                Some(_) => {}
             }
         }
-    };
-    if input.facts.observed.core == ObservedCore::NoAccount {
-        return Vec::new();
+        self.reason(old, new)
     }
-    // A config that lists no user any more leaves no key and no password behind.
-    let none = Core { keys: Vec::new(), password: PasswordHash::locked() };
-    let desired = new.unwrap_or(&none);
-    let keys = (!keys_hold(desired, &input.facts.observed.core)).then_some(Op::SetSshKeys);
-    let password = (!password_holds(desired, &input.facts.observed.core)).then_some(Op::SetPassword);
-    keys.into_iter().chain(password).map(|op| Step { op, because }).collect()
+
+    /// Returns why a group is changed now; `None` when its entry stays.
+    pub(super) fn changed_group(&self, name: &UserName) -> Option<StepReason> {
+        let (old, new) = (self.from.users.groups.get(name), self.to.users.groups.get(name));
+        let untold = self.from.never_applied.is_none();
+        if (untold || self.from.is_never_applied(&group_field(name.as_str())))
+            && (old == new || new.is_none())
+        {
+            return None;
+        }
+        self.reason(old, new)
+    }
+
+    fn reason<T: PartialEq>(&self, old: Option<&T>, new: Option<&T>) -> Option<StepReason> {
+        match (self.mode, old, new) {
+            (_, None, None) => None,
+            (_, Some(_), None) => Some(StepReason::Removed),
+            (_, None, Some(_)) => Some(StepReason::Added),
+            (Mode::Nothing | Mode::Files, Some(old), Some(new)) if old == new => None,
+            (_, Some(old), Some(new)) if old == new => Some(StepReason::UnderVar),
+            (_, Some(_), Some(_)) => Some(StepReason::Changed),
+        }
+    }
+}
+
+fn never_applied(spec: &HostSpec, name: &UserName, old: &Account, observed: &Observation) -> bool {
+    let untold = spec.never_applied.is_none() && !name.is_core();
+    (untold && !account_holds(name, old, observed)) || spec.is_never_applied(&user_field(name.as_str()))
+}
+
+/// Returns the steps that files may depend on: groups first, accounts then.
+pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
+    let observed = &input.facts.observed;
+    let mut steps = Vec::new();
+    for name in names(input, |spec| spec.users.groups.keys()) {
+        let Some(because) = input.changed_group(name) else { continue };
+        let new = input.to.users.groups.get(name).filter(|group| group.should_exist);
+        let old = input.from.users.groups.get(name).and_then(|group| group.password.as_ref());
+        let op = match (new, observed.groups.get(name.as_str())) {
+            (Some(_), None) => Op::CreateGroup { group: name.clone() },
+            (Some(group), Some(found)) => {
+                let dropped = old.is_some() && group.password.is_none();
+                if group_password_holds(group, found) && !dropped {
+                    continue;
+                }
+                Op::ModifyGroup { group: name.clone() }
+            }
+            // A group that the agent made goes, with its password.
+            (None, Some(found)) if old.is_some() && found.maker != Maker::Agent => {
+                Op::ModifyGroup { group: name.clone() }
+            }
+            (None, _) => continue,
+        };
+        steps.push(Step { op, because });
+    }
+    for name in names(input, |spec| spec.users.accounts.keys()) {
+        let Some(because) = input.changed_account(name) else { continue };
+        let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
+        let op = match (new, observed.accounts.get(name.as_str())) {
+            (Some(new), None) if new.is_made(name) => Op::CreateUser { user: name.clone() },
+            (Some(new), Some(found))
+                if new.should_exist && (is_modified(new, found) || drops(old, Some(new), found)) =>
+            {
+                Op::ModifyUser { user: name.clone() }
+            }
+            (None, Some(found)) if drops(old, None, found) => Op::ModifyUser { user: name.clone() },
+            (Some(_) | None, _) => continue,
+        };
+        steps.push(Step { op, because });
+    }
+    steps
+}
+
+/// Returns true if the config lets an attribute go that the host's own account had before.
+fn drops(old: Option<&Account>, new: Option<&Account>, found: &ObservedAccount) -> bool {
+    let Some(old) = old.filter(|old| old.should_exist) else { return false };
+    let nothing = Account::default();
+    let new = new.unwrap_or(&nothing);
+    let left = old.groups.difference(&new.groups).any(|group| found.groups.contains(group));
+    let dropped = |old: Option<&String>, new: Option<&String>| old.is_some() && new.is_none();
+    let text =
+        dropped(old.gecos.as_ref(), new.gecos.as_ref()) || dropped(old.shell.as_ref(), new.shell.as_ref());
+    match found.maker {
+        // Whoever lists it no more has it locked; one that stays keeps its shell.
+        Maker::Agent => left,
+        Maker::Host | Maker::Image => left || text,
+    }
+}
+
+/// Returns the steps after the files: keys, passwords, and what leaves the config.
+pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for name in names(input, |spec| spec.users.accounts.keys()) {
+        let Some(because) = input.changed_account(name) else { continue };
+        let found = input.facts.observed.accounts.get(name.as_str());
+        let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
+        let ops = match (new.filter(|new| new.should_exist), found) {
+            (Some(new), None) if new.is_made(name) => first(name, new),
+            (Some(_) | None, None) => Vec::new(),
+            (Some(new), Some(found)) => secrets(name, old, Some(new), found),
+            (None, Some(found)) if found.maker == Maker::Agent => {
+                let lock = (!is_locked(found)).then(|| Op::LockUser { user: name.clone() });
+                lock.into_iter().collect()
+            }
+            (None, Some(found)) => secrets(name, old, None, found),
+        };
+        steps.extend(ops.into_iter().map(|op| Step { op, because }));
+    }
+    for name in names(input, |spec| spec.users.groups.keys()) {
+        let Some(because) = input.changed_group(name) else { continue };
+        let desired = input.to.users.groups.get(name).is_some_and(|group| group.should_exist);
+        let own = |group: &ObservedGroup| group.maker == Maker::Agent && !group.is_primary;
+        let goes = !desired && input.facts.observed.groups.get(name.as_str()).is_some_and(own);
+        steps.extend(goes.then(|| Step { op: Op::RemoveGroup { group: name.clone() }, because }));
+    }
+    steps
+}
+
+/// Returns the steps of an account that is made: it begins without keys, with a locked password.
+fn first(name: &UserName, new: &Account) -> Vec<Op> {
+    let keys = (!new.keys.is_empty()).then(|| Op::SetSshKeys { user: name.clone() });
+    let open = new.password.as_ref().filter(|password| !password.is_locked());
+    keys.into_iter().chain(open.map(|_| Op::SetPassword { user: name.clone() })).collect()
+}
+
+/// Returns the steps of keys and password of an account that exists. What the config lets go is put back.
+fn secrets(
+    name: &UserName,
+    old: Option<&Account>,
+    new: Option<&Account>,
+    found: &ObservedAccount,
+) -> Vec<Op> {
+    let old_keys = old.and_then(|old| old.desired_keys(name));
+    let keys = match (new.and_then(|new| new.desired_keys(name)), old_keys) {
+        (Some(desired), _) => !keys_hold(desired, found),
+        (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !keys_hold(&[], found),
+        (None, old) => old.is_some(),
+    };
+    let password =
+        match (new.and_then(|new| new.password.as_ref()), old.and_then(|old| old.password.as_ref())) {
+            (Some(desired), _) => !password_holds(desired, found),
+            (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !is_password_locked(found),
+            (None, old) => old.is_some(),
+        };
+    let keys = keys.then(|| Op::SetSshKeys { user: name.clone() });
+    keys.into_iter().chain(password.then(|| Op::SetPassword { user: name.clone() })).collect()
+}
+
+fn names<'a, I: Iterator<Item = &'a UserName>>(
+    input: &PlanInput<'a>,
+    of: impl Fn(&'a HostSpec) -> I,
+) -> std::collections::BTreeSet<&'a UserName> {
+    of(input.from).chain(of(input.to)).collect()
+}
+
+/// Returns the keys and the password of accounts that have appeared on the host since their config was committed.
+pub(super) fn appeared(spec: &HostSpec, observed: &Observation) -> Vec<Op> {
+    let waited = spec.users.accounts.iter().filter(|(name, account)| {
+        !account.is_made(name) && account.should_exist && spec.is_never_applied(&user_field(name.as_str()))
+    });
+    waited
+        .filter_map(|(name, account)| {
+            let found = observed.accounts.get(name.as_str())?;
+            Some(secrets(name, None, Some(account), found))
+        })
+        .flatten()
+        .collect()
 }

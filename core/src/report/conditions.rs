@@ -157,7 +157,7 @@ fn is_os(batch: Batch) -> bool {
 
 fn is_content(batch: Batch) -> bool {
     match batch {
-        Batch::Files | Batch::Users | Batch::Links => true,
+        Batch::Accounts | Batch::Files | Batch::Users | Batch::Links => true,
         Batch::Os | Batch::Services => false,
     }
 }

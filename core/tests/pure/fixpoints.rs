@@ -85,24 +85,42 @@ fn stored() -> impl Strategy<Value = (Vec<Value>, Vec<Value>, Option<Value>)> {
     )
 }
 
+/// A shell and groups that the OS has.
+fn account() -> impl Strategy<Value = (Option<&'static str>, Vec<&'static str>)> {
+    let shell = prop::option::of(prop::sample::select(vec!["/bin/sh", "/sbin/nologin"]));
+    (shell, prop::sample::subsequence(vec!["sudo", "wheel"], 0..3))
+}
+
 fn sections() -> impl Strategy<Value = Value> {
     let files: Vec<_> = FILES.iter().map(|path| prop::option::of(file(path))).collect();
     let units: Vec<_> = UNITS.iter().map(|name| prop::option::of(unit(name))).collect();
-    let user = prop::option::of((0..3_u8, prop::option::of(0..2_u8)));
+    let user = prop::option::of((0..3_u8, prop::option::of(0..2_u8), account()));
+    let other =
+        prop::option::of((prop::option::of(0..2_u8), prop::option::of(0..2_u8), account(), any::<bool>()));
+    let group = prop::option::of(any::<bool>());
     let kargs = prop::collection::vec(prop::sample::select(vec!["a", "b", "c=1"]), 0..4);
-    (files, units, user, kargs, stored()).prop_map(|(files, units, user, kargs, (directories, links, kind))| {
+    (files, units, user, other, group, kargs, stored()).prop_map(|(files, units, user, other, group, kargs, (directories, links, kind))| {
         let present = |list: Vec<Option<Value>>| list.into_iter().flatten().collect::<Vec<_>>();
-        let user = user.map(|(key, hash)| {
-            let hash = hash.map(|hash| format!("$6${hash}"));
-            json!({"name": "core", "sshAuthorizedKeys": [format!("key {key}")], "passwordHash": hash})
+        let hash = |hash: Option<u8>| hash.map(|hash| format!("$6${hash}"));
+        let user = user.map(|(key, password, (shell, groups))| {
+            json!({"name": "core", "sshAuthorizedKeys": [format!("key {key}")], "passwordHash": hash(password),
+                   "shell": shell, "groups": groups})
         });
-        let users: Vec<Value> = user.into_iter().collect();
+        let other = other.map(|(key, password, (shell, groups), exists)| {
+            let keys: Vec<String> = key.iter().map(|key| format!("key {key}")).collect();
+            json!({"name": "app", "sshAuthorizedKeys": keys, "passwordHash": hash(password), "shell": shell,
+                   "groups": groups, "shouldExist": exists})
+        });
+        let group = group.map(|exists| json!({"name": "staff", "shouldExist": exists}));
+        let groups: Vec<Value> = group.into_iter().collect();
+        let users: Vec<Value> = user.into_iter().chain(other).collect();
         let mut files = present(files);
         files.extend(kind);
         if links.iter().any(|link| link["hard"] == true) && !files.iter().any(|file| file["path"] == "/var/lib/c") {
             files.push(json!({"path": "/var/lib/c", "contents": {"source": "data:,linked"}}));
         }
-        json!({"directories": directories, "links": links, "files": files, "units": present(units), "users": users, "kernelArguments": kargs})
+        json!({"directories": directories, "links": links, "files": files, "units": present(units), "users": users,
+               "groups": groups, "kernelArguments": kargs})
     })
 }
 
@@ -135,8 +153,8 @@ fn decide(world: &ModelHost, from: &HostSpec, to: &HostSpec, carries: EmbeddedCo
 }
 
 /// Carries the plan out, over the reboot it asks for.
-fn bring(world: &mut ModelHost, plan: &Plan, to: &HostSpec, next: &Image) {
-    world.apply(plan, to);
+fn bring(world: &mut ModelHost, plan: &Plan, from: &HostSpec, to: &HostSpec, next: &Image) {
+    world.apply(plan, from, to);
     if matches!(plan.after(), PostActions::Reboot { .. }) {
         world.reboot(next);
     }
@@ -209,7 +227,7 @@ proptest! {
         let mut world = host(&from);
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert!(matches!(plan.mode(), Mode::Files | Mode::Nothing));
-        bring(&mut world, &plan, &to, &Image::default());
+        bring(&mut world, &plan, &from, &to, &Image::default());
         arrived(&world, &to);
     }
 
@@ -238,14 +256,15 @@ proptest! {
             let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults());
             // A unit that can't be enabled is refused either way.
             let Ok(plan) = plan else { continue };
-            bring(&mut world, &plan, &to, &next);
-            let second = decide(&world, &already_applied(&to, &world.observe(&[&to])), &to, EmbeddedConfig::Unknown);
-            bring(&mut world, &second, &to, &next);
+            bring(&mut world, &plan, &origin, &to, &next);
+            let held = already_applied(&to, &world.observe(&[&to]));
+            let second = decide(&world, &held, &to, EmbeddedConfig::Unknown);
+            bring(&mut world, &second, &held, &to, &next);
             arrived(&world, &to);
             let mut kargs = world.kargs.clone();
             kargs.sort();
             let mode = if plan.mode() == Mode::Nothing { Mode::Files } else { plan.mode() };
-            ends.push((mode, world.made(), world.files, world.enabled, world.masked, kargs, world.keys, world.password));
+            ends.push((mode, world.made(), world.files, world.enabled, world.masked, kargs, world.accounts, world.groups));
         }
         prop_assert_eq!(ends.len(), 2);
         prop_assert_eq!(&ends[0], &ends[1]);
@@ -268,7 +287,7 @@ proptest! {
             }
         };
         prop_assert!(plan.from().is_none());
-        bring(&mut world, &plan, &to, &Image::default());
+        bring(&mut world, &plan, &from, &to, &Image::default());
         arrived(&world, &to);
     }
 
@@ -280,7 +299,7 @@ proptest! {
         let mut world = host(&from);
         let plan = decide(&world, &from, &to, EmbeddedConfig::Config(to.name.clone()));
         prop_assert_eq!(plan.mode(), Mode::Image);
-        bring(&mut world, &plan, &to, &Image::new(&to));
+        bring(&mut world, &plan, &from, &to, &Image::new(&to));
         arrived(&world, &to);
     }
 
@@ -295,9 +314,10 @@ proptest! {
         let mut world = host(&from);
         let plan = decide(&world, &from, &to, EmbeddedConfig::Unknown);
         prop_assert_eq!(plan.mode(), if leaves { Mode::LeaveImage } else { Mode::ImageAndFiles });
-        bring(&mut world, &plan, &to, &Image::default());
-        let second = decide(&world, &already_applied(&to, &world.observe(&[&to])), &to, EmbeddedConfig::Unknown);
-        bring(&mut world, &second, &to, &Image::default());
+        bring(&mut world, &plan, &from, &to, &Image::default());
+        let held = already_applied(&to, &world.observe(&[&to]));
+        let second = decide(&world, &held, &to, EmbeddedConfig::Unknown);
+        bring(&mut world, &second, &held, &to, &Image::default());
         arrived(&world, &to);
     }
 }

@@ -14,6 +14,7 @@ mod model_host;
 #[path = "../support/update_fixtures.rs"]
 mod update_fixtures;
 
+mod accounts;
 mod completeness;
 mod fields;
 mod fixpoints;

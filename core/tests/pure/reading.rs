@@ -40,8 +40,8 @@ fn versions_are_checked_first() {
     }
 }
 
-/// MCD-120 (a null source is an empty file), MCD-122 (mode 0644), MCD-124 (ids and names), MCD-157 (the keys of all
-/// users, one a line), MCD-161 (no password is `*`).
+/// MCD-120 (a null source is an empty file), MCD-122 (mode 0644), MCD-124 (ids and names), MCD-157 (the keys of
+/// core, one a line), MCD-161 (no password is `*`).
 #[test]
 fn entries_become_spec() {
     let spec = read(json!({
@@ -72,14 +72,44 @@ fn entries_become_spec() {
     );
     let b = &spec.units[&unit("b.service")];
     assert_eq!((b.enablement, b.mask), (Enablement::Disabled, Mask::Masked));
-    let core = spec.users.core.unwrap();
-    assert_eq!((core.keys_text().as_str(), core.password.as_str()), ("k1\nk2\n", "*"));
-    assert_eq!(spec.users.unsupported.len(), 1);
+    let core = spec.users.account("core").unwrap().clone();
+    assert_eq!((core.keys_text().as_str(), core.password.unwrap().as_str()), ("k2\n", "*"));
+    let other = spec.users.account("other").unwrap();
+    assert_eq!((other.keys_text().as_str(), &other.password), ("k1\n", &None));
     assert_eq!(
         spec.kargs.iter().map(machine_config_core::model::Karg::as_str).collect::<Vec<_>>(),
         ["a", "b", "c=\"d e\""]
     );
     assert!(spec.os_image_url.is_none());
+}
+
+/// The key of another user must not open `core`.
+#[test]
+fn keys_of_other_users_do_not_open_core() {
+    let entry = |name: &str, key: &str| json!({"name": name, "sshAuthorizedKeys": [key]});
+    for users in [
+        json!([entry("guest", "ssh-ed25519 GUEST")]),
+        json!([{"name": "core"}, entry("guest", "ssh-ed25519 GUEST")]),
+    ] {
+        let spec = read(json!({"users": users})).unwrap();
+        assert!(spec.users.account("core").is_none_or(|core| core.keys.is_empty()), "{users}");
+    }
+    let both = json!([entry("guest", "ssh-ed25519 GUEST"), entry("core", "ssh-ed25519 CORE")]);
+    let core = read(json!({"users": both})).unwrap().users.account("core").unwrap().clone();
+    assert_eq!(core.keys_text(), "ssh-ed25519 CORE\n");
+}
+
+/// install-config's `sshKey: |` ends in a line break; `|` over several lines is several keys.
+#[test]
+fn entry_of_several_lines_is_several_keys() {
+    let text =
+        "\n# of the installer\nssh-ed25519 A one\r\n\n  from=\"10.0.0.0/8\",no-pty ssh-ed25519 B two # x\n";
+    let users = json!([{"name": "core", "sshAuthorizedKeys": [text, "ssh-rsa C\n", ""]}]);
+    let core = read(json!({"users": users})).unwrap().users.account("core").unwrap().clone();
+    assert_eq!(
+        core.keys_text(),
+        "ssh-ed25519 A one\nfrom=\"10.0.0.0/8\",no-pty ssh-ed25519 B two # x\nssh-rsa C\n"
+    );
 }
 
 /// MCD-087, MCD-091, MCD-128: a mode above 0777 or an append entry is refused, before anything is written.
@@ -125,8 +155,8 @@ fn inapplicable_field_is_refused_with_next_step() {
         (json!({"units": [{"name": "a.service"}, {"name": "a.service"}]}), ["a.service", "twice"]),
         (json!({"users": [{"name": "core"}, {"name": "core"}]}), ["core", "twice"]),
         (
-            json!({"users": [{"name": "core", "sshAuthorizedKeys": ["a\nb"]}]}),
-            ["sshAuthorizedKeys[0]", "one line"],
+            json!({"users": [{"name": "core", "sshAuthorizedKeys": ["a\u{0}b"]}]}),
+            ["sshAuthorizedKeys[0]", "one key a line"],
         ),
         (json!({"users": [{"name": "core", "passwordHash": "a:b"}]}), ["passwordHash", "crypt(3)"]),
         (json!({"kernelArguments": ["a=\"b"]}), ["spec.kernelArguments", "close the quote"]),

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use machine_config_core::model::observation::{
-    EmbeddedConfig, ObservedCore, ObservedFips, ObservedOs, ObservedUnit, UnitFilePreset, UnitFileState,
+    EmbeddedConfig, Maker, ObservedFips, ObservedGroup, ObservedOs, ObservedUnit, UnitFilePreset,
+    UnitFileState,
 };
 use machine_config_core::model::units::Mask;
 use machine_config_core::model::{
@@ -127,7 +128,7 @@ fn fact(facts: &mut Facts, line: &str) {
                 .units
                 .insert(UnitName::new(words[1]).unwrap(), ObservedUnit { enabled, preset, mask });
         }
-        "no-account" => facts.observed.core = ObservedCore::NoAccount,
+        "no-account" | "account" | "group" | "uid-of" | "lacks" => account_fact(facts, &words),
         "fips" => {
             facts.fips = match words[1] {
                 "on" => ObservedFips::On,
@@ -172,6 +173,31 @@ fn each_obstacle_refuses(
         let refused = plan(from, to, &facts, policy).expect_err(&step.to_string());
         assert!(refused.is_of_host && refused.reasons.len() == 1, "{step}: {refused}");
         assert!(refused.to_string().contains("it is in the way; move it"), "{step}: {refused}");
+    }
+}
+
+/// A fact of accounts and groups.
+fn account_fact(facts: &mut Facts, words: &[&str]) {
+    match words[0] {
+        "no-account" => drop(facts.observed.accounts.remove("core")),
+        "account" => {
+            let maker = match words[2] {
+                "host" => Maker::Host,
+                "image" => Maker::Image,
+                "agent" => Maker::Agent,
+                other => panic!("{other}"),
+            };
+            facts.observed.accounts.insert(words[1].to_owned(), model_host::account(words[1], 1500, maker));
+        }
+        "group" => {
+            let is_primary = words.get(3) == Some(&"primary");
+            let maker = if words[2] == "agent" { Maker::Agent } else { Maker::Host };
+            let group = ObservedGroup { gid: 1600, password: None, maker, is_primary };
+            facts.observed.groups.insert(words[1].to_owned(), group);
+        }
+        "uid-of" => drop(facts.accounts.uid_owners.insert(words[1].parse().unwrap(), words[2].to_owned())),
+        "lacks" => drop(facts.accounts.missing_programs.insert(words[1].to_owned())),
+        other => panic!("unknown fact {other}"),
     }
 }
 

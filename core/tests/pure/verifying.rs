@@ -1,8 +1,6 @@
 //! Differences of verification and drift, their order and their words; and the JSON of `verify`.
 
-use machine_config_core::model::observation::{
-    EmbeddedConfig, ObservedCore, ObservedOs, Staged, UnitFileState,
-};
+use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs, Staged, UnitFileState};
 use machine_config_core::model::units::Mask;
 use machine_config_core::model::users::PasswordHash;
 use machine_config_core::model::{
@@ -77,9 +75,9 @@ fn each_difference_is_named_in_order() {
     unit("a.service", UnitFileState::Disabled, Mask::Unset);
     unit("b.service", UnitFileState::Disabled, Mask::Unset);
     unit("c.service", UnitFileState::Enabled, Mask::Unset);
-    let ObservedCore::Account { keys, password, .. } = &mut observed.core else { panic!("an account") };
-    *keys = ObservedFile::Absent;
-    *password = PasswordHash::new("$6$x");
+    let core = observed.accounts.get_mut("core").unwrap();
+    core.keys = ObservedFile::Absent;
+    core.password = PasswordHash::new("$6$x");
     let desired = [
         "image os value",
         "karg q missing",
@@ -204,8 +202,7 @@ fn every_locked_password_is_locked() {
     let spec = spec();
     let mut observed = ModelHost::holding(&spec).observe(&[&spec]);
     for hash in [None, PasswordHash::new("*"), PasswordHash::new("!!"), PasswordHash::new("!$6$x")] {
-        let ObservedCore::Account { password, .. } = &mut observed.core else { panic!("an account") };
-        *password = hash;
+        observed.accounts.get_mut("core").unwrap().password = hash;
         assert_eq!(lines(&spec, &observed), Vec::<String>::new());
     }
 }
@@ -217,7 +214,7 @@ fn unchanged_section_of_users_is_unchanged() {
     let from = model_host::config("rendered-a", json!({"users": users})).spec(None).unwrap();
     let to = |users: &Value| model_host::config("rendered-b", json!({"users": users})).spec(None).unwrap();
     let mut world = ModelHost::holding(&from);
-    world.keys = Some("somebody's\n".to_owned());
+    world.accounts.get_mut("core").unwrap().keys = ObservedFile::Directory;
     let steps = |to: &HostSpec| {
         let facts = world.facts(&from, to, EmbeddedConfig::Unknown);
         let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
@@ -234,8 +231,7 @@ fn only_remaining_drift_blocks_update() {
     type Change = fn(&mut Value);
     let file = |observed: &mut Observation| drop(observed.files.insert(path("/etc/a"), DIRECTORY));
     let keys = |observed: &mut Observation| {
-        let ObservedCore::Account { keys, .. } = &mut observed.core else { panic!("an account") };
-        *keys = ObservedFile::Absent;
+        observed.accounts.get_mut("core").unwrap().keys = ObservedFile::Absent;
     };
     let unit = |observed: &mut Observation| {
         observed.units.get_mut(&UnitName::new("c.service").unwrap()).unwrap().enabled =

@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine_config_core::model::image::Transport;
-use machine_config_core::model::observation::{BootCount, LocalPackages};
 use machine_config_core::model::observation::{
-    Booted, EmbeddedConfig, ObservedCore, ObservedFips, ObservedOs, ObservedUnit, UnitFilePreset,
-    UnitFileState,
+    AccountFacts, Booted, EmbeddedConfig, Maker, ObservedAccount, ObservedFips, ObservedGroup, ObservedOs,
+    ObservedUnit, UnitFilePreset, UnitFileState,
 };
+use machine_config_core::model::observation::{BootCount, LocalPackages};
 use machine_config_core::model::paths::LinkTarget;
 use machine_config_core::model::units::{Enablement, Mask};
-use machine_config_core::model::users::{Core, PasswordHash};
+use machine_config_core::model::users::{Account, PasswordHash, keys_text};
 use machine_config_core::model::{
     BootId, Contents, DirectorySpec, Facts, FileMode, FileSpec, HostSpec, ImageRef, Karg, MachineConfig,
-    ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
+    ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName, UserName,
 };
 use machine_config_core::plan::{Op, Plan};
 use serde_json::{Map, Value, json};
@@ -105,8 +105,10 @@ pub struct ModelHost {
     pub kargs: Vec<Karg>,
     pub booted: Option<ImageRef>,
     pub image: Image,
-    pub keys: Option<String>,
-    pub password: PasswordHash,
+    /// Accounts of the host.
+    pub accounts: BTreeMap<String, ObservedAccount>,
+    /// Groups of the host, beside those of the accounts.
+    pub groups: BTreeMap<String, ObservedGroup>,
     /// Packages that are layered on the image.
     pub packages: BTreeSet<String>,
     staged: Option<ImageRef>,
@@ -126,8 +128,8 @@ impl ModelHost {
             kargs: vec![],
             booted,
             image,
-            keys: None,
-            password: PasswordHash::locked(),
+            accounts: BTreeMap::from([("core".to_owned(), account("core", 1000, Maker::Host))]),
+            groups: BTreeMap::new(),
             packages: BTreeSet::new(),
             staged: None,
             next_packages: BTreeSet::new(),
@@ -156,11 +158,63 @@ impl ModelHost {
                 world.vendor.insert(name.clone());
             }
         }
-        if let Some(core) = &spec.users.core {
-            world.keys = Some(core.keys_text());
-            world.password = core.password.clone();
+        for (name, group) in spec.users.groups.iter().filter(|(_, group)| group.should_exist) {
+            world.groups.insert(name.to_string(), made_group(group));
+        }
+        for (name, account) in spec.users.accounts.iter().filter(|(_, account)| account.should_exist) {
+            if account.is_made(name) && !world.accounts.contains_key(name.as_str()) {
+                world.create_user(name, account);
+            }
+            world.modify_user(name, None, Some(account));
+            world.set_keys(name, Some(account));
+            world.set_password(name, account.password.clone());
         }
         world
+    }
+
+    fn create_user(&mut self, name: &UserName, account: &Account) {
+        let id = account.uid.unwrap_or(2000);
+        let mut made = self::account(name.as_str(), id, Maker::Agent);
+        if let Some(home) = &account.home {
+            made.home.clone_from(home);
+        }
+        made.primary_group = Some(account.primary_group.clone().unwrap_or_else(|| name.to_string()));
+        self.accounts.insert(name.to_string(), made);
+        self.modify_user(name, None, Some(account));
+    }
+
+    fn modify_user(&mut self, name: &UserName, old: Option<&Account>, new: Option<&Account>) {
+        let Some(found) = self.accounts.get_mut(name.as_str()) else { return };
+        let (nothing, found_before) = (Account::default(), account(name.as_str(), found.uid, found.maker));
+        let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
+        found.groups.retain(|group| !old.groups.contains(group));
+        found.groups.extend(new.groups.iter().cloned());
+        let text = |new: &Option<String>, now: &String, before: String| {
+            new.clone().unwrap_or(if found.maker == Maker::Agent { now.clone() } else { before })
+        };
+        let (gecos, shell) = (
+            text(&new.gecos, &found.gecos, found_before.gecos),
+            text(&new.shell, &found.shell, found_before.shell),
+        );
+        (found.gecos, found.shell, found.is_expired) = (gecos, shell, false);
+    }
+
+    fn set_keys(&mut self, name: &UserName, account: Option<&Account>) {
+        let Some(found) = self.accounts.get_mut(name.as_str()) else { return };
+        let keys = account.and_then(|account| account.desired_keys(name)).map(keys_text);
+        found.keys = keys.map_or(ObservedFile::Absent, |text| ObservedFile::Regular {
+            len: u64::try_from(text.len()).unwrap(),
+            sha256: Contents::new(text.into_bytes()).sha256(),
+            mode: 0o600,
+            uid: found.uid,
+            gid: found.gid,
+        });
+    }
+
+    fn set_password(&mut self, name: &UserName, password: Option<PasswordHash>) {
+        if let Some(found) = self.accounts.get_mut(name.as_str()) {
+            found.password = Some(password.unwrap_or_else(PasswordHash::locked));
+        }
     }
 
     fn observe_file(&self, path: &ManagedPath, ids: &BTreeMap<String, u32>) -> ObservedFile {
@@ -264,7 +318,10 @@ impl ModelHost {
 
     /// Returns the observation for these specs, as `observe` would.
     pub fn observe(&self, specs: &[&HostSpec]) -> Observation {
-        let ids = BTreeMap::from([("core".to_owned(), 1000)]);
+        let ids: BTreeMap<String, u32> =
+            self.accounts.iter().map(|(name, account)| (name.clone(), account.uid)).collect();
+        let groups = self.groups.iter().map(|(name, group)| (name.clone(), group.gid));
+        let group_ids = ids.iter().map(|(name, id)| (name.clone(), *id)).chain(groups).collect();
         let mut files = BTreeMap::new();
         let mut units = BTreeMap::new();
         for spec in specs {
@@ -275,14 +332,6 @@ impl ModelHost {
             }
             units.extend(spec.units.keys().map(|name| (name.clone(), self.observe_unit(name))));
         }
-        let keys_path = ManagedPath::new("/home/core/.ssh/authorized_keys.d/ignition").unwrap();
-        let keys = self.keys.as_ref().map_or(ObservedFile::Absent, |text| ObservedFile::Regular {
-            sha256: Contents::new(text.clone().into_bytes()).sha256(),
-            len: u64::try_from(text.len()).unwrap(),
-            mode: 0o600,
-            uid: 1000,
-            gid: 1000,
-        });
         let carries = self
             .image
             .carries
@@ -313,17 +362,22 @@ impl ModelHost {
             image_kargs: Vec::new(),
             storage: Default::default(),
             stray_links: BTreeMap::new(),
-            core: ObservedCore::Account {
-                keys_path,
-                keys,
-                uid: 1000,
-                gid: 1000,
-                password: Some(self.password.clone()),
-                foreign: None,
-            },
-            user_ids: ids.clone(),
-            group_ids: ids,
+            accounts: self.accounts.clone(),
+            groups: self.groups.clone(),
+            user_ids: ids,
+            group_ids,
         }
+    }
+
+    fn missing_groups(&self, specs: &[&HostSpec]) -> BTreeSet<String> {
+        let accounts = specs.iter().flat_map(|spec| spec.users.accounts.values());
+        let named = accounts.flat_map(|account| account.groups.iter().chain(&account.primary_group));
+        let known = |name: &&String| {
+            ["wheel", "sudo"].contains(&name.as_str())
+                || self.groups.contains_key(*name)
+                || self.accounts.contains_key(*name)
+        };
+        named.filter(|name| !known(name)).cloned().collect()
     }
 
     /// Returns the facts, as `facts` would.
@@ -350,6 +404,10 @@ impl ModelHost {
             is_live: false,
             soft_reboot: None,
             obstacles: Obstacles::default(),
+            accounts: AccountFacts {
+                missing_groups: self.missing_groups(&[from, to]),
+                ..AccountFacts::default()
+            },
             companions: BTreeMap::new(),
             fips: ObservedFips::Off,
             observed,
@@ -364,13 +422,9 @@ impl ModelHost {
     }
 
     /// Carries a plan out, without the reboot.
-    pub fn apply(&mut self, plan: &Plan, to: &HostSpec) {
-        self.next_kargs.clone_from(&self.kargs);
-        self.next_packages.clone_from(&self.packages);
-        self.staged = None;
+    pub fn apply(&mut self, plan: &Plan, from: &HostSpec, to: &HostSpec) {
+        self.unstage();
         let (new, entries) = (to.written(), to.entries());
-        let none = Core { keys: vec![], password: PasswordHash::locked() };
-        let core = to.users.core.as_ref().unwrap_or(&none);
         for step in plan.steps() {
             match &step.op {
                 Op::StageOs { image } => self.staged = Some(image.clone()),
@@ -412,8 +466,14 @@ impl ModelHost {
                         self.put(path, original);
                     }
                 }
-                Op::SetSshKeys => self.keys = Some(core.keys_text()),
-                Op::SetPassword => self.password = core.password.clone(),
+                Op::CreateGroup { .. }
+                | Op::ModifyGroup { .. }
+                | Op::RemoveGroup { .. }
+                | Op::CreateUser { .. }
+                | Op::ModifyUser { .. }
+                | Op::LockUser { .. }
+                | Op::SetSshKeys { .. }
+                | Op::SetPassword { .. } => self.apply_account(&step.op, from, to),
                 Op::MaskUnit { unit } => {
                     self.files.remove(&unit.path());
                     self.masked.insert(unit.clone());
@@ -438,6 +498,39 @@ impl ModelHost {
         }
     }
 
+    fn unstage(&mut self) {
+        self.next_kargs.clone_from(&self.kargs);
+        self.next_packages.clone_from(&self.packages);
+        self.staged = None;
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the caller lists the operations")]
+    fn apply_account(&mut self, op: &Op, from: &HostSpec, to: &HostSpec) {
+        match op {
+            Op::CreateGroup { group } | Op::ModifyGroup { group } => {
+                self.groups.insert(group.to_string(), made_group(&to.users.groups[group]));
+            }
+            Op::RemoveGroup { group } => drop(self.groups.remove(group.as_str())),
+            Op::CreateUser { user } => self.create_user(user, &to.users.accounts[user]),
+            Op::ModifyUser { user } => {
+                self.modify_user(user, from.users.accounts.get(user), to.users.accounts.get(user));
+            }
+            Op::LockUser { user } => {
+                self.set_keys(user, None);
+                self.set_password(user, None);
+                if let Some(account) = self.accounts.get_mut(user.as_str()) {
+                    account.is_expired = true;
+                }
+            }
+            Op::SetSshKeys { user } => self.set_keys(user, to.users.accounts.get(user)),
+            Op::SetPassword { user } => {
+                let new = to.users.accounts.get(user).and_then(|account| account.password.clone());
+                self.set_password(user, new);
+            }
+            other => panic!("{other:?} is of no account"),
+        }
+    }
+
     /// Reboots: arguments take effect, and a staged image comes with its `/etc` merged.
     pub fn reboot(&mut self, next: &Image) {
         self.kargs.clone_from(&self.next_kargs);
@@ -457,6 +550,34 @@ impl ModelHost {
         merge(&mut self.masked, &old.masked, &next.masked);
         // A link at the path of a unit file hides it.
         self.files.retain(|path, _| !self.masked.iter().any(|unit| unit.path() == *path));
+    }
+}
+
+/// An account as a host has it, without keys and password.
+pub fn account(name: &str, id: u32, maker: Maker) -> ObservedAccount {
+    ObservedAccount {
+        keys_path: ManagedPath::new(format!("/home/{name}/.ssh/authorized_keys.d/ignition")).unwrap(),
+        keys: ObservedFile::Absent,
+        uid: id,
+        gid: id,
+        password: Some(PasswordHash::locked()),
+        foreign: None,
+        gecos: String::new(),
+        home: format!("/home/{name}"),
+        shell: "/bin/bash".to_owned(),
+        primary_group: Some(name.to_owned()),
+        groups: BTreeSet::new(),
+        maker,
+        is_expired: false,
+    }
+}
+
+fn made_group(group: &machine_config_core::model::users::Group) -> ObservedGroup {
+    ObservedGroup {
+        gid: group.gid.unwrap_or(3000),
+        password: group.password.clone(),
+        maker: Maker::Agent,
+        is_primary: false,
     }
 }
 

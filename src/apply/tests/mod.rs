@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a test looks at the machine from outside")]
 
+mod accounts;
 mod crash;
 mod foreign;
 mod log;
@@ -19,10 +20,10 @@ use std::path::{Path, PathBuf};
 use crate::host::{FailPoints, Host, Root};
 use crate::journal::{Intent, Originals, Work};
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::users::{Core, PasswordHash, SshKey, Users};
+use crate::model::users::{Account, PasswordHash, SshKey};
 use crate::model::{
     ConfigName, Contents, DropinName, FileMode, FileSpec, HostSpec, ManagedPath, Owner, Principal, UnitName,
-    UpdateId,
+    UpdateId, UserName,
 };
 use crate::plan::{Batch, Op, Step, StepReason, Undo};
 
@@ -97,8 +98,8 @@ pub(super) fn new() -> HostSpec {
     new.files.insert(path("/etc/new/deep/file"), file("deep\n", 0o600, "root"));
     new.files.insert(path("/home/core/.bashrc"), file("alias ll=ls\n", 0o644, "core"));
     let key = SshKey::new("ssh-ed25519 AAAA core@example").unwrap();
-    let core = Core { keys: vec![key], password: PasswordHash::new("$6$salt$hash").unwrap() };
-    new.users = Users { core: Some(core), unsupported: Vec::new() };
+    let core = Account::with(vec![key], PasswordHash::new("$6$salt$hash").unwrap());
+    new.users.accounts.insert(UserName::core(), core);
     let dropins = BTreeMap::from([(DropinName::new("10-x.conf").unwrap(), contents("[Service]\nNice=1\n"))]);
     let mask = Mask::Unset;
     let kubelet = contents("[Install]\nWantedBy=multi-user.target\n");
@@ -107,6 +108,14 @@ pub(super) fn new() -> HostSpec {
         UnitSpec { contents: Some(kubelet), dropins, enablement: Enablement::Enabled, mask },
     );
     new
+}
+
+pub(super) fn keys_of(user: &str) -> Op {
+    Op::SetSshKeys { user: UserName::new(user).unwrap() }
+}
+
+pub(super) fn password_of(user: &str) -> Op {
+    Op::SetPassword { user: UserName::new(user).unwrap() }
 }
 
 pub(super) fn steps(ops: Vec<Op>) -> Vec<Step> {
@@ -124,7 +133,7 @@ pub(super) fn batches() -> Vec<(Batch, Vec<Step>)> {
         Op::RemoveFile { path: path("/etc/stale") },
         Op::RestoreFile { path: path("/etc/restored") },
     ]);
-    let users = steps(vec![Op::SetSshKeys, Op::SetPassword]);
+    let users = steps(vec![keys_of("core"), password_of("core")]);
     let links = steps(vec![
         Op::EnableUnit { unit: unit("kubelet.service") },
         Op::DisableUnit { unit: unit("chronyd.service") },
@@ -212,6 +221,7 @@ fn every_file(at: &Path) -> Vec<PathBuf> {
             list.push(entry.path());
         }
     }
-    files.retain(|path| !path.ends_with(".pwd.lock"));
+    // The programs for accounts keep the databases before their change, with a `-`.
+    files.retain(|path| !path.ends_with(".pwd.lock") && !path.to_string_lossy().ends_with('-'));
     files
 }

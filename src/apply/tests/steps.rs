@@ -98,7 +98,7 @@ async fn removed_user_is_locked() {
     let dir = tempfile::tempdir().unwrap();
     fixture(dir.path());
     let host = host(dir.path(), FailPoints::off());
-    let steps = steps(vec![Op::SetSshKeys, Op::SetPassword]);
+    let steps = steps(vec![keys_of("core"), password_of("core")]);
     apply_batch(&host, 1, Batch::Users, &steps).await.unwrap();
     let (from, to) = (new(), spec("rendered-without"));
     let work = Work::Apply { batch: Batch::Users, steps: &steps };

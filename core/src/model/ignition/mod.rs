@@ -190,8 +190,7 @@ fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Res
     fixed_storage(&mut spec.fixed, &storage);
     fix(&mut spec.fixed, "config.kernelArguments", config.kernel_arguments.as_ref());
     let passwd = config.passwd.unwrap_or_default();
-    fix(&mut spec.fixed, "passwd.groups", passwd.groups.as_ref().filter(|groups| !groups.is_empty()));
-    spec.users = users::read(within, passwd.users.unwrap_or_default())?;
+    spec.users = users::read(within, passwd.users.unwrap_or_default(), passwd.groups.unwrap_or_default())?;
     spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder, &mut spec.remarks)?;
     let version = &config.ignition.version;
     let remarks = &mut spec.remarks;

@@ -1,75 +1,157 @@
-//! `passwd.users`: keys and password of `core`. Other settings are listed; the reconcilability check
-//! refuses it only when the section changes, because it may be there since the installation (RC5, RC6).
+//! `passwd.users` and `passwd.groups`. The values go into colon-separated databases and onto command lines: what would
+//! break out of its field there is refused here.
 
-use ignition_config::v3_6::User;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ignition_config::v3_6::{Group as PasswdGroup, User as PasswdUser};
 
 use super::super::UserName;
 use super::super::error::ModelError;
 use super::super::text::short;
-use super::super::users::{CORE, Core, PasswordHash, SshKey, Unsupported, UnsupportedUser, Users};
+use super::super::users::{Account, CORE, Group, PasswordHash, SshKey, Users, group_field, user_field};
 use super::within::Within;
 
-/// Reads all users.
-pub(super) fn read(within: Within<'_>, users: Vec<User>) -> Result<Users, ModelError> {
-    let mut read = Users::default();
-    let mut sets = false;
-    let mut names = std::collections::BTreeSet::new();
+/// Reads all users and groups.
+pub(super) fn read(
+    within: Within<'_>,
+    users: Vec<PasswdUser>,
+    groups: Vec<PasswdGroup>,
+) -> Result<Users, ModelError> {
+    let mut read = Users { accounts: BTreeMap::new(), groups: BTreeMap::new() };
     for user in users {
-        let field = format!("passwd.users {:?}", short(&user.name, 40));
+        let field = user_field(&short(&user.name, 40));
         let name = UserName::new(user.name.as_str())
             .map_err(|error| within.error(field.clone(), error.to_string()))?;
-        if !names.insert(name.clone()) {
+        let account = account(within, &field, &name, user)?;
+        if read.accounts.insert(name, account).is_some() {
             return Err(within.unreachable(field, "the user is listed twice; keep one entry"));
         }
-        let unsupported =
-            if name.as_str() == CORE { unsupported(&user) } else { vec![Unsupported::OtherUser] };
-        read.unsupported
-            .extend(unsupported.into_iter().map(|why| UnsupportedUser { user: name.clone(), why }));
-        sets |= sets_something(&user);
-        let core =
-            read.core.get_or_insert_with(|| Core { keys: Vec::new(), password: PasswordHash::locked() });
-        for (place, line) in user.ssh_authorized_keys.unwrap_or_default().into_iter().enumerate() {
-            let key = SshKey::new(line).ok_or_else(|| {
-                within.error(
-                    format!("{field} sshAuthorizedKeys[{place}]"),
-                    "a key is one line; list each key by itself",
-                )
-            })?;
-            core.keys.push(key);
-        }
-        if let (CORE, Some(hash)) = (name.as_str(), user.password_hash.filter(|hash| !hash.is_empty())) {
-            core.password = PasswordHash::new(hash).ok_or_else(|| {
-                within.error(
-                    format!("{field} passwordHash"),
-                    "it holds `:` or a line break; give a crypt(3) hash",
-                )
-            })?;
+    }
+    for group in groups {
+        let field = group_field(&short(&group.name, 40));
+        let name = UserName::new(group.name.as_str())
+            .map_err(|error| within.error(field.clone(), error.to_string()))?;
+        let entry = Group {
+            should_exist: group.should_exist != Some(false),
+            gid: id(within, &field, "gid", group.gid)?,
+            password: password(within, &field, group.password_hash)?,
+            system: group.system == Some(true),
+        };
+        if read.groups.insert(name, entry).is_some() {
+            return Err(within.unreachable(field, "the group is listed twice; keep one entry"));
         }
     }
-    // A config without settings changes nothing: MCD refuses such a change, so it was so since the installation.
-    read.core = read.core.filter(|_| sets);
     Ok(read)
 }
 
-fn sets_something(user: &User) -> bool {
-    user.password_hash.is_some() || user.ssh_authorized_keys.as_ref().is_some_and(|keys| !keys.is_empty())
+fn account(
+    within: Within<'_>,
+    field: &str,
+    name: &UserName,
+    user: PasswdUser,
+) -> Result<Account, ModelError> {
+    let keys = keys(within, field, &user)?;
+    let mut hash = password(within, field, user.password_hash.clone())?;
+    // As with MCD, keys alone lock the password of core (MCD-161).
+    let sets_keys = user.ssh_authorized_keys.as_ref().is_some_and(|keys| !keys.is_empty());
+    if name.as_str() == CORE && hash.is_none() && (sets_keys || user.password_hash.is_some()) {
+        hash = Some(PasswordHash::locked());
+    }
+    let group = |part: &str, group: String| {
+        let name = UserName::new(group)
+            .map_err(|error| within.error(format!("{field} {part}"), error.to_string()))?;
+        Ok::<_, ModelError>(String::from(name))
+    };
+    let groups: BTreeSet<String> = user
+        .groups
+        .unwrap_or_default()
+        .into_iter()
+        .map(|one| group("groups", one))
+        .collect::<Result<_, _>>()?;
+    Ok(Account {
+        should_exist: user.should_exist != Some(false),
+        keys,
+        password: hash,
+        uid: id(within, field, "uid", user.uid)?,
+        gecos: text(within, field, "gecos", user.gecos)?,
+        home: path(within, field, "homeDir", user.home_dir)?,
+        no_create_home: user.no_create_home == Some(true),
+        primary_group: filled(user.primary_group).map(|one| group("primaryGroup", one)).transpose()?,
+        groups,
+        no_user_group: user.no_user_group == Some(true),
+        no_log_init: user.no_log_init == Some(true),
+        shell: path(within, field, "shell", user.shell)?,
+        system: user.system == Some(true),
+    })
 }
 
-fn unsupported(user: &User) -> Vec<Unsupported> {
-    let fields = [
-        ("gecos", user.gecos.is_some()),
-        ("groups", user.groups.as_ref().is_some_and(|groups| !groups.is_empty())),
-        ("homeDir", user.home_dir.is_some()),
-        ("noCreateHome", user.no_create_home.is_some()),
-        ("noLogInit", user.no_log_init.is_some()),
-        ("noUserGroup", user.no_user_group.is_some()),
-        ("primaryGroup", user.primary_group.is_some()),
-        ("shell", user.shell.is_some()),
-        ("shouldExist", user.should_exist.is_some()),
-        ("system", user.system.is_some()),
-        ("uid", user.uid.is_some()),
-    ];
-    let nothing = (!sets_something(user)).then_some(Unsupported::NothingSet);
-    let set = fields.into_iter().filter(|(_, set)| *set).map(|(field, _)| Unsupported::Field(field));
-    set.chain(nothing).collect()
+/// Reads the keys of a user: an entry of several lines is several keys (install-config's `sshKey: |`), and lines that
+/// hold none are skipped, as sshd skips them.
+fn keys(within: Within<'_>, field: &str, user: &PasswdUser) -> Result<Vec<SshKey>, ModelError> {
+    let mut keys = Vec::new();
+    for (place, entry) in user.ssh_authorized_keys.iter().flatten().enumerate() {
+        for line in SshKey::lines(entry) {
+            let key = SshKey::new(line).ok_or_else(|| {
+                within.error(
+                    format!("{field} sshAuthorizedKeys[{place}]"),
+                    "it holds a NUL or a carriage return inside of a line; give one key a line",
+                )
+            })?;
+            keys.push(key);
+        }
+    }
+    Ok(keys)
+}
+
+fn filled(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn password(
+    within: Within<'_>,
+    field: &str,
+    hash: Option<String>,
+) -> Result<Option<PasswordHash>, ModelError> {
+    let Some(hash) = filled(hash) else { return Ok(None) };
+    let refused = || {
+        within.error(format!("{field} passwordHash"), "it holds `:` or a line break; give a crypt(3) hash")
+    };
+    PasswordHash::new(hash).map(Some).ok_or_else(refused)
+}
+
+fn id(within: Within<'_>, field: &str, part: &str, id: Option<i64>) -> Result<Option<u32>, ModelError> {
+    let Some(id) = id else { return Ok(None) };
+    // The highest id means "leave as it is" to chown(2).
+    let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+    id.map(Some).ok_or_else(|| within.error(format!("{field} {part}"), "it must be 0 to 4294967294"))
+}
+
+/// Refuses what would break out of its field in `/etc/passwd`.
+fn text(
+    within: Within<'_>,
+    field: &str,
+    part: &str,
+    text: Option<String>,
+) -> Result<Option<String>, ModelError> {
+    let Some(text) = text else { return Ok(None) };
+    if text.contains([':', '\0']) || text.contains(char::is_control) {
+        let cause = "it holds `:` or a control character; take it out";
+        return Err(within.error(format!("{field} {part}"), cause));
+    }
+    Ok(Some(text))
+}
+
+fn path(
+    within: Within<'_>,
+    field: &str,
+    part: &str,
+    path: Option<String>,
+) -> Result<Option<String>, ModelError> {
+    let path = text(within, field, part, filled(path))?;
+    match path {
+        Some(path) if !path.starts_with('/') => {
+            Err(within.error(format!("{field} {part}"), "it must be an absolute path"))
+        }
+        path => Ok(path),
+    }
 }

@@ -1,0 +1,339 @@
+//! Accounts and groups compared with the host: the differences, and what keeps an entry from being applied.
+//!
+//! # Decisions
+//! `groups` adds memberships: those that the host has given an account stay. Home, primary group and ids are set when an
+//! account is made: on one that exists, the files that belong to them would be left behind.
+
+use super::difference::{Difference, DifferenceKind, Kind, difference};
+use super::input::PlanInput;
+use super::{Op, Step};
+use crate::model::observation::{Maker, Observation, ObservedAccount, ObservedGroup};
+use crate::model::text::counted;
+use crate::model::users::{Account, Group, PasswordHash, SshKey, group_field, keys_text, user_field};
+use crate::model::{Contents, HostSpec, ObservedFile, UserName};
+
+/// Returns true if the keys file is as desired; no file is as good as an empty one.
+pub(super) fn keys_hold(desired: &[SshKey], found: &ObservedAccount) -> bool {
+    match &found.keys {
+        ObservedFile::Absent => desired.is_empty(),
+        ObservedFile::Regular { sha256, mode, uid, gid, .. } if found.foreign.is_none() => {
+            let text = Contents::new(keys_text(desired).into_bytes());
+            *sha256 == text.sha256() && *mode == 0o600 && (*uid, *gid) == (found.uid, found.gid)
+        }
+        ObservedFile::Regular { .. }
+        | ObservedFile::Symlink { .. }
+        | ObservedFile::Directory { .. }
+        | ObservedFile::Special
+        | ObservedFile::Unreachable => false,
+    }
+}
+
+/// Returns true if no password opens the account.
+pub(super) fn is_password_locked(found: &ObservedAccount) -> bool {
+    found.password.as_ref().is_none_or(PasswordHash::is_locked)
+}
+
+/// Returns true if the password is as desired; every field that starts with `!` or `*` is a locked password.
+pub(super) fn password_holds(desired: &PasswordHash, found: &ObservedAccount) -> bool {
+    found.password.as_ref() == Some(desired) || (desired.is_locked() && is_password_locked(found))
+}
+
+/// Returns true if nobody can log in: the agent leaves its own accounts so.
+pub(super) fn is_locked(found: &ObservedAccount) -> bool {
+    is_password_locked(found) && keys_hold(&[], found) && found.is_expired
+}
+
+/// A field, and why it can't be applied, with the next step.
+type Refusal = (String, String);
+
+fn refusal(field: impl Into<String>, message: impl Into<String>) -> Refusal {
+    (field.into(), message.into())
+}
+
+/// An attribute of an account that is otherwise than desired.
+struct Attribute {
+    name: &'static str,
+    expected: String,
+    found: String,
+    /// It can be changed on an account that exists.
+    is_changeable: bool,
+}
+
+fn attributes(account: &Account, found: &ObservedAccount) -> Vec<Attribute> {
+    let mut wrong = Vec::new();
+    let mut compare = |name, expected: Option<&str>, found: &str, is_changeable| {
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
+            let (expected, found) = (expected.to_owned(), found.to_owned());
+            wrong.push(Attribute { name, expected, found, is_changeable });
+        }
+    };
+    let uid = account.uid.map(|uid| uid.to_string());
+    compare("uid", uid.as_deref(), &found.uid.to_string(), false);
+    let home = account.home.as_deref().filter(|home| !same_home(home, &found.home));
+    compare("homeDir", home, &found.home, false);
+    let primary = found.primary_group.as_deref().unwrap_or("a group without a name");
+    compare("primaryGroup", account.primary_group.as_deref(), primary, false);
+    compare("gecos", account.gecos.as_deref(), &found.gecos, true);
+    compare("shell", account.shell.as_deref(), &found.shell, true);
+    let lacks = account.groups.iter().filter(|group| !is_member(found, group));
+    let lacks: Vec<&str> = lacks.map(String::as_str).collect();
+    let lacks = (!lacks.is_empty()).then(|| format!("member of {}", lacks.join(", ")));
+    compare("groups", lacks.as_deref(), "not a member", true);
+    compare("expiry", found.is_expired.then_some("none"), "expired", true);
+    wrong
+}
+
+fn is_member(found: &ObservedAccount, group: &str) -> bool {
+    found.groups.contains(group) || found.primary_group.as_deref() == Some(group)
+}
+
+/// Image-based hosts have `/home` in `/var`.
+fn same_home(one: &str, other: &str) -> bool {
+    let plain = |home: &str| {
+        let home = home.trim_end_matches('/');
+        home.strip_prefix("/var").filter(|rest| rest.starts_with("/home/")).unwrap_or(home).to_owned()
+    };
+    plain(one) == plain(other)
+}
+
+/// Returns true if an account has to be modified.
+pub(super) fn is_modified(account: &Account, found: &ObservedAccount) -> bool {
+    attributes(account, found).iter().any(|attribute| attribute.is_changeable)
+}
+
+/// Returns the differences of an account's attributes, as one.
+pub(super) fn attribute_difference(
+    name: &UserName,
+    account: &Account,
+    found: &ObservedAccount,
+) -> Option<Difference> {
+    let wrong = attributes(account, found);
+    if wrong.is_empty() || !account.should_exist {
+        return None;
+    }
+    let list = |value: fn(&Attribute) -> &String| {
+        wrong.iter().map(|one| format!("{} {}", one.name, value(one))).collect::<Vec<_>>().join(", ")
+    };
+    let (expected, found) = (list(|one| &one.expected), list(|one| &one.found));
+    Some(difference(Kind::User, name, DifferenceKind::Attributes, &expected, &found))
+}
+
+/// Returns the differences of an account, its attributes aside where it exists.
+pub(super) fn account_differences(
+    name: &UserName,
+    account: &Account,
+    found: Option<&ObservedAccount>,
+) -> Vec<Difference> {
+    let Some(found) = found else {
+        let missing = account.is_made(name).then(|| {
+            difference(Kind::User, name, DifferenceKind::Missing, &"an account of this host", &"no account")
+        });
+        return missing.into_iter().collect();
+    };
+    if !account.should_exist {
+        let open = (found.maker != Maker::Agent || !is_locked(found)).then(|| {
+            let expected = "no account, or a locked one";
+            difference(Kind::User, name, DifferenceKind::Unexpected, &expected, &"an open account")
+        });
+        return open.into_iter().collect();
+    }
+    let keys = account.desired_keys(name).filter(|keys| !keys_hold(keys, found)).map(|keys| {
+        let (place, found) = match &found.foreign {
+            Some(directory) => {
+                (&found.keys_path, format!("the directory {directory} that is not the account's own"))
+            }
+            None => (&found.keys_path, "other keys, mode or owner".to_owned()),
+        };
+        let keys = counted(keys.len(), "SSH key");
+        let expected = format!("{keys} in {place}, mode 0600, owned by the account");
+        difference(Kind::User, name, DifferenceKind::Content, &expected, &found)
+    });
+    let password = account.password.as_ref().filter(|password| !password_holds(password, found));
+    let password = password.map(|password| {
+        let expected = if password.is_locked() { "a locked password" } else { "the password of the config" };
+        difference(Kind::User, name, DifferenceKind::Value, &expected, &"another password in /etc/shadow")
+    });
+    keys.into_iter().chain(password).collect()
+}
+
+/// Returns the difference of a group.
+pub(super) fn group_difference(
+    name: &UserName,
+    group: &Group,
+    found: Option<&ObservedGroup>,
+) -> Option<Difference> {
+    let differs = |what, expected: &str, found: &str| {
+        Some(difference(Kind::Group, name, what, &expected.to_owned(), &found.to_owned()))
+    };
+    match (group.should_exist, found) {
+        (false, None) => None,
+        (false, Some(found)) if found.maker == Maker::Agent && found.is_primary => None,
+        (false, Some(_)) => differs(DifferenceKind::Unexpected, "no group", "a group of this host"),
+        (true, None) => differs(DifferenceKind::Missing, "a group of this host", "no group"),
+        (true, Some(found)) => match group.gid {
+            Some(gid) if gid != found.gid => {
+                differs(DifferenceKind::Attributes, &format!("gid {gid}"), &format!("gid {}", found.gid))
+            }
+            Some(_) | None if !group_password_holds(group, found) => {
+                differs(DifferenceKind::Value, "the password of the config", "another password")
+            }
+            Some(_) | None => None,
+        },
+    }
+}
+
+/// Returns true if the password of a group is as desired.
+pub(super) fn group_password_holds(group: &Group, found: &ObservedGroup) -> bool {
+    group.password.as_ref().is_none_or(|password| found.password.as_ref() == Some(password))
+}
+
+/// Returns the differences of every account and group, those aside that were never applied.
+pub(super) fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
+    let mut found: Vec<Difference> = Vec::new();
+    for (name, account) in &spec.users.accounts {
+        found.extend(managed_differences(spec, name, account, observed));
+    }
+    let untold = spec.never_applied.is_none();
+    for (name, group) in &spec.users.groups {
+        if !untold && !spec.is_never_applied(&group_field(name.as_str())) {
+            found.extend(group_difference(name, group, observed.groups.get(name.as_str())));
+        }
+    }
+    found
+}
+
+fn managed_differences(
+    spec: &HostSpec,
+    name: &UserName,
+    account: &Account,
+    observed: &Observation,
+) -> Vec<Difference> {
+    // MCD, and agents before this one, applied keys and password of core alone.
+    let untold = spec.never_applied.is_none();
+    if (untold && !name.is_core()) || spec.is_never_applied(&user_field(name.as_str())) {
+        return Vec::new();
+    }
+    let found = observed.accounts.get(name.as_str());
+    if untold && found.is_none() {
+        return Vec::new();
+    }
+    let attributes = !untold && !spec.is_never_applied(&crate::model::users::attributes_field(name.as_str()));
+    let wrong = found.filter(|_| attributes).and_then(|found| attribute_difference(name, account, found));
+    wrong.into_iter().chain(account_differences(name, account, found)).collect()
+}
+
+/// Returns true if an account is as its entry, in all that the entry sets.
+pub(super) fn account_holds(name: &UserName, account: &Account, observed: &Observation) -> bool {
+    let found = observed.accounts.get(name.as_str());
+    account_differences(name, account, found).is_empty()
+        && found.is_none_or(|found| attribute_difference(name, account, found).is_none())
+}
+
+/// Returns what can't be changed on an account or a group that exists.
+pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
+    let mut refused = Vec::new();
+    for (name, account) in &input.to.users.accounts {
+        let (field, found) = (user_field(name.as_str()), input.facts.observed.accounts.get(name.as_str()));
+        let Some(found) = found.filter(|_| input.changed_account(name).is_some()) else { continue };
+        if !account.should_exist {
+            refused.extend((found.maker != Maker::Agent).then(|| {
+                let message = "this host has the account, and the agent removes none that it did not make; \
+                               remove the account on this host (`userdel`), or the entry";
+                refusal(format!("{field} shouldExist"), message)
+            }));
+            continue;
+        }
+        let fixed = attributes(account, found).into_iter().filter(|attribute| !attribute.is_changeable);
+        refused.extend(fixed.map(|Attribute { name: part, expected, found, .. }| {
+            let message = format!(
+                "the account exists with {found}, and {expected} can only be set when an account is made; \
+                 set {found} in the config, or change the account on this host (`usermod`)"
+            );
+            refusal(format!("{field} {part}"), message)
+        }));
+    }
+    for (name, group) in &input.to.users.groups {
+        let (field, found) = (group_field(name.as_str()), input.facts.observed.groups.get(name.as_str()));
+        let Some(found) = found.filter(|_| input.changed_group(name).is_some()) else { continue };
+        match (group.should_exist, group.gid) {
+            (false, _) if found.maker != Maker::Agent => {
+                let message = "this host has the group, and the agent removes none that it did not make; \
+                               remove the group on this host (`groupdel`), or the entry";
+                refused.push(refusal(format!("{field} shouldExist"), message));
+            }
+            (true, Some(gid)) if gid != found.gid => {
+                let message = format!(
+                    "the group exists with gid {}, which can only be set when a group is made; \
+                     set {} in the config, or change the group on this host (`groupmod`)",
+                    found.gid, found.gid
+                );
+                refused.push(refusal(format!("{field} gid"), message));
+            }
+            (false, _) | (true, Some(_) | None) => {}
+        }
+    }
+    refused
+}
+
+impl Op {
+    /// Returns true if the step is about a group.
+    pub(super) fn is_of_group(&self) -> bool {
+        matches!(self, Self::CreateGroup { .. } | Self::ModifyGroup { .. } | Self::RemoveGroup { .. })
+    }
+}
+
+/// Returns the program that carries a step out, where that is one of the host's.
+fn program(op: &Op) -> Option<&'static str> {
+    if matches!(op, Op::CreateGroup { .. }) {
+        Some("groupadd")
+    } else if matches!(op, Op::CreateUser { .. }) {
+        Some("useradd")
+    } else {
+        matches!(op, Op::ModifyUser { .. }).then_some("usermod")
+    }
+}
+
+/// Returns the obstacles of a step on this host.
+pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
+    let (users, facts) = (&input.to.users, &input.facts.accounts);
+    let mut blocked = Vec::new();
+    let is_of_group = step.op.is_of_group();
+    let name = step.op.target();
+    let field = if is_of_group { group_field(&name) } else { user_field(&name) };
+    if let Some(program) = program(&step.op).filter(|program| facts.missing_programs.contains(*program)) {
+        let message =
+            format!("this host has no {program}; install it (package shadow-utils, passwd or shadow)");
+        blocked.push(refusal(field.clone(), message));
+    }
+    let taken = |part: &str, id: u32, owner: Option<&String>, name: &str| {
+        let owner = owner.filter(|owner| owner.as_str() != name)?;
+        let message = format!("{part} {id} is of {owner} on this host; choose another one, or give it free");
+        Some(refusal(format!("{field} {part}"), message))
+    };
+    if let Op::CreateGroup { group } = &step.op {
+        let gid = users.groups.get(group).and_then(|group| group.gid);
+        blocked.extend(gid.and_then(|gid| taken("gid", gid, facts.gid_owners.get(&gid), group.as_str())));
+    }
+    let (Op::CreateUser { user } | Op::ModifyUser { user }) = &step.op else { return blocked };
+    let found = input.facts.observed.accounts.get(user.as_str());
+    if found.is_some_and(|found| found.maker == Maker::Image) {
+        let message = "the account is in /usr/lib/passwd of the OS image, which usermod can't change; \
+                       copy its line to /etc/passwd first";
+        blocked.push(refusal(field.clone(), message));
+    }
+    let Some(account) = users.accounts.get(user) else { return blocked };
+    if found.is_none() {
+        let uid = account.uid;
+        blocked.extend(uid.and_then(|uid| taken("uid", uid, facts.uid_owners.get(&uid), user.as_str())));
+    }
+    let needed = account.groups.iter().map(|group| ("groups", group));
+    let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
+    let lacks =
+        needed.filter(|(_, group)| facts.missing_groups.contains(*group) && !users.makes_group(group));
+    blocked.extend(lacks.map(|(part, group)| {
+        let message =
+            format!("this host has no group {group:?}; add it to passwd.groups, or create it first");
+        refusal(format!("{field} {part}"), message)
+    }));
+    blocked
+}

@@ -1,0 +1,101 @@
+//! One difference between the host and a spec.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+
+use crate::model::{ManagedPath, UnitName};
+
+/// Kind of the object that differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The OS image.
+    Image,
+    /// A kernel argument.
+    Karg,
+    /// A package that is layered on the image.
+    Package,
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+    /// A link.
+    Link,
+    /// A unit.
+    Unit,
+    /// A unit's drop-in.
+    Dropin,
+    /// An account.
+    User,
+    /// A group.
+    Group,
+}
+
+/// Kind of the difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DifferenceKind {
+    /// It is not there.
+    Missing,
+    /// It is of another kind: a directory, a link.
+    Unexpected,
+    /// The bytes.
+    Content,
+    /// The permission bits.
+    Mode,
+    /// The owner or the group.
+    Owner,
+    /// Enablement.
+    Enablement,
+    /// The mask.
+    Mask,
+    /// The value.
+    Value,
+    /// Settings of an account or a group.
+    Attributes,
+}
+
+/// One difference between spec and host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The kind.
+    pub kind: Kind,
+    /// The path, unit, argument, account, or `os`.
+    pub target: String,
+    /// Kind of the difference.
+    pub what: DifferenceKind,
+    /// The spec's value.
+    pub expected: String,
+    /// The observed value.
+    pub found: String,
+    /// For the contents of a text that is no secret: a short unified diff, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+    /// Reason why it is not repaired although its path is to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unrepaired: Option<String>,
+}
+
+impl Difference {
+    /// Returns its path; a unit's own if it concerns the links. The OS and the account have none.
+    pub fn path(&self) -> Option<ManagedPath> {
+        match self.kind {
+            Kind::File | Kind::Directory | Kind::Link | Kind::Dropin => ManagedPath::new(&*self.target).ok(),
+            Kind::Unit if self.target.starts_with('/') => ManagedPath::new(&*self.target).ok(),
+            Kind::Unit => Some(UnitName::new(&*self.target).ok()?.path()),
+            Kind::Image | Kind::Karg | Kind::Package | Kind::User | Kind::Group => None,
+        }
+    }
+}
+
+pub(super) fn difference(
+    kind: Kind,
+    target: &dyn Display,
+    what: DifferenceKind,
+    expected: &dyn Display,
+    found: &dyn Display,
+) -> Difference {
+    let (target, expected, found) = (target.to_string(), expected.to_string(), found.to_string());
+    Difference { kind, target, what, expected, found, diff: None, unrepaired: None }
+}

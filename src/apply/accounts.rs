@@ -1,0 +1,221 @@
+//! Groups and accounts, before the files that may belong to them.
+//!
+//! An account is in the record, as begun, before it is made. A kill in between leaves it begun: it is then made again from
+//! the lines that were there before, so that half an account does not stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host::account_lines::{self, AccountLines, SavedUser};
+use crate::host::account_records::{AccountRecords, GroupRecord, UserOriginal, UserRecord};
+use crate::host::accounts::{self, Accounts};
+use crate::host::durable::{Attempt, Change, DesiredPath};
+use crate::host::saved::{Bytes, PathSnapshot};
+use crate::host::{Host, HostError, account_programs};
+use crate::journal::Intent;
+use crate::model::UserName;
+use crate::model::users::{Account, KEYS_FILE};
+use crate::plan::{AccountOp, BatchOp, Step};
+
+use super::ApplyError;
+
+/// Carries out the steps of one batch of accounts.
+pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
+    let failed = || ApplyError::host("the accounts");
+    let saved = originals(intent, host, steps).map_err(failed())?;
+    let run = intent.originals().save_with(&host.root, &[], &BTreeMap::new(), None, saved);
+    let run = run.map_err(ApplyError::originals("the accounts"))?;
+    host.fail_points.hit("originals-saved");
+    let cut_off = AccountRecords::load(&host.root).map_err(failed())?.has_begun();
+    if run == Attempt::Again && cut_off {
+        let loaded = intent
+            .originals()
+            .load(&host.root, &BTreeMap::new())
+            .map_err(ApplyError::originals("the accounts"))?;
+        if let Some(lines) = loaded.and_then(|originals| originals.accounts) {
+            lines.put_back(&host.root, &host.fail_points).map_err(failed())?;
+        }
+    }
+    for step in steps {
+        let BatchOp::Account(op, name) = step.op.in_batch() else {
+            return Err(ApplyError::foreign(step, intent.to().name.as_str()));
+        };
+        let done = apply_step(intent, host, op, name, run).await;
+        done.map_err(ApplyError::host(step.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Reads what the batch changes.
+fn originals(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<AccountLines, HostError> {
+    let (mut users, mut groups) = (Vec::new(), BTreeSet::new());
+    let records = AccountRecords::load(&host.root)?;
+    for step in steps {
+        match step.op.in_batch() {
+            BatchOp::Account(AccountOp::CreateGroup | AccountOp::ModifyGroup, name) => {
+                groups.insert(name.to_string());
+            }
+            BatchOp::Account(AccountOp::CreateUser, name) => {
+                let account = intent.to().users.accounts.get(name);
+                let home =
+                    account.map(|account| account_programs::home_of(&host.root, name.as_str(), account));
+                users.push(SavedUser { name: name.to_string(), home: home.transpose()?.flatten() });
+                // Its own group comes with it.
+                groups.insert(name.to_string());
+            }
+            BatchOp::Account(AccountOp::ModifyUser, name) => {
+                users.push(SavedUser { name: name.to_string(), home: None });
+            }
+            BatchOp::Os(_)
+            | BatchOp::File(_)
+            | BatchOp::User(..)
+            | BatchOp::Link(..)
+            | BatchOp::Service(_) => {}
+        }
+    }
+    AccountLines::read(&host.root, &users, &groups, &records)
+}
+
+async fn apply_step(
+    intent: &Intent<'_>,
+    host: &Host,
+    op: AccountOp,
+    name: &UserName,
+    run: Attempt,
+) -> Result<(), HostError> {
+    let (old, new) = (intent.from().users.accounts.get(name), intent.to().users.accounts.get(name));
+    match op {
+        AccountOp::CreateGroup => create_group(intent, host, name, run).await,
+        AccountOp::ModifyGroup => modify_group(intent, host, name, run),
+        AccountOp::CreateUser => match new {
+            Some(account) => create_user(host, name, account).await,
+            None => Ok(()),
+        },
+        AccountOp::ModifyUser => modify_user(host, name, old, new, run).await,
+    }
+}
+
+async fn create_group(
+    intent: &Intent<'_>,
+    host: &Host,
+    name: &UserName,
+    run: Attempt,
+) -> Result<(), HostError> {
+    let (root, name_text) = (&host.root, name.as_str());
+    let Some(group) = intent.to().users.groups.get(name) else { return Ok(()) };
+    let mut records = AccountRecords::load(root)?;
+    if records.groups.get(name_text) != Some(&GroupRecord::Agent)
+        || Accounts::load(root)?.group(name_text).is_none()
+    {
+        records.set_group(name_text, Some(GroupRecord::Begun));
+        records.save(root)?;
+        host.fail_points.hit("group-recorded");
+        account_programs::create_group(root, name_text, group).await?;
+        host.fail_points.hit("group-created");
+        records.set_group(name_text, Some(GroupRecord::Agent));
+        records.save(root)?;
+    }
+    let Some(password) = &group.password else { return Ok(()) };
+    account_lines::set_group_password(root, name_text, Some(password), run, &host.fail_points)
+}
+
+fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt) -> Result<(), HostError> {
+    let (root, text) = (&host.root, name.as_str());
+    let mut records = AccountRecords::load(root)?;
+    if !records.groups.contains_key(text) {
+        let password = account_lines::group_password(root, text)?;
+        let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
+        records.set_group(text, Some(GroupRecord::Host { password }));
+        records.save(root)?;
+    }
+    let new = intent.to().users.groups.get(name).and_then(|group| group.password.clone());
+    let password = new.or_else(|| records.group_original(text).flatten());
+    account_lines::set_group_password(root, text, password.as_ref(), run, &host.fail_points)?;
+    // Whatever the config says of it next begins from the host again.
+    if !intent.to().users.groups.contains_key(name) && !records.is_group_made(text) {
+        records.set_group(text, None);
+        records.save(root)?;
+    }
+    Ok(())
+}
+
+async fn create_user(host: &Host, name: &UserName, account: &Account) -> Result<(), HostError> {
+    let (root, text) = (&host.root, name.as_str());
+    let mut records = AccountRecords::load(root)?;
+    let is_made = records.users.get(text) == Some(&UserRecord::Agent);
+    if is_made && Accounts::load(root)?.user(text).is_some() {
+        return Ok(());
+    }
+    records.set_user(text, Some(UserRecord::Begun));
+    records.save(root)?;
+    host.fail_points.hit("user-recorded");
+    account_programs::create_user(root, text, account).await?;
+    host.fail_points.hit("user-created");
+    records.set_user(text, Some(UserRecord::Agent));
+    records.save(root)?;
+    host.fail_points.hit("user-made");
+    Ok(())
+}
+
+/// Sets the attributes of the config. What it lets go is as it was before, of an account of the host.
+async fn modify_user(
+    host: &Host,
+    name: &UserName,
+    old: Option<&Account>,
+    new: Option<&Account>,
+    run: Attempt,
+) -> Result<(), HostError> {
+    let (root, text) = (&host.root, name.as_str());
+    let records = record_original(host, name)?;
+    let accounts = Accounts::load(root)?;
+    let Some(user) = accounts.user(text) else { return Ok(()) };
+    let original = records.original(text).cloned();
+    let original = original.as_ref();
+    let nothing = Account::default();
+    let is_gone = new.is_none() && old.is_none_or(|old| old.keys.is_empty() && old.password.is_none());
+    let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
+    let before = |old: &Option<String>, original: Option<&String>| old.as_ref().and(original).cloned();
+    let gecos = new.gecos.clone().or_else(|| before(&old.gecos, original.map(|one| &one.gecos)));
+    let shell = new.shell.clone().or_else(|| before(&old.shell, original.map(|one| &one.shell)));
+    let now = accounts.groups_of(text);
+    let primary = accounts.group_name(user.gid);
+    let joins = new.groups.iter().filter(|group| !now.contains(*group) && primary != Some(group.as_str()));
+    let joins: BTreeSet<String> = joins.cloned().collect();
+    let (gecos, shell) =
+        (gecos.filter(|gecos| *gecos != user.gecos), shell.filter(|shell| *shell != user.shell));
+    account_programs::modify_user(root, text, gecos.as_deref(), shell.as_deref(), &joins).await?;
+    host.fail_points.hit("user-modified");
+    let stays = |group: &&String| {
+        new.groups.contains(*group) || original.is_some_and(|original| original.groups.contains(*group))
+    };
+    let leaves = old.groups.iter().filter(|group| !stays(group)).cloned().collect();
+    account_lines::release(root, text, &leaves, run, &host.fail_points)?;
+    let mut records = records;
+    if is_gone && original.is_some() {
+        // Keys and password would follow in a later batch; there are none.
+        records.set_user(text, None);
+        records.save(root)?;
+    }
+    Ok(())
+}
+
+/// Keeps what an account of the host is before the first change; one that the agent made has nothing to go back to.
+pub(super) fn record_original(host: &Host, name: &UserName) -> Result<AccountRecords, HostError> {
+    let (root, text) = (&host.root, name.as_str());
+    let mut records = AccountRecords::load(root)?;
+    let accounts = Accounts::load(root)?;
+    let Some(user) = accounts.user(text).filter(|_| !records.users.contains_key(text)) else {
+        return Ok(records);
+    };
+    let keys = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+    let password = accounts::password(root, text)?;
+    let original = UserOriginal {
+        gecos: user.gecos.clone(),
+        shell: user.shell.clone(),
+        groups: accounts.groups_of(text),
+        password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
+        keys: PathSnapshot::read_to_replace(root, &Change::new(keys, user.uid, DesiredPath::Absent), None)?,
+    };
+    records.set_user(text, Some(UserRecord::Host(original)));
+    records.save(root)?;
+    Ok(records)
+}

@@ -1,0 +1,312 @@
+//! Accounts and groups, by the real useradd, usermod and groupadd: made, changed, left, interrupted at every point, undone.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a child process plays the one that dies"
+)]
+
+use super::*;
+use crate::model::users::Group;
+
+const ROOT: &str = "MCA_TEST_ACCOUNTS_ROOT";
+const KILL: &str = "MCA_TEST_ACCOUNTS_KILL";
+const KEYS: &str = ".ssh/authorized_keys.d/ignition";
+
+/// A host with an account of its own, which has keys, and shadowed groups.
+fn accounts_fixture(at: &Path) {
+    fixture(at);
+    let write = |path: &str, text: &str| {
+        let path = at.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(
+        "etc/passwd",
+        "root:x:0:0::/root:/bin/sh\nguest:x:1100:1100:The guest:/home/guest:/bin/bash\nlast:x:1200:1200::/:/bin/sh\n",
+    );
+    write("etc/group", "root:x:0:\nguest:x:1100:\nwheel:x:10:last\nsudo:x:27:guest,last\nlast:x:1200:\n");
+    write("etc/gshadow", "root:*::\nguest:!::\nwheel:*::last\nsudo:*::guest,last\nlast:!::\n");
+    write("etc/shadow", "root:!:1::::::\nguest:$6$own:19000:0:99999:7:::\nlast:!:1::::::\n");
+    write("etc/subuid", "guest:100000:65536\n");
+    write("etc/subgid", "guest:100000:65536\n");
+    let home = at.join("var/home/guest");
+    let keys = home.join(KEYS);
+    fs::create_dir_all(keys.parent().unwrap()).unwrap();
+    fs::write(&keys, "ssh-ed25519 OWN guest\n").unwrap();
+    for path in [home.clone(), home.join(".ssh"), keys.parent().unwrap().to_owned(), keys] {
+        let mode = if path.is_dir() { 0o700 } else { 0o600 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&path, Some(1100), Some(1100)).unwrap();
+    }
+}
+
+fn name(text: &str) -> UserName {
+    UserName::new(text).unwrap()
+}
+
+fn with_accounts() -> HostSpec {
+    let mut to = spec("rendered-accounts");
+    let key = |text: &str| vec![SshKey::new(format!("ssh-ed25519 {text}")).unwrap()];
+    let groups = |list: &[&str]| list.iter().map(|&one| one.to_owned()).collect();
+    let app = Account {
+        uid: Some(1500),
+        gecos: Some("The app, no".to_owned()),
+        shell: Some("/bin/sh".to_owned()),
+        groups: groups(&["staff", "wheel"]),
+        keys: key("APP"),
+        password: PasswordHash::new("$6$app"),
+        ..Account::default()
+    };
+    let guest = Account {
+        gecos: Some("Managed".to_owned()),
+        shell: Some("/bin/zsh".to_owned()),
+        groups: groups(&["staff", "sudo"]),
+        keys: key("GUEST"),
+        password: PasswordHash::new("$6$guest"),
+        ..Account::default()
+    };
+    to.users.accounts.extend([(name("app"), app), (name("guest"), guest)]);
+    let staff = Group { gid: Some(1600), password: PasswordHash::new("$6$staff"), ..Group::default() };
+    to.users.groups.insert(name("staff"), staff);
+    to.files.insert(path("/etc/app.conf"), file("of the app\n", 0o640, "app"));
+    to
+}
+
+fn brought() -> Vec<(Batch, Vec<Step>)> {
+    let accounts = steps(vec![
+        Op::CreateGroup { group: name("staff") },
+        Op::CreateUser { user: name("app") },
+        Op::ModifyUser { user: name("guest") },
+    ]);
+    let files = steps(vec![Op::WriteFile { path: path("/etc/app.conf") }]);
+    let users = steps(vec![keys_of("app"), password_of("app"), keys_of("guest"), password_of("guest")]);
+    vec![(Batch::Accounts, accounts), (Batch::Files, files), (Batch::Users, users)]
+}
+
+fn left() -> Vec<(Batch, Vec<Step>)> {
+    let accounts = steps(vec![Op::ModifyUser { user: name("app") }, Op::ModifyUser { user: name("guest") }]);
+    let files = steps(vec![Op::RemoveFile { path: path("/etc/app.conf") }]);
+    let users = steps(vec![
+        Op::LockUser { user: name("app") },
+        keys_of("guest"),
+        password_of("guest"),
+        Op::RemoveGroup { group: name("staff") },
+    ]);
+    vec![(Batch::Accounts, accounts), (Batch::Files, files), (Batch::Users, users)]
+}
+
+/// Applies batches of an update whose originals begin at `first`.
+async fn carry(host: &Host, from: &HostSpec, to: &HostSpec, batches: &[(Batch, Vec<Step>)], first: usize) {
+    for (index, (batch, steps)) in batches.iter().enumerate() {
+        let work = Work::Apply { batch: *batch, steps };
+        let intent = Intent::for_tests(work, from, to, originals(first + index));
+        apply(&intent, host, &|_| {}).await.unwrap();
+    }
+}
+
+async fn take_back(
+    host: &Host,
+    from: &HostSpec,
+    to: &HostSpec,
+    batches: &[(Batch, Vec<Step>)],
+    first: usize,
+) {
+    for (index, (_, steps)) in batches.iter().enumerate().rev() {
+        let undo = Undo::RestoreOriginals { batch: first + index };
+        let intent = Intent::for_tests(Work::Undo { undo: &undo, steps }, from, to, originals(first + index));
+        apply(&intent, host, &|_| {}).await.unwrap();
+    }
+}
+
+async fn bring(host: &Host) {
+    carry(host, &spec("rendered-old"), &with_accounts(), &brought(), 0).await;
+}
+
+async fn undo_bring(host: &Host) {
+    take_back(host, &spec("rendered-old"), &with_accounts(), &brought(), 0).await;
+}
+
+fn read(at: &Path, path: &str) -> String {
+    fs::read_to_string(at.join(path)).unwrap()
+}
+
+fn line(at: &Path, path: &str, name: &str) -> String {
+    let text = read(at, path);
+    text.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap_or_default().to_owned()
+}
+
+/// A line that was gone comes back at the end of its database: their order means nothing.
+fn state(at: &Path) -> BTreeMap<PathBuf, Shape> {
+    let mut shapes = shapes(at);
+    for shape in shapes.values_mut() {
+        let mut lines: Vec<&str> = shape.what.lines().collect();
+        lines.sort_unstable();
+        shape.what = lines.join("\n");
+    }
+    shapes
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn accounts_are_made_changed_and_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let before = state(at);
+    let host = host(at, FailPoints::off());
+    bring(&host).await;
+    assert_eq!(line(at, "etc/passwd", "app"), "app:x:1500:1500:The app, no:/home/app:/bin/sh");
+    assert_eq!(line(at, "etc/passwd", "guest"), "guest:x:1100:1100:Managed:/home/guest:/bin/zsh");
+    assert_eq!(line(at, "etc/group", "staff"), "staff:x:1600:app,guest");
+    assert_eq!(line(at, "etc/group", "wheel"), "wheel:x:10:last,app");
+    assert_eq!(line(at, "etc/group", "sudo"), "sudo:x:27:guest,last", "a membership of the host's stays");
+    assert!(line(at, "etc/gshadow", "staff").starts_with("staff:$6$staff:"));
+    assert!(line(at, "etc/shadow", "app").starts_with("app:$6$app:"));
+    assert!(line(at, "etc/shadow", "guest").starts_with("guest:$6$guest:19000:"));
+    for user in ["app", "guest"] {
+        let keys = at.join(format!("var/home/{user}/{KEYS}"));
+        assert_eq!(fs::read_to_string(&keys).unwrap(), format!("ssh-ed25519 {}\n", user.to_uppercase()));
+        assert_eq!(fs::metadata(&keys).unwrap().permissions().mode() & 0o7777, 0o600);
+    }
+    assert_eq!(fs::metadata(at.join("etc/app.conf")).unwrap().uid(), 1500, "a file of the account made here");
+    let records = read(at, "var/lib/machine-config-agent/accounts.json");
+    assert!(!records.contains("begun") && records.contains("\"app\""), "{records}");
+
+    let (after, written) = (state(at), traces(at));
+    bring(&host).await;
+    assert_eq!(traces(at), written, "a second run writes nothing");
+    undo_bring(&host).await;
+    assert_eq!(state(at), before);
+    assert!(!at.join("var/home/app").exists(), "the home goes with the account that was made for it");
+    undo_bring(&host).await;
+    bring(&host).await;
+    assert_eq!(state(at), after);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn what_leaves_config_is_locked_or_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let guest = ["etc/passwd", "etc/group", "etc/gshadow"].map(|path| line(at, path, "guest"));
+    let host = host(at, FailPoints::off());
+    bring(&host).await;
+    let managed = state(at);
+    let (from, to) = (with_accounts(), spec("rendered-without"));
+    carry(&host, &from, &to, &left(), 10).await;
+    assert_eq!(["etc/passwd", "etc/group", "etc/gshadow"].map(|path| line(at, path, "guest")), guest);
+    assert_eq!(line(at, "etc/shadow", "guest"), "guest:$6$own:19000:0:99999:7:::");
+    assert_eq!(read(at, &format!("var/home/guest/{KEYS}")), "ssh-ed25519 OWN guest\n");
+    let shadow = line(at, "etc/shadow", "app");
+    assert!(shadow.starts_with("app:*:") && shadow.split(':').nth(7) == Some("1"), "{shadow}");
+    assert!(at.join("var/home/app").is_dir() && !at.join(format!("var/home/app/{KEYS}")).exists());
+    assert_eq!(
+        (line(at, "etc/group", "staff"), line(at, "etc/gshadow", "staff")),
+        (String::new(), String::new())
+    );
+    assert_eq!(line(at, "etc/group", "wheel"), "wheel:x:10:last");
+
+    take_back(&host, &from, &to, &left(), 10).await;
+    assert_eq!(state(at), managed, "what left comes back");
+    carry(&host, &from, &to, &left(), 20).await;
+    // Listed again: the account is opened, not made.
+    let again = vec![
+        (
+            Batch::Accounts,
+            steps(vec![Op::CreateGroup { group: name("staff") }, Op::ModifyUser { user: name("app") }]),
+        ),
+        (Batch::Users, steps(vec![keys_of("app"), password_of("app")])),
+    ];
+    carry(&host, &to, &from, &again, 30).await;
+    let shadow = line(at, "etc/shadow", "app");
+    assert!(shadow.starts_with("app:$6$app:") && shadow.split(':').nth(7) == Some(""), "{shadow}");
+    assert_eq!(line(at, "etc/group", "staff"), "staff:x:1600:app");
+}
+
+/// A root in a directory must not lead the host's programs to the machine's own accounts.
+#[tokio::test(flavor = "current_thread")]
+async fn database_behind_link_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::rename(at.join("etc/group"), elsewhere.path().join("group")).unwrap();
+    let own = fs::read_to_string(elsewhere.path().join("group")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("group"), at.join("etc/group")).unwrap();
+    let host = host(at, FailPoints::off());
+    let (from, to) = (spec("rendered-old"), with_accounts());
+    let (batch, steps) = &brought()[0];
+    let intent = Intent::for_tests(Work::Apply { batch: *batch, steps }, &from, &to, originals(0));
+    let error = apply(&intent, &host, &|_| {}).await.unwrap_err();
+    assert_eq!(error.reason(), "UnexpectedKind", "{error}");
+    assert_eq!(fs::read_to_string(elsewhere.path().join("group")).unwrap(), own);
+}
+
+/// Not a test of its own: the child of the next one.
+#[tokio::test(flavor = "current_thread")]
+#[ignore = "a child process of `accounts_recover_from_kill_at_every_fail_point`"]
+async fn accounts_child() {
+    let (root, kill) = (std::env::var(ROOT).unwrap(), std::env::var(KILL).unwrap());
+    bring(&host(Path::new(&root), FailPoints::parse(&kill).unwrap())).await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn accounts_recover_from_kill_at_every_fail_point() {
+    let straight = tempfile::tempdir().unwrap();
+    accounts_fixture(straight.path());
+    let before = state(straight.path());
+    let counted = host(straight.path(), FailPoints::parse("count").unwrap());
+    bring(&counted).await;
+    let (after, count) = (state(straight.path()), counted.fail_points.count());
+    assert!(count > 20, "{count}");
+    for number in 1..=count {
+        let dir = tempfile::tempdir().unwrap();
+        accounts_fixture(dir.path());
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "apply::tests::accounts::accounts_child", "--ignored", "--quiet"])
+            .envs([(ROOT, dir.path().to_str().unwrap()), (KILL, &format!("kill:{number}"))])
+            .output()
+            .unwrap();
+        assert!(!child.status.success(), "point {number} was not reached");
+        let again = host(dir.path(), FailPoints::off());
+        if number % 2 == 0 {
+            bring(&again).await;
+            assert_eq!(state(dir.path()), after, "carried out again after point {number}");
+        }
+        undo_bring(&again).await;
+        assert_eq!(state(dir.path()), before, "taken back after point {number}");
+        assert!(!dir.path().join("var/home/app").exists(), "a home stays after point {number}");
+    }
+}
+
+/// useradd was killed between two of its files: half an account is there, and the record says that it was begun.
+#[tokio::test(flavor = "current_thread")]
+async fn half_account_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let straight = tempfile::tempdir().unwrap();
+    accounts_fixture(straight.path());
+    bring(&host(straight.path(), FailPoints::off())).await;
+    let before = state(at);
+    let half = |at: &Path| {
+        let mut passwd = read(at, "etc/passwd");
+        passwd.push_str("app:x:1500:1500:The app, no:/home/app:/bin/sh\n");
+        fs::write(at.join("etc/passwd"), passwd).unwrap();
+        let records =
+            r#"{"schemaVersion":1,"users":{"app":{"maker":"begun"}},"groups":{"staff":{"maker":"agent"}}}"#;
+        fs::write(at.join("var/lib/machine-config-agent/accounts.json"), records).unwrap();
+    };
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "apply::tests::accounts::accounts_child", "--ignored", "--quiet"])
+        .envs([(ROOT, at.to_str().unwrap()), (KILL, "kill:2")])
+        .output()
+        .unwrap();
+    assert!(!child.status.success());
+    half(at);
+    let again = host(at, FailPoints::off());
+    bring(&again).await;
+    assert_eq!(state(at), state(straight.path()));
+    undo_bring(&again).await;
+    assert_eq!(state(at), before);
+}

@@ -1,0 +1,384 @@
+//! The lines of accounts and groups in the databases below `/etc`: saved before a change, and put back exactly.
+//!
+//! Other lines are never touched: an administrator may have added an account meanwhile. All changes are made under the
+//! lock of lckpwdf(3).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::HostError;
+use super::account_records::{AccountRecords, GroupRecord, UserRecord};
+use super::accounts::lock;
+use super::durable::{self, Attempt, Change, DesiredPath};
+use super::failpoint::FailPoints;
+use super::root::Root;
+use super::saved::Bytes;
+use crate::model::users::PasswordHash;
+
+const PASSWD: &str = "/etc/passwd";
+const SHADOW: &str = "/etc/shadow";
+const GROUP: &str = "/etc/group";
+const GSHADOW: &str = "/etc/gshadow";
+/// Databases with lines of a user.
+const OF_USERS: [&str; 4] = [PASSWD, SHADOW, "/etc/subuid", "/etc/subgid"];
+/// Databases with lines of a group; the last field has its members.
+const OF_GROUPS: [&str; 2] = [GROUP, GSHADOW];
+/// The field of the members, in both.
+const MEMBERS: usize = 3;
+/// The field of the password, in all of them.
+const PASSWORD: usize = 1;
+
+/// The field of `/etc/shadow` with the day of the expiry.
+const EXPIRY: usize = 7;
+/// The day after the epoch, as `chage --expiredate 1` sets it.
+const EXPIRED: &[u8] = b"1";
+
+/// Accounts and groups as they were.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AccountLines {
+    users: BTreeMap<String, UserLines>,
+    groups: BTreeMap<String, GroupLines>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct UserLines {
+    /// By database; a user that is in none has none.
+    lines: BTreeMap<String, Bytes>,
+    /// By database of groups, the groups that list it.
+    member_of: BTreeMap<String, BTreeSet<String>>,
+    /// The home that is made with the account: it was not there.
+    home: Option<String>,
+    record: Option<UserRecord>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct GroupLines {
+    lines: BTreeMap<String, Bytes>,
+    record: Option<GroupRecord>,
+}
+
+/// What is saved of a user: its home, where that is made.
+#[derive(Debug, Clone)]
+pub struct SavedUser {
+    /// Its name.
+    pub name: String,
+    /// The home that the change makes.
+    pub home: Option<String>,
+}
+
+impl AccountLines {
+    /// Reads the lines of users and groups.
+    pub fn read(
+        root: &Root,
+        users: &[SavedUser],
+        groups: &BTreeSet<String>,
+        records: &AccountRecords,
+    ) -> Result<Self, HostError> {
+        let (of_users, of_groups) = (load(root, &OF_USERS)?, load(root, &OF_GROUPS)?);
+        let mut saved = Self::default();
+        for user in users {
+            let name = &user.name;
+            let member_of =
+                of_groups.iter().map(|(path, bytes)| (path.to_string(), memberships(bytes, name)));
+            let home = match &user.home {
+                Some(home) if !root.exists(home)? => Some(home.clone()),
+                Some(_) | None => None,
+            };
+            let lines = UserLines {
+                lines: own_lines(&of_users, name),
+                member_of: member_of.collect(),
+                home,
+                record: records.users.get(name).cloned(),
+            };
+            saved.users.insert(name.clone(), lines);
+        }
+        for name in groups {
+            let record = records.groups.get(name).cloned();
+            saved.groups.insert(name.clone(), GroupLines { lines: own_lines(&of_groups, name), record });
+        }
+        Ok(saved)
+    }
+
+    /// Returns true if there is nothing to put back.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
+    }
+
+    /// Puts everything back, the records last. It may be repeated.
+    pub fn put_back(&self, root: &Root, fail_points: &FailPoints) -> Result<(), HostError> {
+        let mut records = AccountRecords::load(root)?;
+        for (name, user) in &self.users {
+            user.remove_home(root, name, &records)?;
+        }
+        edit(root, Attempt::Again, fail_points, &|path, bytes| {
+            let mut bytes = bytes.to_vec();
+            if OF_USERS.contains(&path) {
+                for (name, user) in &self.users {
+                    bytes = with_line(&bytes, name, user.lines.get(path).map(Bytes::as_slice));
+                }
+                return bytes;
+            }
+            for (name, group) in &self.groups {
+                bytes = with_line(&bytes, name, group.lines.get(path).map(Bytes::as_slice));
+            }
+            for (name, user) in &self.users {
+                let groups = user.member_of.get(path).cloned().unwrap_or_default();
+                bytes = with_members(&bytes, name, &|group| groups.contains(group));
+            }
+            bytes
+        })?;
+        for (name, user) in &self.users {
+            records.set_user(name, user.record.clone());
+        }
+        for (name, group) in &self.groups {
+            records.set_group(name, group.record.clone());
+        }
+        records.save(root)
+    }
+}
+
+impl UserLines {
+    /// Removes the home that was made with an account which was not there before.
+    fn remove_home(&self, root: &Root, name: &str, records: &AccountRecords) -> Result<(), HostError> {
+        let is_ours = self.record.is_none() && records.is_made(name) && self.lines.is_empty();
+        match &self.home {
+            Some(home) if is_ours => root.remove_tree(home),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Returns true if an account has expired as [`lock_account`] leaves it.
+pub fn is_expired(root: &Root, user: &str) -> Result<bool, HostError> {
+    let shadow = root.read(SHADOW)?.unwrap_or_default();
+    Ok(field(&shadow, user, EXPIRY) == Some(EXPIRED))
+}
+
+/// Returns a field of the line of a name.
+fn field<'a>(bytes: &'a [u8], name: &str, place: usize) -> Option<&'a [u8]> {
+    let line = bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))?;
+    line.split(|byte| *byte == b':').nth(place)
+}
+
+/// Returns the password of a group: that of `/etc/gshadow`, where it has a line there.
+pub fn group_password(root: &Root, group: &str) -> Result<Option<PasswordHash>, HostError> {
+    let databases = load(root, &[GSHADOW, GROUP])?;
+    let found = databases.iter().find_map(|(_, bytes)| field(bytes, group, PASSWORD));
+    let text = found.map(|found| String::from_utf8_lossy(found).into_owned());
+    Ok(text.filter(|text| !["", "x", "!", "*"].contains(&text.as_str())).and_then(PasswordHash::new))
+}
+
+/// Sets the password of a group, `!` for none.
+pub fn set_group_password(
+    root: &Root,
+    group: &str,
+    password: Option<&PasswordHash>,
+    run: Attempt,
+    fail_points: &FailPoints,
+) -> Result<(), HostError> {
+    let shadowed = root.read(GSHADOW)?.is_some_and(|bytes| field(&bytes, group, PASSWORD).is_some());
+    let database = if shadowed { GSHADOW } else { GROUP };
+    let hash = password.map_or("!", PasswordHash::as_str);
+    edit(root, run, fail_points, &|path, bytes| {
+        if path == database { with_field(bytes, group, PASSWORD, hash.as_bytes()) } else { bytes.to_vec() }
+    })
+}
+
+/// Locks an account: no password opens it, and it has expired, which keeps sshd from taking any key.
+pub fn lock_account(
+    root: &Root,
+    user: &str,
+    run: Attempt,
+    fail_points: &FailPoints,
+) -> Result<(), HostError> {
+    edit(root, run, fail_points, &|path, bytes| {
+        if path != SHADOW {
+            return bytes.to_vec();
+        }
+        let locked = PasswordHash::locked();
+        let bytes = with_field(bytes, user, PASSWORD, locked.as_str().as_bytes());
+        with_field(&bytes, user, EXPIRY, EXPIRED)
+    })
+}
+
+/// Ends the expiry of an account that [`lock_account`] has locked, and its membership in groups.
+pub fn release(
+    root: &Root,
+    user: &str,
+    leaves: &BTreeSet<String>,
+    run: Attempt,
+    fail_points: &FailPoints,
+) -> Result<(), HostError> {
+    edit(root, run, fail_points, &|path, bytes| {
+        if path == SHADOW && field(bytes, user, EXPIRY) == Some(EXPIRED) {
+            return with_field(bytes, user, EXPIRY, b"");
+        }
+        if !OF_GROUPS.contains(&path) {
+            return bytes.to_vec();
+        }
+        let stays = memberships(bytes, user);
+        with_members(bytes, user, &|group| stays.contains(group) && !leaves.contains(group))
+    })
+}
+
+/// Removes a group that is no account's primary one.
+pub fn remove_group(
+    root: &Root,
+    group: &str,
+    run: Attempt,
+    fail_points: &FailPoints,
+) -> Result<(), HostError> {
+    edit(root, run, fail_points, &|path, bytes| {
+        if OF_GROUPS.contains(&path) { with_line(bytes, group, None) } else { bytes.to_vec() }
+    })
+}
+
+/// Edits the databases under their lock; what stays the same is not written.
+fn edit(
+    root: &Root,
+    run: Attempt,
+    fail_points: &FailPoints,
+    new: &dyn Fn(&str, &[u8]) -> Vec<u8>,
+) -> Result<(), HostError> {
+    let lock = lock(root)?;
+    let all: Vec<&'static str> = OF_USERS.into_iter().chain(OF_GROUPS).collect();
+    let mut edited = Vec::new();
+    for (path, bytes) in load(root, &all)? {
+        let after = new(path, &bytes);
+        let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| after != bytes) else { continue };
+        edited.push((path, after, mode, uid, gid));
+    }
+    let change =
+        |(path, bytes, mode, uid, gid)| Change::new(path, uid, DesiredPath::file(bytes, mode, uid, gid));
+    let changes: Vec<Change<'_>> = edited
+        .iter()
+        .map(|(path, bytes, mode, uid, gid)| change((*path, bytes.as_slice(), *mode, *uid, *gid)))
+        .collect();
+    let done = durable::apply_changes(root, &changes, run, fail_points);
+    drop(lock);
+    done.map(|_| ())
+}
+
+/// Reads databases; those that the host lacks are left out.
+fn load(root: &Root, paths: &[&'static str]) -> Result<Vec<(&'static str, Vec<u8>)>, HostError> {
+    let mut loaded = Vec::new();
+    for path in paths {
+        loaded.extend(root.read(path)?.map(|bytes| (*path, bytes)));
+    }
+    Ok(loaded)
+}
+
+fn is_of(line: &[u8], name: &str) -> bool {
+    line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
+}
+
+fn own_lines(databases: &[(&'static str, Vec<u8>)], name: &str) -> BTreeMap<String, Bytes> {
+    let lines = databases.iter().filter_map(|(path, bytes)| {
+        let own: Vec<u8> = lines(bytes).filter(|line| is_of(line, name)).flatten().copied().collect();
+        (!own.is_empty()).then(|| (path.to_string(), Bytes::new(&own)))
+    });
+    lines.collect()
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split_inclusive(|byte| *byte == b'\n')
+}
+
+/// Returns the database with the lines of a name as they were.
+fn with_line(bytes: &[u8], name: &str, original: Option<&[u8]>) -> Vec<u8> {
+    let (mut new, mut left) = (Vec::with_capacity(bytes.len()), original);
+    for line in lines(bytes) {
+        if is_of(line, name) {
+            new.extend_from_slice(left.take().unwrap_or_default());
+        } else {
+            new.extend_from_slice(line);
+        }
+    }
+    if let Some(original) = left {
+        if new.last().is_some_and(|byte| *byte != b'\n') {
+            new.push(b'\n');
+        }
+        new.extend_from_slice(original);
+    }
+    new
+}
+
+fn with_field(bytes: &[u8], name: &str, place: usize, value: &[u8]) -> Vec<u8> {
+    let edited = lines(bytes).flat_map(|line| {
+        if !is_of(line, name) {
+            return line.to_vec();
+        }
+        let (text, end) = line.strip_suffix(b"\n").map_or((line, &b""[..]), |text| (text, &b"\n"[..]));
+        let mut fields: Vec<&[u8]> = text.split(|byte| *byte == b':').collect();
+        if let Some(field) = fields.get_mut(place) {
+            *field = value;
+        }
+        [fields.join(&b':'), end.to_vec()].concat()
+    });
+    edited.collect()
+}
+
+/// Returns the groups of a database that list a user.
+fn memberships(bytes: &[u8], user: &str) -> BTreeSet<String> {
+    let of = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line).into_owned();
+        let mut fields = text.trim_end().split(':');
+        let name = fields.next()?.to_owned();
+        let is_member = fields.nth(MEMBERS - 1)?.split(',').any(|member| member == user);
+        is_member.then_some(name)
+    };
+    lines(bytes).filter_map(of).collect()
+}
+
+/// Returns the database with a user in exactly these groups; other members and their order stay.
+fn with_members(bytes: &[u8], user: &str, is_member: &dyn Fn(&str) -> bool) -> Vec<u8> {
+    let now = memberships(bytes, user);
+    let mut new = bytes.to_vec();
+    for line in lines(bytes) {
+        let text = String::from_utf8_lossy(line).into_owned();
+        let Some((name, _)) = text.split_once(':') else { continue };
+        if now.contains(name) == is_member(name) {
+            continue;
+        }
+        let listed = text.trim_end().split(':').nth(MEMBERS).unwrap_or_default().to_owned();
+        let mut members: Vec<&str> =
+            listed.split(',').filter(|member| !member.is_empty() && *member != user).collect();
+        if is_member(name) {
+            members.push(user);
+        }
+        new = with_field(&new, name, MEMBERS, members.join(",").as_bytes());
+    }
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn only_named_lines_change() {
+        let passwd = b"root:x:0:0::/:/s\nbob:x:5:5::/:/s\nbobby:x:6:6::/:/s\n";
+        assert_eq!(text(with_line(passwd, "bob", None)), "root:x:0:0::/:/s\nbobby:x:6:6::/:/s\n");
+        assert_eq!(
+            text(with_line(passwd, "bob", Some(b"bob:x:7:7::/:/s\n"))),
+            "root:x:0:0::/:/s\nbob:x:7:7::/:/s\nbobby:x:6:6::/:/s\n"
+        );
+        assert_eq!(text(with_line(b"root:x", "eve", Some(b"eve:x\n"))), "root:x\neve:x\n");
+        assert_eq!(text(with_field(b"bob:!:1::::::\n", "bob", EXPIRY, b"1")), "bob:!:1:::::1:\n");
+        assert_eq!(field(b"bobby:a\nbob:b:c\n", "bob", 1), Some(&b"b"[..]));
+    }
+
+    #[test]
+    fn memberships_of_others_stay() {
+        let group = b"wheel:x:10:ann,bob,cid\nsudo:x:11:\nbob:x:5:\n";
+        assert_eq!(memberships(group, "bob"), BTreeSet::from(["wheel".to_owned()]));
+        let moved = with_members(group, "bob", &|group| group == "sudo");
+        assert_eq!(text(moved), "wheel:x:10:ann,cid\nsudo:x:11:bob\nbob:x:5:\n");
+        assert_eq!(text(with_members(group, "bob", &|group| group == "wheel")), text(group.to_vec()));
+    }
+}

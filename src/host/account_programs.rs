@@ -1,0 +1,147 @@
+//! The host's own programs for accounts: useradd, usermod and groupadd.
+//!
+//! The machine's own root is changed as Ignition does it, without a prefix. A root in a directory is changed with
+//! `--prefix`, which needs no program in it; `--root` would need the whole of libc there. With a prefix the programs follow
+//! links of that root to the machine's own files, so the databases have to be plain files there, and the home is made by the
+//! agent. Passwords are never arguments: everyone may read those.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::fs::Access;
+
+use super::accounts::Accounts;
+use super::root::Root;
+use super::{HostError, command, durable};
+use crate::model::observation::ObservedFile;
+use crate::model::users::{Account, Group};
+
+/// Directories of the programs.
+const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+const PROGRAMS: [&str; 3] = ["useradd", "usermod", "groupadd"];
+/// They wait 15 seconds for the lock of lckpwdf(3).
+const LIMIT: Duration = Duration::from_secs(120);
+const DEFAULTS: &str = "/etc/default/useradd";
+/// Mode of a home that the agent makes.
+const HOME_MODE: u32 = 0o700;
+
+fn find(program: &str) -> Option<String> {
+    let at = DIRECTORIES.iter().map(|directory| format!("{directory}/{program}"));
+    at.into_iter().find(|path| rustix::fs::access(path.as_str(), Access::EXEC_OK).is_ok())
+}
+
+/// Returns the programs that the host lacks.
+pub fn missing() -> BTreeSet<String> {
+    PROGRAMS.into_iter().filter(|program| find(program).is_none()).map(str::to_owned).collect()
+}
+
+/// Returns the home of an account that is made; `None` if none is.
+pub fn home_of(root: &Root, name: &str, account: &Account) -> Result<Option<String>, HostError> {
+    if account.no_create_home {
+        return Ok(None);
+    }
+    if let Some(home) = &account.home {
+        return Ok(Some(home.clone()));
+    }
+    let defaults = root.read_text(DEFAULTS)?.unwrap_or_default();
+    let base = defaults.lines().find_map(|line| line.trim().strip_prefix("HOME=").map(str::trim));
+    let base = base.filter(|base| base.starts_with('/')).unwrap_or("/home");
+    Ok(Some(format!("{}/{name}", base.trim_end_matches('/'))))
+}
+
+/// Makes a group.
+pub async fn create_group(root: &Root, name: &str, group: &Group) -> Result<(), HostError> {
+    let mut arguments = Vec::new();
+    arguments.extend(group.gid.map(|gid| format!("--gid={gid}")));
+    arguments.extend(group.system.then(|| "--system".to_owned()));
+    run(root, "groupadd", arguments, name).await
+}
+
+/// Makes an account, without keys and with a locked password.
+pub async fn create_user(root: &Root, name: &str, account: &Account) -> Result<(), HostError> {
+    let accounts = Accounts::load(root)?;
+    let mut arguments = Vec::new();
+    arguments.extend(account.uid.map(|uid| format!("--uid={uid}")));
+    arguments.extend(account.gecos.as_ref().map(|gecos| format!("--comment={gecos}")));
+    arguments.extend(account.home.as_ref().map(|home| format!("--home-dir={home}")));
+    arguments.extend(account.shell.as_ref().map(|shell| format!("--shell={shell}")));
+    let group = match &account.primary_group {
+        Some(group) => format!("--gid={group}"),
+        None if account.no_user_group => "--no-user-group".to_owned(),
+        None if accounts.group(name).is_some() => format!("--gid={name}"),
+        None => "--user-group".to_owned(),
+    };
+    arguments.push(group);
+    if !account.groups.is_empty() {
+        let groups: Vec<&str> = account.groups.iter().map(String::as_str).collect();
+        arguments.push(format!("--groups={}", groups.join(",")));
+    }
+    arguments.extend(account.system.then(|| "--system".to_owned()));
+    arguments.extend(account.no_log_init.then(|| "--no-log-init".to_owned()));
+    let makes_home = root.is_machine() && !account.no_create_home;
+    arguments.push(if makes_home { "--create-home" } else { "--no-create-home" }.to_owned());
+    run(root, "useradd", arguments, name).await?;
+    let made = Accounts::load(root)?;
+    let user =
+        made.user(name).ok_or_else(|| HostError::UnknownAccount { kind: "user", name: name.to_owned() })?;
+    let home = user.home.trim_end_matches('/');
+    if !root.is_machine() && !account.no_create_home && root.observe(home)? == ObservedFile::Absent {
+        root.own_dir(home, HOME_MODE, user.uid, user.gid)?;
+    }
+    match home.rsplit_once('/') {
+        Some((above, _)) if !above.is_empty() && !account.no_create_home => {
+            durable::sync_directory(root, above)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Sets comment and shell of an account, and adds it to groups.
+pub async fn modify_user(
+    root: &Root,
+    name: &str,
+    gecos: Option<&str>,
+    shell: Option<&str>,
+    groups: &BTreeSet<String>,
+) -> Result<(), HostError> {
+    let mut arguments = Vec::new();
+    arguments.extend(gecos.map(|gecos| format!("--comment={gecos}")));
+    arguments.extend(shell.map(|shell| format!("--shell={shell}")));
+    if !groups.is_empty() {
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        arguments.extend(["--append".to_owned(), format!("--groups={}", groups.join(","))]);
+    }
+    if arguments.is_empty() {
+        return Ok(());
+    }
+    run(root, "usermod", arguments, name).await
+}
+
+async fn run(root: &Root, program: &str, mut arguments: Vec<String>, name: &str) -> Result<(), HostError> {
+    if !root.is_machine() {
+        plain_databases(root)?;
+        arguments.extend(["--prefix".to_owned(), root.base_path()?.display().to_string()]);
+    }
+    arguments.extend(["--".to_owned(), name.to_owned()]);
+    let missing = || HostError::Command {
+        program: program.to_owned(),
+        cause: "it is not on this host (package shadow-utils, passwd or shadow)".to_owned(),
+    };
+    let path = find(program).ok_or_else(missing)?;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    command::run(&path, &arguments, LIMIT).await?;
+    // Its own sync covers the files, not their names.
+    durable::sync_directory(root, "/etc")
+}
+
+/// Refuses a root whose databases are links: the programs would follow them out of it.
+fn plain_databases(root: &Root) -> Result<(), HostError> {
+    for path in ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"] {
+        let is_plain = root.real_path(path)? == path
+            && matches!(root.observe(path)?, ObservedFile::Regular { .. } | ObservedFile::Absent);
+        if !is_plain {
+            return Err(HostError::Kind { path: path.to_owned(), expected: "a file", found: "a link" });
+        }
+    }
+    Ok(())
+}

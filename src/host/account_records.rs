@@ -1,0 +1,160 @@
+//! Record of the accounts and groups that the agent made, and of what the host's own were before.
+//!
+//! Invariant: an account is in the record before it is made, so that a kill in between leaves none that nobody knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::HostError;
+use super::root::Root;
+use super::saved::{self, Bytes, PathSnapshot};
+use crate::model::FileMode;
+use crate::model::users::PasswordHash;
+
+/// The record's file.
+pub const ACCOUNTS: &str = "/var/lib/machine-config-agent/accounts.json";
+
+/// The version of the file's shape.
+const SCHEMA: u32 = 1;
+
+/// Accounts and groups of which the agent knows something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountRecords {
+    schema_version: u32,
+    /// By user.
+    #[serde(default)]
+    pub users: BTreeMap<String, UserRecord>,
+    /// By group.
+    #[serde(default)]
+    pub groups: BTreeMap<String, GroupRecord>,
+}
+
+/// What is known of a user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "maker", rename_all = "kebab-case")]
+pub enum UserRecord {
+    /// The agent was about to make it.
+    Begun,
+    /// The agent made it.
+    Agent,
+    /// The host has it; this is what it was before a config changed it.
+    Host(UserOriginal),
+}
+
+/// An account of the host before a config changed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserOriginal {
+    /// The comment.
+    pub gecos: String,
+    /// The login shell.
+    pub shell: String,
+    /// The groups that it is a member of.
+    pub groups: BTreeSet<String>,
+    /// The password field.
+    pub password: Option<Bytes>,
+    /// The keys file.
+    pub keys: PathSnapshot,
+}
+
+/// What is known of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "maker", rename_all = "kebab-case")]
+pub enum GroupRecord {
+    /// The agent was about to make it.
+    Begun,
+    /// The agent made it.
+    Agent,
+    /// The host has it; this is the password before a config changed it.
+    Host {
+        /// The password.
+        password: Option<Bytes>,
+    },
+}
+
+impl Default for AccountRecords {
+    fn default() -> Self {
+        Self { schema_version: SCHEMA, users: BTreeMap::new(), groups: BTreeMap::new() }
+    }
+}
+
+impl AccountRecords {
+    /// Reads the record; a missing one is empty.
+    pub fn load(root: &Root) -> Result<Self, HostError> {
+        let Some(bytes) = root.read(ACCOUNTS)? else { return Ok(Self::default()) };
+        let records: Self =
+            serde_json::from_slice(&bytes).map_err(|error| saved::malformed(ACCOUNTS, &error))?;
+        if records.schema_version > SCHEMA {
+            let cause = format!("it has schema {}, this agent knows {SCHEMA}", records.schema_version);
+            return Err(HostError::Malformed { path: ACCOUNTS.to_owned(), format: "account records", cause });
+        }
+        Ok(records)
+    }
+
+    /// Writes the record, durably; an equal one is not written.
+    pub fn save(&self, root: &Root) -> Result<(), HostError> {
+        if Self::load(root)? == *self {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(self).map_err(|error| saved::malformed(ACCOUNTS, &error))?;
+        root.replace(ACCOUNTS, &json, FileMode::PRIVATE)
+    }
+
+    /// Returns true if something was begun and not ended.
+    pub fn has_begun(&self) -> bool {
+        self.users.values().any(|record| *record == UserRecord::Begun)
+            || self.groups.values().any(|record| *record == GroupRecord::Begun)
+    }
+
+    /// Returns true if the agent made a user.
+    pub fn is_made(&self, user: &str) -> bool {
+        matches!(self.users.get(user), Some(UserRecord::Begun | UserRecord::Agent))
+    }
+
+    /// Returns true if the agent made a group.
+    pub fn is_group_made(&self, group: &str) -> bool {
+        matches!(self.groups.get(group), Some(GroupRecord::Begun | GroupRecord::Agent))
+    }
+
+    /// Returns what a user of the host was before.
+    pub fn original(&self, user: &str) -> Option<&UserOriginal> {
+        match self.users.get(user) {
+            Some(UserRecord::Host(original)) => Some(original),
+            Some(UserRecord::Begun | UserRecord::Agent) | None => None,
+        }
+    }
+
+    /// Returns the password of a group of the host before; `None` if nothing is known.
+    pub fn group_original(&self, group: &str) -> Option<Option<PasswordHash>> {
+        match self.groups.get(group) {
+            Some(GroupRecord::Host { password }) => {
+                Some(password.as_ref().and_then(|bytes| PasswordHash::new(bytes.to_text())))
+            }
+            Some(GroupRecord::Begun | GroupRecord::Agent) | None => None,
+        }
+    }
+
+    /// Sets what is known of a user.
+    pub fn set_user(&mut self, user: &str, record: Option<UserRecord>) {
+        match record {
+            Some(record) => drop(self.users.insert(user.to_owned(), record)),
+            None => drop(self.users.remove(user)),
+        }
+    }
+
+    /// Sets what is known of a group.
+    pub fn set_group(&mut self, group: &str, record: Option<GroupRecord>) {
+        match record {
+            Some(record) => drop(self.groups.insert(group.to_owned(), record)),
+            None => drop(self.groups.remove(group)),
+        }
+    }
+}
+
+impl UserOriginal {
+    /// Returns the password field.
+    pub fn password(&self) -> Option<PasswordHash> {
+        self.password.as_ref().and_then(|bytes| PasswordHash::new(bytes.to_text()))
+    }
+}

@@ -1,0 +1,108 @@
+//! Accounts and groups of the specs, as the host has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host::account_records::AccountRecords;
+use crate::host::accounts::{self, Accounts, User};
+use crate::host::{Root, account_lines, account_programs, keys};
+use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
+use crate::model::users::{CORE, KEYS_FILE};
+use crate::model::{HostSpec, ManagedPath, UserName};
+
+use super::ObserveError;
+
+/// Observes `core`, and the accounts of the specs.
+pub(super) fn accounts(
+    root: &Root,
+    accounts: &Accounts,
+    records: &AccountRecords,
+    specs: &[&HostSpec],
+) -> Result<BTreeMap<String, ObservedAccount>, ObserveError> {
+    let listed = specs.iter().flat_map(|spec| spec.users.accounts.keys()).map(UserName::as_str);
+    let names: BTreeSet<&str> = listed.chain([CORE]).collect();
+    let mut observed = BTreeMap::new();
+    for name in names {
+        if let Some(user) = accounts.user(name) {
+            observed.insert(name.to_owned(), account(root, accounts, records, name, user)?);
+        }
+    }
+    Ok(observed)
+}
+
+fn account(
+    root: &Root,
+    accounts: &Accounts,
+    records: &AccountRecords,
+    name: &str,
+    user: &User,
+) -> Result<ObservedAccount, ObserveError> {
+    let failed = || ObserveError::wrap("the accounts");
+    let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+    let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
+    Ok(ObservedAccount {
+        keys: root.observe(keys_path.as_str()).map_err(failed())?,
+        keys_path,
+        uid: user.uid,
+        gid: user.gid,
+        password: accounts::password(root, name).map_err(failed())?,
+        foreign: keys::foreign(root, user).map_err(failed())?,
+        gecos: user.gecos.clone(),
+        home: user.home.clone(),
+        shell: user.shell.clone(),
+        primary_group: accounts.group_name(user.gid).map(str::to_owned),
+        groups: accounts.groups_of(name),
+        maker: maker(records.is_made(name), user.is_local),
+        is_expired: records.is_made(name) && account_lines::is_expired(root, name).map_err(failed())?,
+    })
+}
+
+fn maker(is_made: bool, is_local: bool) -> Maker {
+    match (is_made, is_local) {
+        (true, _) => Maker::Agent,
+        (false, true) => Maker::Host,
+        (false, false) => Maker::Image,
+    }
+}
+
+/// Observes the groups of the specs.
+pub(super) fn groups(
+    root: &Root,
+    accounts: &Accounts,
+    records: &AccountRecords,
+    specs: &[&HostSpec],
+) -> Result<BTreeMap<String, ObservedGroup>, ObserveError> {
+    let mut observed = BTreeMap::new();
+    for name in specs.iter().flat_map(|spec| spec.users.groups.keys()).map(UserName::as_str) {
+        let Some(group) = accounts.group_entry(name) else { continue };
+        let password = account_lines::group_password(root, name);
+        let group = ObservedGroup {
+            gid: group.gid,
+            password: password.map_err(ObserveError::wrap("the accounts"))?,
+            maker: maker(records.is_group_made(name), group.is_local),
+            is_primary: accounts.is_primary(group.gid),
+        };
+        observed.insert(name.to_owned(), group);
+    }
+    Ok(observed)
+}
+
+/// Looks at what decides whether accounts and groups can be applied.
+pub(super) fn facts(root: &Root, to: &HostSpec) -> Result<AccountFacts, ObserveError> {
+    if to.users.accounts.is_empty() && to.users.groups.is_empty() {
+        return Ok(AccountFacts::default());
+    }
+    let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
+    let entries = || to.users.accounts.values();
+    let named = entries().flat_map(|account| account.groups.iter().chain(&account.primary_group));
+    let owner = |id: u32, name: Option<&str>| name.map(|name| (id, name.to_owned()));
+    let gids = to.users.groups.values().filter_map(|group| group.gid);
+    Ok(AccountFacts {
+        missing_programs: account_programs::missing(),
+        missing_groups: named.filter(|name| accounts.group(name).is_none()).cloned().collect(),
+        uid_owners: entries()
+            .filter_map(|account| account.uid)
+            .filter_map(|uid| owner(uid, accounts.user_name(uid)))
+            .collect(),
+        gid_owners: gids.filter_map(|gid| owner(gid, accounts.group_name(gid))).collect(),
+    })
+}

@@ -1,0 +1,165 @@
+//! Accounts and groups of a config on a host that the agent watches: made, drifted, left, and appeared later.
+
+use std::fmt::Debug;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use machine_config_agent::agent::Agent;
+use machine_config_agent::host::{FailPoints, Host, Root};
+use machine_config_agent::model::{ConfigName, Target};
+use machine_config_agent::report::{NodeReport, NodeState};
+
+use crate::fake_control_plane::FakeControlPlane;
+use crate::plain_host;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const RECORDS: &str = "var/lib/machine-config-agent/accounts.json";
+
+fn config(name: &str, passwd: &str) -> String {
+    format!(
+        r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+        "passwd":{passwd}}}}}}}"#
+    )
+}
+
+fn plane(configs: &[(&str, &str)]) -> FakeControlPlane {
+    let plane = FakeControlPlane::wanting(configs[0].0, None);
+    for (name, passwd) in configs {
+        plane.config(name, &config(name, passwd));
+    }
+    plane
+}
+
+fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
+    plane.agent(Host::in_directory(Root::open(at).unwrap(), FailPoints::off()))
+}
+
+async fn after(
+    run: &mut (impl Future<Output: Debug> + Unpin),
+    plane: &FakeControlPlane,
+    time: Duration,
+) -> NodeReport {
+    let end = tokio::time::timeout(time, run).await;
+    assert!(end.is_err(), "it ended: {end:?}");
+    plane.reports.borrow().last().unwrap().clone()
+}
+
+fn done(report: &NodeReport) {
+    assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
+}
+
+fn add(at: &Path, file: &str, line: &str) {
+    let path = at.join(file);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    fs::write(path, format!("{text}{line}\n")).unwrap();
+}
+
+/// `core` on a host that comes without it: its keys and its password follow when it appears, with no new target; a restart of
+/// the agent in between changes nothing.
+#[tokio::test(start_paused = true)]
+async fn keys_follow_account_that_appears() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    let users = r#"{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 k1"],"passwordHash":"$6$x"}]}"#;
+    let plane = plane(&[("rendered-a", users)]);
+    let mut first = agent(at, &plane);
+    done(&after(&mut Box::pin(first.run()), &plane, MINUTE).await);
+    drop(first);
+    let current = fs::read_to_string(at.join("var/lib/machine-config-agent/current.json")).unwrap();
+    assert!(current.contains(r#""neverApplied":["passwd.users \"core\""]"#), "{current}");
+
+    let mut second = agent(at, &plane);
+    let mut run = Box::pin(second.run());
+    done(&after(&mut run, &plane, MINUTE).await);
+    fs::create_dir_all(at.join("home/core")).unwrap();
+    std::os::unix::fs::lchown(at.join("home/core"), Some(1000), Some(1000)).unwrap();
+    add(at, "etc/shadow", "core:!:19000:0:99999:7:::");
+    add(at, "etc/passwd", "core:x:1000:1000::/home/core:/bin/sh");
+    done(&after(&mut run, &plane, MINUTE).await);
+    let keys = fs::read_to_string(at.join("home/core/.ssh/authorized_keys.d/ignition")).unwrap();
+    assert_eq!(keys, "ssh-ed25519 k1\n");
+    assert!(fs::read_to_string(at.join("etc/shadow")).unwrap().contains("core:$6$x:19000"));
+    let drained = plane.reports.borrow().iter().any(|report| report.phase == "Draining");
+    assert!(!drained, "nothing was drained for it");
+    let current = fs::read_to_string(at.join("var/lib/machine-config-agent/current.json")).unwrap();
+    assert!(current.contains(r#""neverApplied":[]"#), "{current}");
+
+    // From now on it is drift, as of any other account.
+    fs::write(at.join("home/core/.ssh/authorized_keys.d/ignition"), "ssh-ed25519 other\n").unwrap();
+    let report = after(&mut run, &plane, MINUTE).await;
+    assert_eq!(report.state, NodeState::Degraded, "{report:#?}");
+}
+
+/// Accounts and groups are made by the host's programs, watched, and locked or removed when they leave the config.
+#[tokio::test(start_paused = true)]
+async fn accounts_are_made_watched_and_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    add(at, "etc/shadow", "root:*:19000:0:99999:7:::");
+    let passwd = r#"{"groups":[{"name":"staff","gid":1600}],
+        "users":[{"name":"app","uid":1500,"groups":["staff"],"sshAuthorizedKeys":["ssh-ed25519 app"]}]}"#;
+    let plane = plane(&[("rendered-a", passwd), ("rendered-b", "{}")]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    let read = |path: &str| fs::read_to_string(at.join(path)).unwrap();
+    // The programs take time of the machine, not of this clock.
+    let settled = async |run: &mut _, name: &str| {
+        for _ in 0..100 {
+            let report = after(run, &plane, MINUTE).await;
+            if report.state == NodeState::Done
+                && report.current_config.as_ref().is_some_and(|one| one.as_str() == name)
+            {
+                return report;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{name} is not reached: {:#?}", plane.reports.borrow().last())
+    };
+    done(&settled(&mut run, "rendered-a").await);
+    assert!(read("etc/group").contains("staff:x:1600:app\n"), "{}", read("etc/group"));
+    assert!(read("etc/passwd").contains("app:x:1500:"));
+    assert!(read(RECORDS).contains(r#""app":{"maker":"agent"}"#));
+    assert_eq!(read("home/app/.ssh/authorized_keys.d/ignition"), "ssh-ed25519 app\n");
+
+    let group = read("etc/group");
+    fs::write(at.join("etc/group"), group.replace("staff:x:1600:app", "staff:x:1600:")).unwrap();
+    let report = after(&mut run, &plane, MINUTE).await;
+    assert!(report.state == NodeState::Degraded && report.reason.contains("staff"), "{report:#?}");
+    fs::write(at.join("etc/group"), group).unwrap();
+    done(&after(&mut run, &plane, MINUTE).await);
+
+    *plane.desired.borrow_mut() = Target { config: ConfigName::new("rendered-b").unwrap(), image: None };
+    plane.nudge.notify_one();
+    done(&settled(&mut run, "rendered-b").await);
+    assert!(!read("etc/group").contains("staff"));
+    assert!(read("etc/shadow").lines().any(|line| line.starts_with("app:*:") && line.ends_with(":1:")));
+    assert!(at.join("home/app").is_dir() && !at.join("home/app/.ssh/authorized_keys.d/ignition").exists());
+    drop(run);
+    assert!(!plane.reports.borrow().iter().any(|report| report.phase == "Draining"));
+}
+
+/// The take-over of a node on which MCD had committed what it never managed: neither drift nor Degraded.
+#[tokio::test(start_paused = true)]
+async fn imported_accounts_are_neither_made_nor_drift() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    let passwd =
+        r#"{"groups":[{"name":"staff"}],"users":[{"name":"app","sshAuthorizedKeys":["ssh-ed25519 app"]}]}"#;
+    fs::create_dir_all(at.join("etc/machine-config-daemon")).unwrap();
+    fs::write(at.join("etc/machine-config-daemon/currentconfig"), config("rendered-a", passwd)).unwrap();
+    let plane = plane(&[("rendered-a", passwd)]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    done(&after(&mut run, &plane, MINUTE).await);
+    let passwd = fs::read_to_string(at.join("etc/passwd")).unwrap();
+    assert!(!passwd.contains("app"), "{passwd}");
+    let current = fs::read_to_string(at.join("var/lib/machine-config-agent/current.json")).unwrap();
+    assert!(
+        current.contains(r#"passwd.users \"app\""#) && current.contains(r#"passwd.groups \"staff\""#),
+        "{current}"
+    );
+}
