@@ -7,7 +7,7 @@ use tracing::{info, warn};
 use super::fields::{image, update_line};
 use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
-use crate::journal::{Stored, mcd};
+use crate::journal::{Decoded, Stored, mcd};
 use crate::model::message;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{
@@ -116,10 +116,7 @@ impl<C: ControlPlane> Agent<C> {
         if !forced {
             to.keep_unapplied(&origin, &facts.observed);
         }
-        if let Some(fields) = late::settled(&origin, &facts.observed) {
-            Rc::make_mut(&mut origin).never_applied = Some(fields);
-        }
-        to.set_never_applied(late::never_applied(&origin, to.spec(), &facts.observed));
+        keep_never_applied(&mut origin, &mut to, &facts.observed);
         if forced {
             info!(
                 "Forced by {FORCE_FILE}: writing every difference without comparing the host with its current config"
@@ -244,6 +241,14 @@ fn refuse_drift(spec: &HostSpec, left: &[Difference]) -> Result<(), AgentError> 
         return Ok(());
     }
     Err(AgentError::Drifted { config: spec.name.to_string(), differences: listed(left) })
+}
+
+/// Notes the accounts and groups that stay without effect on this host.
+fn keep_never_applied(origin: &mut Rc<HostSpec>, to: &mut Decoded, observed: &Observation) {
+    if let Some(fields) = late::settled(origin, observed) {
+        Rc::make_mut(origin).never_applied = Some(fields);
+    }
+    to.set_never_applied(late::never_applied(origin, to.spec(), observed));
 }
 
 fn log_planned(record: &Record, target: &Target) {

@@ -131,7 +131,7 @@ async fn accounts_are_made_watched_and_left() {
     fs::write(at.join("etc/group"), group).unwrap();
     done(&after(&mut run, &plane, MINUTE).await);
 
-    *plane.desired.borrow_mut() = Target { config: ConfigName::new("rendered-b").unwrap(), image: None };
+    *plane.desired.borrow_mut() = Target::new(ConfigName::new("rendered-b").unwrap(), None);
     plane.nudge.notify_one();
     done(&settled(&mut run, "rendered-b").await);
     assert!(!read("etc/group").contains("staff"));

@@ -45,7 +45,7 @@ fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
 }
 
 fn want(plane: &FakeControlPlane, name: &str) {
-    *plane.desired.borrow_mut() = Target { config: ConfigName::new(name).unwrap(), image: None };
+    *plane.desired.borrow_mut() = Target::new(ConfigName::new(name).unwrap(), None);
     plane.nudge.notify_one();
 }
 

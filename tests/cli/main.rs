@@ -5,6 +5,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::case_sensitive_file_extension_comparisons,
     clippy::disallowed_methods,
     clippy::disallowed_types,
     unreachable_pub,

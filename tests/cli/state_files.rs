@@ -38,7 +38,7 @@ const DAMAGES: [Damage; 8] = [
     ("empty", |node, path| node.put(path, "")),
     ("garbage", |node, path| node.put(path, b"hunter2\xff\x00")),
     ("newer", |node, path| {
-        node.put(path, r#"{"schema":99,"schemaVersion":99,"image":null,"at":0,"machineConfig":{}}"#)
+        node.put(path, r#"{"schema":99,"schemaVersion":99,"image":null,"at":0,"machineConfig":{}}"#);
     }),
     ("directory", |node, path| {
         drop(std::fs::remove_file(node.path(path)));
@@ -83,9 +83,9 @@ fn host(is_open: bool) -> Node {
 /// Does what the text says: moves files away. Returns false if it says nothing of the kind.
 fn follow(node: &Node, text: &str) -> bool {
     let Some(next) = text.split("Next: ").nth(1) else { return false };
-    let Some((_, step)) = next.to_lowercase().split_once("move ").map(|(before, _)| {
+    let Some(step) = next.to_lowercase().split_once("move ").map(|(before, _)| {
         let at = before.len() + "move ".len();
-        ((), next[at..].to_owned())
+        next[at..].to_owned()
     }) else {
         return false;
     };

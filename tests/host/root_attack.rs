@@ -149,7 +149,9 @@ fn play(arena: &Arena, round: usize) -> bool {
         2 => drop(symlink(arena.at("outside/secret"), own(".file.mca-new"))),
         3 => drop(fs::rename(own(".file.mca-new"), own("taken"))),
         4 => {
-            drop(fs::remove_file(own("file")).and_then(|()| symlink(arena.at("outside/secret"), own("file"))))
+            drop(
+                fs::remove_file(own("file")).and_then(|()| symlink(arena.at("outside/secret"), own("file"))),
+            );
         }
         5 => drop(fs::hard_link(own("his"), own(".file.mca-new"))),
         6 => drop(fs::remove_file(own("file")).and_then(|()| fs::create_dir(own("file")))),
@@ -171,8 +173,11 @@ fn works(arena: &Arena, round: usize) -> Result<(), HostError> {
         2 => run(&change("/etc/own/sub/file", secret())),
         3 => run(&change("/etc/own/file", DesiredPath::Absent)),
         _ => {
-            let saved =
-                PathSnapshot::read_to_replace(&arena.root, "/etc/own/file", Hands::entering(0), None)?;
+            let saved = PathSnapshot::read_to_replace(
+                &arena.root,
+                &Change::new("/etc/own/file", 0, DesiredPath::Absent).entering(true),
+                None,
+            )?;
             let attributes = saved.attributes();
             run(&change("/etc/own/file", secret()))?;
             run(&[saved.put_back("/etc/own/file", Hands::entering(0), &attributes)])

@@ -2,7 +2,7 @@
 
 use machine_config_core::model::observation::{EmbeddedConfig, Maker};
 use machine_config_core::model::{DisruptionPolicy, HostSpec, NotAppliedReason, Observation};
-use machine_config_core::plan::{Drain, PostActions, differences, not_applied, observed_origin, plan};
+use machine_config_core::plan::{Drain, PostActions, differences, late, observed_origin, plan};
 use serde_json::{Value, json};
 
 use crate::model_host::{self, Image, ModelHost};
@@ -18,7 +18,7 @@ fn steps(host: &ModelHost, from: &HostSpec, to: &HostSpec) -> Vec<String> {
 }
 
 fn named(spec: &HostSpec, observed: &Observation) -> Vec<String> {
-    let named = not_applied::accounts(spec, observed);
+    let named = late::accounts(spec, observed);
     assert!(named.iter().all(|one| one.because == NotAppliedReason::HostLacks), "{named:?}");
     named.into_iter().map(|one| one.field).collect()
 }
@@ -34,28 +34,28 @@ fn account_that_host_lacks_is_named_and_followed_when_it_appears() {
     let observed = host.observe(&[&to]);
     assert_eq!(steps(&host, &from, &to), Vec::<String>::new());
     assert_eq!(named(&to, &observed), ["passwd.users \"core\""]);
-    let message = not_applied::accounts(&to, &observed).remove(0).message;
+    let message = late::accounts(&to, &observed).remove(0).message;
     assert!(message.contains("create the account"), "{message}");
-    to.never_applied = Some(not_applied::never_applied(&from, &to, &observed));
+    to.never_applied = Some(late::never_applied(&from, &to, &observed));
     assert_eq!(differences(&to, &observed), vec![]);
-    assert!(not_applied::follow(&to, &observed).is_none(), "nothing to follow yet");
+    assert!(late::follow(&to, &observed).is_none(), "nothing to follow yet");
 
     host.accounts.insert("core".to_owned(), model_host::account("core", 1000, Maker::Host));
     let observed = host.observe(&[&to]);
     assert_eq!(differences(&to, &observed), vec![], "an account that appears is no drift");
-    let plan = not_applied::follow(&to, &observed).unwrap();
+    let plan = late::follow(&to, &observed).unwrap();
     assert_eq!((plan.drain(), plan.after()), (Drain::NotNeeded, &PostActions::Nothing));
     let texts: Vec<String> = plan.steps().iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["set-ssh-keys core", "set-password core"]);
     host.apply(&plan, &to, &to);
     let mut after = to.clone();
-    after.never_applied = Some(not_applied::after_appearance(&to, &observed));
+    after.never_applied = Some(late::after_appearance(&to, &observed));
     let observed = host.observe(&[&after]);
     assert_eq!((named(&after, &observed), differences(&after, &observed)), (vec![], vec![]));
     // It goes, and comes back.
-    assert_eq!(not_applied::settled(&after, &observed), None);
+    assert_eq!(late::settled(&after, &observed), None);
     host.accounts.remove("core");
-    let lost = not_applied::settled(&after, &host.observe(&[&after])).unwrap();
+    let lost = late::settled(&after, &host.observe(&[&after])).unwrap();
     assert_eq!(lost.into_iter().collect::<Vec<_>>(), ["passwd.users \"core\""]);
 }
 
@@ -68,7 +68,7 @@ fn next_target_applies_keys_of_account_that_appeared() {
     let to = spec("rendered-b", users, json!([]));
     let host = ModelHost::bare(None, Image::default());
     assert_eq!(steps(&host, &from, &to), ["set-ssh-keys core"]);
-    assert!(not_applied::never_applied(&from, &to, &host.observe(&[&to])).is_empty());
+    assert!(late::never_applied(&from, &to, &host.observe(&[&to])).is_empty());
 }
 
 /// MCD never managed them: they are named, neither drift nor work, until their entry changes.
@@ -91,13 +91,13 @@ fn imported_entries_are_named_until_they_change() {
     let observed = host.observe(&[&imported]);
     assert_eq!(differences(&imported, &observed), vec![]);
     assert_eq!(named(&imported, &observed), expected);
-    let settled = not_applied::settled(&imported, &observed).unwrap();
+    let settled = late::settled(&imported, &observed).unwrap();
     for never_applied in [None, Some(settled)] {
         imported.never_applied = never_applied;
         let same = spec("rendered-b", users("/bin/sh", json!(["wheel"])), groups.clone());
         assert_eq!(steps(&host, &imported, &same), Vec::<String>::new());
         let mut same_after = same.clone();
-        same_after.never_applied = Some(not_applied::never_applied(&imported, &same, &observed));
+        same_after.never_applied = Some(late::never_applied(&imported, &same, &observed));
         assert_eq!(named(&same_after, &observed), expected);
         assert_eq!(differences(&same_after, &observed), vec![]);
         let origin = observed_origin(&imported, &same, &observed);
@@ -127,8 +127,8 @@ fn foreign_keys_of_earlier_agent_leave_core() {
     let both = json!([{"name": "core", "sshAuthorizedKeys": ["a", "g"]}]);
     let host = ModelHost::holding(&spec("rendered-a", both, json!([])));
     let observed = host.observe(&[&committed]);
-    committed.never_applied = not_applied::settled(&committed, &observed);
-    let plan = not_applied::follow(&committed, &observed);
+    committed.never_applied = late::settled(&committed, &observed);
+    let plan = late::follow(&committed, &observed);
     let texts: Vec<String> =
         plan.iter().flat_map(machine_config_core::plan::Plan::steps).map(ToString::to_string).collect();
     assert_eq!(texts, ["set-ssh-keys core"]);

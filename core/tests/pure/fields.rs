@@ -52,7 +52,7 @@ impl<'de> Deserializer<'de> for Walker<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Failed> {
-        visitor.visit_map(Fields { fields: fields.iter(), walker: self, next: None })
+        visitor.visit_map(Fields { names: fields.iter(), walker: self, next: None })
     }
 
     forward_to_deserialize_any! {
@@ -71,7 +71,7 @@ impl<'de> SeqAccess<'de> for Once<'_> {
 }
 
 struct Fields<'a> {
-    fields: std::slice::Iter<'static, &'static str>,
+    names: std::slice::Iter<'static, &'static str>,
     walker: Walker<'a>,
     next: Option<Walker<'a>>,
 }
@@ -79,7 +79,7 @@ struct Fields<'a> {
 impl<'de> MapAccess<'de> for Fields<'_> {
     type Error = Failed;
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failed> {
-        let Some(field) = self.fields.next() else { return Ok(None) };
+        let Some(field) = self.names.next() else { return Ok(None) };
         let parent = &self.walker.path;
         let path = if parent.is_empty() { (*field).to_owned() } else { format!("{parent}.{field}") };
         self.walker.found.borrow_mut().insert(path.clone());

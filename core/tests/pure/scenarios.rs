@@ -108,26 +108,7 @@ fn fact(facts: &mut Facts, line: &str) {
         "local" => drop(facts.local.insert(path())),
         "carried" => drop(facts.local.remove(&path())),
         "restorable" => drop(facts.restorable.insert(path())),
-        "unit" => {
-            let enabled = match words[2] {
-                "enabled" => UnitFileState::Enabled,
-                "disabled" => UnitFileState::Disabled,
-                "static" => UnitFileState::Static,
-                "masked" => UnitFileState::Masked,
-                "not-found" => UnitFileState::NotFound,
-                other => panic!("{other}"),
-            };
-            let preset = if words.get(3) == Some(&"preset-enable") {
-                UnitFilePreset::Enable
-            } else {
-                UnitFilePreset::Disable
-            };
-            let mask = if enabled == UnitFileState::Masked { Mask::Masked } else { Mask::Unset };
-            facts
-                .observed
-                .units
-                .insert(UnitName::new(words[1]).unwrap(), ObservedUnit { enabled, preset, mask });
-        }
+        "unit" => unit_fact(facts, &words),
         "no-account" | "account" | "group" | "uid-of" | "lacks" => account_fact(facts, &words),
         "fips" => {
             facts.fips = match words[1] {
@@ -156,8 +137,8 @@ fn each_obstacle_refuses(
             (BatchOp::File(op), Some(path)) => {
                 let is_gone = facts.observed.files.get(&path) == Some(&ObservedFile::Absent);
                 let is_right = match op {
-                    FileOp::Write => right.contains(&path),
-                    FileOp::Remove => is_gone,
+                    FileOp::Write | FileOp::Directory | FileOp::Link => right.contains(&path),
+                    FileOp::Remove | FileOp::LeaveDirectory => is_gone,
                     FileOp::Restore => is_gone && !facts.restorable.contains(&path),
                 };
                 if is_right {
@@ -165,8 +146,10 @@ fn each_obstacle_refuses(
                 }
                 facts.obstacles.paths.insert(path, obstacle());
             }
-            (BatchOp::User(UserOp::SshKeys), _) => facts.obstacles.keys = Some(obstacle()),
-            (BatchOp::User(UserOp::Password), _) => facts.obstacles.password = Some(obstacle()),
+            (BatchOp::User(UserOp::SshKeys, user), _) => {
+                facts.obstacles.keys.insert(user.to_string(), obstacle());
+            }
+            (BatchOp::User(..) | BatchOp::Account(..), _) => facts.obstacles.password = Some(obstacle()),
             (BatchOp::Link(_, unit), _) => drop(facts.obstacles.units.insert(unit.clone(), obstacle())),
             (BatchOp::File(_) | BatchOp::Os(_) | BatchOp::Service(_), _) => continue,
         }
@@ -174,6 +157,22 @@ fn each_obstacle_refuses(
         assert!(refused.is_of_host && refused.reasons.len() == 1, "{step}: {refused}");
         assert!(refused.to_string().contains("it is in the way; move it"), "{step}: {refused}");
     }
+}
+
+/// A fact of a unit.
+fn unit_fact(facts: &mut Facts, words: &[&str]) {
+    let enabled = match words[2] {
+        "enabled" => UnitFileState::Enabled,
+        "disabled" => UnitFileState::Disabled,
+        "static" => UnitFileState::Static,
+        "masked" => UnitFileState::Masked,
+        "not-found" => UnitFileState::NotFound,
+        other => panic!("{other}"),
+    };
+    let preset =
+        if words.get(3) == Some(&"preset-enable") { UnitFilePreset::Enable } else { UnitFilePreset::Disable };
+    let mask = if enabled == UnitFileState::Masked { Mask::Masked } else { Mask::Unset };
+    facts.observed.units.insert(UnitName::new(words[1]).unwrap(), ObservedUnit { enabled, preset, mask });
 }
 
 /// A fact of accounts and groups.

@@ -214,7 +214,7 @@ fn unchanged_section_of_users_is_unchanged() {
     let from = model_host::config("rendered-a", json!({"users": users})).spec(None).unwrap();
     let to = |users: &Value| model_host::config("rendered-b", json!({"users": users})).spec(None).unwrap();
     let mut world = ModelHost::holding(&from);
-    world.accounts.get_mut("core").unwrap().keys = ObservedFile::Directory;
+    world.accounts.get_mut("core").unwrap().keys = ObservedFile::Directory { mode: 0o755, uid: 0, gid: 0 };
     let steps = |to: &HostSpec| {
         let facts = world.facts(&from, to, EmbeddedConfig::Unknown);
         let plan = plan(&from, to, &facts, &DisruptionPolicy::defaults()).unwrap();

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use machine_config_core::model::image::Transport;
+use machine_config_core::model::kargs::FormerKargs;
 use machine_config_core::model::observation::{
     AccountFacts, Booted, EmbeddedConfig, Maker, ObservedAccount, ObservedFips, ObservedGroup, ObservedOs,
     ObservedUnit, UnitFilePreset, UnitFileState,
@@ -358,9 +359,9 @@ impl ModelHost {
                 })
                 .collect(),
             units,
-            former_kargs: Default::default(),
+            former_kargs: FormerKargs::default(),
             image_kargs: Vec::new(),
-            storage: Default::default(),
+            storage: BTreeSet::new(),
             stray_links: BTreeMap::new(),
             accounts: self.accounts.clone(),
             groups: self.groups.clone(),
@@ -424,7 +425,6 @@ impl ModelHost {
     /// Carries a plan out, without the reboot.
     pub fn apply(&mut self, plan: &Plan, from: &HostSpec, to: &HostSpec) {
         self.unstage();
-        let (new, entries) = (to.written(), to.entries());
         for step in plan.steps() {
             match &step.op {
                 Op::StageOs { image } => self.staged = Some(image.clone()),
@@ -435,37 +435,19 @@ impl ModelHost {
                     }
                     self.next_kargs.extend(append.iter().cloned());
                 }
-                Op::WriteFile { .. } | Op::WriteUnit { .. } | Op::WriteDropin { .. } => {
-                    let path = step.op.path().unwrap();
-                    self.masked.retain(|unit| unit.path() != path);
-                    self.put(&path, Some(PathSpec::File(new[&path].clone())));
-                }
-                Op::RemoveFile { .. }
+                Op::WriteFile { .. }
+                | Op::WriteUnit { .. }
+                | Op::WriteDropin { .. }
+                | Op::RemoveFile { .. }
                 | Op::RestoreFile { .. }
                 | Op::RemoveLink { .. }
                 | Op::RestoreLink { .. }
                 | Op::RemoveUnit { .. }
-                | Op::RemoveDropin { .. } => {
-                    let path = step.op.path().unwrap();
-                    self.masked.retain(|unit| unit.path() != path);
-                    let restores = !matches!(step.op, Op::RemoveFile { .. } | Op::RemoveLink { .. });
-                    let original = self.image.entry(&path).filter(|_| restores);
-                    self.put(&path, original);
-                }
-                Op::MakeDirectory { path } | Op::WriteLink { path } => {
-                    let before = self.entry(path);
-                    let holds = before.is_none() && self.holds_below(path);
-                    assert!(!holds || matches!(entries[path], PathSpec::Directory(_)), "{path} is in use");
-                    self.put(path, Some(made(&entries[path], before.as_ref())));
-                }
-                Op::RemoveDirectory { path } | Op::RestoreDirectory { path } => {
-                    let restores = matches!(step.op, Op::RestoreDirectory { .. });
-                    let original = self.image.entry(path).filter(|_| restores);
-                    let needed = to.entries().keys().any(|other| other.is_below(path.as_str()));
-                    if original.is_some() || needed || !self.holds_below(path) {
-                        self.put(path, original);
-                    }
-                }
+                | Op::RemoveDropin { .. }
+                | Op::MakeDirectory { .. }
+                | Op::WriteLink { .. }
+                | Op::RemoveDirectory { .. }
+                | Op::RestoreDirectory { .. } => self.apply_path(&step.op, to),
                 Op::CreateGroup { .. }
                 | Op::ModifyGroup { .. }
                 | Op::RemoveGroup { .. }
@@ -495,6 +477,45 @@ impl ModelHost {
                 | Op::ReloadUnit { .. }
                 | Op::RestartUnit { .. } => {}
             }
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the caller lists the operations")]
+    fn apply_path(&mut self, op: &Op, to: &HostSpec) {
+        let (new, entries) = (to.written(), to.entries());
+        match op {
+            Op::WriteFile { .. } | Op::WriteUnit { .. } | Op::WriteDropin { .. } => {
+                let path = op.path().unwrap();
+                self.masked.retain(|unit| unit.path() != path);
+                self.put(&path, Some(PathSpec::File(new[&path].clone())));
+            }
+            Op::RemoveFile { .. }
+            | Op::RestoreFile { .. }
+            | Op::RemoveLink { .. }
+            | Op::RestoreLink { .. }
+            | Op::RemoveUnit { .. }
+            | Op::RemoveDropin { .. } => {
+                let path = op.path().unwrap();
+                self.masked.retain(|unit| unit.path() != path);
+                let restores = !matches!(op, Op::RemoveFile { .. } | Op::RemoveLink { .. });
+                let original = self.image.entry(&path).filter(|_| restores);
+                self.put(&path, original);
+            }
+            Op::MakeDirectory { path } | Op::WriteLink { path } => {
+                let before = self.entry(path);
+                let holds = before.is_none() && self.holds_below(path);
+                assert!(!holds || matches!(entries[path], PathSpec::Directory(_)), "{path} is in use");
+                self.put(path, Some(made(&entries[path], before.as_ref())));
+            }
+            Op::RemoveDirectory { path } | Op::RestoreDirectory { path } => {
+                let restores = matches!(op, Op::RestoreDirectory { .. });
+                let original = self.image.entry(path).filter(|_| restores);
+                let needed = to.entries().keys().any(|other| other.is_below(path.as_str()));
+                if original.is_some() || needed || !self.holds_below(path) {
+                    self.put(path, original);
+                }
+            }
+            other => panic!("{other:?} is of no path"),
         }
     }
 
