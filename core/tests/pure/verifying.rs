@@ -302,6 +302,7 @@ fn json_of_plan_is_as_promised() {
         "drain": false,
         "after": {"kind": "services", "because": [], "actions": [
             {"action": "reload", "unit": "crio.service", "because": ["/etc/containers/policy.json"]}]},
+        "warnings": [],
     });
     assert_eq!(shown, desired);
     let plan_again: machine_config_core::plan::Plan =
