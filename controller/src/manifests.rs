@@ -42,11 +42,11 @@ pub struct Manifests {
     pub controller_config: Option<WholeObject>,
     /// The disruption policy of the cluster, where one is there.
     pub policy: Option<DisruptionPolicy>,
-    /// What an API server with our definitions would refuse, with file, object, field and next step.
+    /// Refusals of an API server with our definitions, with file, object, field and next step.
     pub violations: Vec<String>,
-    /// How pools come to a new config, by name.
+    /// Rules of rollouts, by name.
     pub rollout_policies: BTreeMap<String, RolloutPolicy>,
-    /// What is there and has no effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
+    /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
     pub notes: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ pub enum ManifestError {
     Refused {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: ModelError,
     },
     /// Several of these.
@@ -316,7 +316,7 @@ pub enum UnknownFields {
     Named,
 }
 
-/// How files are read.
+/// Treatment of files.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     on_twice: OnTwice,

@@ -230,6 +230,9 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(false);
         }
         let Some(plan) = late::follow(spec, observed) else { return Ok(false) };
+        let names: std::collections::BTreeSet<String> =
+            plan.steps().iter().map(|step| step.op.target()).collect();
+        let target = names.into_iter().collect::<Vec<_>>().join(" ");
         let booted = observed.os.booted().map(|os| os.deployment.clone());
         let begun = self.host.clock.now();
         let record = Record::new(update_id(begun)?, plan, observed.boot_id.clone(), booted, begun);
@@ -237,7 +240,8 @@ impl<C: ControlPlane> Agent<C> {
             info,
             Some(&record),
             MESSAGE_ID = message::REPAIR,
-            "Repairing: an account of {} has appeared; its keys and password are set",
+            MCA_TARGET = target,
+            "Repairing: keys and password of {target}, accounts of {}",
             spec.name
         );
         self.unwatch();

@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     /// Directory of target.yaml and machineconfigs/; gets report.json
     #[arg(long, value_name = "DIR", conflicts_with = "root_mount")]
     directory: Option<PathBuf>,
-    /// Let fields of the directory's files pass that nobody knows: they are named, and not applied
+    /// Let unknown fields of the directory's files pass, named
     #[arg(long, requires = "directory")]
     allow_unknown_fields: bool,
     /// Mounted config of a hosted cluster's node (`config`, `hash`)

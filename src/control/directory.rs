@@ -201,20 +201,26 @@ impl Directory {
     }
 
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
+        let (config, path) = self.parse_config(name)?;
+        if !self.unknown_fields && self.layout == Layout::Own {
+            config.refuse_unknown(&self.document(&path)).map_err(self.invalid(&path))?;
+        }
+        Ok(config)
+    }
+
+    /// Reads a config and its path below the directory, whatever its fields are.
+    fn parse_config(&self, name: &ConfigName) -> Result<(MachineConfig, String), ControlError> {
         let configs = self.layout.configs();
         for suffix in ["yaml", "json"] {
             let path = format!("{configs}/{name}.{suffix}");
             let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
             let document = self.document(&path);
             let config = MachineConfig::parse(&bytes, &document).map_err(self.invalid(&path))?;
-            if !self.unknown_fields && self.layout == Layout::Own {
-                config.refuse_unknown(&document).map_err(self.invalid(&path))?;
-            }
             if config.name() != name {
                 let found = config.name().clone();
                 return Err(ControlError::Misnamed { document, config: name.clone(), found });
             }
-            return Ok(config);
+            return Ok((config, path));
         }
         Err(ControlError::Missing { config: name.clone(), place: self.document(configs) })
     }
@@ -230,8 +236,8 @@ impl Directory {
         {
             return Ok(Some(*content));
         }
-        match self.read_config(name) {
-            Ok(config) => {
+        match self.parse_config(name) {
+            Ok((config, _)) => {
                 let content = config.content();
                 self.content = Some((name.clone(), content));
                 Ok(Some(content))

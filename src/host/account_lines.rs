@@ -58,7 +58,7 @@ struct GroupLines {
     record: Option<GroupRecord>,
 }
 
-/// What is saved of a user: its home, where that is made.
+/// The saved part of a user: its home, where that is made.
 #[derive(Debug, Clone)]
 pub struct SavedUser {
     /// Its name.

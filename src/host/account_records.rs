@@ -31,7 +31,7 @@ pub struct AccountRecords {
     pub groups: BTreeMap<String, GroupRecord>,
 }
 
-/// What is known of a user.
+/// The record of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "maker", rename_all = "kebab-case")]
 pub enum UserRecord {
@@ -58,7 +58,7 @@ pub struct UserOriginal {
     pub keys: PathSnapshot,
 }
 
-/// What is known of a group.
+/// The record of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "maker", rename_all = "kebab-case")]
 pub enum GroupRecord {

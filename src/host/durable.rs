@@ -80,7 +80,7 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
         }
         Ok(_) => match &change.want {
             DesiredPath::HardLink { target } if !matches!(Entry::at(root, target)?, Entry::File { .. }) => {
-                Ok(Some(directories::no_file(target)))
+                Ok(Some(no_file(target)))
             }
             DesiredPath::HardLink { .. }
             | DesiredPath::File { .. }
@@ -116,6 +116,15 @@ pub fn leads_elsewhere(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> 
         }
     }
     Ok(false)
+}
+
+/// Returns the error of a hard link that has no file to lead to.
+fn no_file(target: &str) -> HostError {
+    HostError::Kind {
+        path: target.to_owned(),
+        expected: "a regular file",
+        found: "something else, or nothing",
+    }
 }
 
 fn in_the_way(change: &Change<'_>, found: &'static str) -> HostError {

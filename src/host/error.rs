@@ -12,7 +12,7 @@ pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
 /// The format of the agent's own files of originals.
 pub(crate) const ORIGINALS: &str = "saved originals";
 
-/// What stands in the way where something is mounted.
+/// The word for a mount point in the way.
 pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
 
 /// An error at the machine.

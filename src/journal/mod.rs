@@ -73,7 +73,7 @@ pub struct Journal {
 #[derive(Debug)]
 struct Open {
     record: Record,
-    /// Why its config can't be read by this version of the agent: another one began it.
+    /// The cause for which this version of the agent can't read its config: another one began it.
     unreadable: Option<ModelError>,
     from: Rc<HostSpec>,
     to: Rc<HostSpec>,

@@ -224,6 +224,9 @@ impl Stored {
         if let Err(ModelError::Document { cause, .. }) = parsed {
             return Err(unreadable(cause));
         }
+        if let Err(ModelError::InDocument { field, cause, .. }) = parsed {
+            return Err(unreadable(format!("{field}: {cause}")));
+        }
         let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?;
         let mut stored = Self::applied(machine_config, read.image.or(read.unread_image), read.at);
         stored.target.content = read.content;

@@ -24,7 +24,7 @@ impl Journal {
             let Some(stored) = Stored::load(&self.root, &path)?.filter(|stored| !stored.is_settled()) else {
                 continue;
             };
-            let spec = stored.spec().map_err(JournalError::from)?;
+            let spec = stored.known_spec();
             if !spec.stored().is_empty() {
                 let unapplied = not_held(&spec)?;
                 stored.settled(unapplied).save(&self.root, &path)?;

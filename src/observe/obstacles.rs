@@ -1,4 +1,4 @@
-//! What would refuse the update on this host: looked at before the plan, so that no node is drained in vain.
+//! Refusals of the update on this host: looked for before the plan, so that no node is drained in vain.
 //!
 //! Paths whose entry is the same in both configs and whose file is right are left out: no step goes there.
 //!

@@ -65,7 +65,7 @@ type Act = fn(&Path);
 const OBSTACLES: [(&str, &str, Act, Act); 10] = [
     (
         "a directory in its place",
-        "/etc/way/file is a directory",
+        "a directory is there, which no config made",
         |at| fs::create_dir_all(at.join("etc/way/file/in")).unwrap(),
         |at| fs::remove_dir_all(at.join("etc/way/file")).unwrap(),
     ),

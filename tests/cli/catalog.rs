@@ -253,7 +253,7 @@ fn under_journald() {
     assert_eq!(status.code(), Some(3), "{told}");
     for line in [
         " Subject: Fault: HostNotPrepared\n",
-        " Cause: the node can't get to its new config: storage.files \"/etc/taken\": /etc/taken is a directory, not a file",
+        " Cause: the node can't get to its new config: storage.files \"/etc/taken\": a directory is there, which no config made",
         " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
         "move /etc/taken away",
         " Next: Correct what is named, on this host",

@@ -119,6 +119,8 @@ fn did(text: &str) -> Vec<Did> {
         "fsync" | "fdatasync" => words.first().cloned().map(Did::Synced),
         "mkdirat" => at(0, 1).map(Did::Named),
         "symlinkat" => at(1, 2).map(Did::Named),
+        // The owner of a link that was just made.
+        "fchownat" => at(0, 1).map(Did::Named),
         "unlinkat" => at(0, 1).map(Did::Removed),
         "renameat" | "renameat2" => at(0, 1).zip(at(2, 3)).map(|(from, to)| Did::Moved { from, to }),
         "openat" => None,

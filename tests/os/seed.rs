@@ -358,6 +358,8 @@ fn update_while_the_host_is_archived_ends_the_seed() {
     for (name, index) in [("secret", 0), ("file", 1)] {
         let mut other = current.clone();
         other["metadata"]["name"] = json!(format!("rendered-worker-{name}"));
+        // The verb below has no OS backend.
+        other["spec"]["kernelArguments"] = json!([]);
         other["spec"]["config"]["storage"]["files"][index]["contents"] = json!({"source": "data:,other"});
         put(&lab, &format!("etc/{name}.json"), &other.to_string());
     }

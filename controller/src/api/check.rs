@@ -64,7 +64,7 @@ pub fn check(object: &Value) -> Vec<String> {
 #[derive(Default)]
 struct Errors {
     found: Vec<(String, String)>,
-    /// How many of them leave nothing for a rule to judge.
+    /// Number of them that leaves nothing for a rule to judge.
     blocking: usize,
 }
 

@@ -32,7 +32,7 @@ pub struct Output {
     pub os_configs: BTreeMap<String, MachineOSConfig>,
     /// The `ControllerConfig`, where the manifests have it: the server of Ignition configs reads its certificates.
     pub controller_config: Option<WholeObject>,
-    /// What no node of a pool applies, with the pool.
+    /// Fields that no node of a pool applies, with the pool.
     pub remarks: Vec<(String, NotApplied)>,
 }
 

@@ -11,7 +11,7 @@ use crate::render::RenderError;
 pub(super) struct VerbOutput {
     pub(super) text: String,
     pub(super) code: ExitCode,
-    /// What is there and has no effect, for standard error.
+    /// Objects without effect, for standard error.
     pub(super) notes: Vec<String>,
 }
 

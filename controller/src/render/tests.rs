@@ -264,7 +264,7 @@ fn file_without_contents_gets_empty_source() {
     assert_eq!(files[1], json!({ "path": "/etc/b", "overwrite": false }));
 }
 
-/// What an earlier controller rendered is a point to go from.
+/// A config that an earlier controller rendered is a point to go from.
 #[test]
 fn rendered_config_is_read_without_rules() {
     let object = config(

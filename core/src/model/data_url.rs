@@ -15,7 +15,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// What begins a data URL.
+/// Beginning of a data URL.
 const PREFIX: &str = "data:";
 
 /// A data URL whose header is valid.

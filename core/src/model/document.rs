@@ -39,13 +39,13 @@ impl Kind {
     pub const MACHINE_CONFIG: Self = Self::of_operator("MachineConfig");
     /// A pool of nodes.
     pub const POOL: Self = Self::of_operator("MachineConfigPool");
-    /// How a pool's OS image is built.
+    /// Build settings of a pool's OS image.
     pub const OS_CONFIG: Self = Self::of_operator("MachineOSConfig");
     /// The operator's settings of the cluster.
     pub const CONTROLLER_CONFIG: Self = Self::of_operator("ControllerConfig");
     /// The disruption policy of the cluster.
     pub const POLICY: Self = Self { kind: "MachineConfiguration", group_version: "operator.openshift.io/v1" };
-    /// How a pool's nodes come to a new config.
+    /// Rules of a pool's rollouts.
     pub const ROLLOUT_POLICY: Self =
         Self { kind: "RolloutPolicy", group_version: "machine-config-agent.io/v1alpha1" };
 
@@ -85,7 +85,7 @@ const CONFIG_MAKERS: [&str; 6] = [
     "ImageContentPolicy",
 ];
 
-/// What a document is to a reader of any kind.
+/// Treatment of a document by a reader of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handling {
     /// It is read.

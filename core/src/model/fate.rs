@@ -19,7 +19,7 @@ pub struct FieldFate {
     pub field: &'static str,
     /// Its fate.
     pub fate: Fate,
-    /// What to know of it.
+    /// A note for its reader.
     pub note: &'static str,
 }
 
@@ -60,14 +60,14 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("passwd.groups[].shouldExist", ""),
     applied("passwd.groups[].system", "when the group is made"),
     applied("passwd.users[].gecos", ""),
-    applied("passwd.users[].groups", ""),
-    applied("passwd.users[].homeDir", ""),
+    applied("passwd.users[].groups", "added to those that the host gave"),
+    applied("passwd.users[].homeDir", "of an account that exists, a change is refused"),
     applied("passwd.users[].name", ""),
     applied("passwd.users[].noCreateHome", "when the account is made"),
     applied("passwd.users[].noLogInit", "when the account is made"),
     applied("passwd.users[].noUserGroup", "when the account is made"),
     applied("passwd.users[].passwordHash", ""),
-    applied("passwd.users[].primaryGroup", ""),
+    applied("passwd.users[].primaryGroup", "of an account that exists, a change is refused"),
     applied("passwd.users[].shell", ""),
     applied("passwd.users[].shouldExist", "an account of the host is never removed"),
     applied("passwd.users[].sshAuthorizedKeys", "several lines are several keys"),
@@ -75,7 +75,7 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("passwd.users[].uid", "of an account that exists, a change is refused"),
     applied("storage.directories[].group.*", ""),
     applied("storage.directories[].mode", ""),
-    applied("storage.directories[].overwrite", ""),
+    applied("storage.directories[].overwrite", "replaces a file or a link; contents of a directory stay"),
     applied("storage.directories[].path", ""),
     applied("storage.directories[].user.*", ""),
     installation("storage.disks[].*", "seen by the labels of partitions"),
@@ -92,7 +92,7 @@ pub const OF_IGNITION: &[FieldFate] = &[
     installation("storage.filesystems[].*", "seen by the mount, or by the label"),
     applied("storage.links[].group.*", ""),
     applied("storage.links[].hard", ""),
-    applied("storage.links[].overwrite", ""),
+    applied("storage.links[].overwrite", "without it, what no config brought is refused"),
     applied("storage.links[].path", ""),
     applied("storage.links[].target", ""),
     applied("storage.links[].user.*", ""),

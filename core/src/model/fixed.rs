@@ -10,14 +10,14 @@ use super::spec::FixedSections;
 pub struct FixedEntry {
     /// The field, such as `storage.luks "data"`.
     pub field: String,
-    /// What shows that it was made.
+    /// Evidence that it was made.
     pub evidence: Evidence,
     /// The section it is of.
     section: &'static str,
     value: Value,
 }
 
-/// What shows on a host that an entry was made.
+/// Evidence on a host that an entry was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
     /// A file system is mounted here.

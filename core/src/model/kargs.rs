@@ -123,7 +123,7 @@ mod tests {
         assert!(of_image_file("kargs = 1", "x86_64").is_err());
     }
 
-    /// What a config set and none wants is told from what the host and its image have.
+    /// Arguments that a config set and none wants are told from those of the host and its image.
     #[test]
     fn left_over_arguments_are_told_from_own_ones() {
         let split = Karg::split;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::content;
 use super::document::{self, Document, Kind};
 use super::error::ModelError;
 use super::ignition::{self, Reading};
@@ -19,7 +20,6 @@ use super::os::KernelType;
 use super::reading::{self, Fault, Found, Metadata, refuse_unknown};
 use super::text::short;
 use super::{ConfigName, HostSpec, ImageRef, Karg, Sha256};
-use super::{content, opaque};
 
 /// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -250,15 +250,6 @@ impl MachineConfig {
     /// Returns the digest of what the config says: its spec, whatever the order of fields, white space and metadata.
     pub fn content(&self) -> Sha256 {
         content::digest(&self.json)
-    }
-
-    /// Decodes a config that was applied already. What [`MachineConfig::spec`] refuses of it is a remark, and is left out
-    /// of the spec: see [`HostSpec::is_opaque`].
-    pub fn known_spec(&self, image: Option<ImageRef>) -> HostSpec {
-        match self.spec(image.clone()) {
-            Ok(spec) => spec,
-            Err(refused) => HostSpec { image, ..opaque::read(self, &refused) },
-        }
     }
 
     /// Decodes and validates everything. `image` is the Node's desired image; `None` outside image mode.

@@ -400,7 +400,7 @@ pub struct Facts {
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
-    /// What decides whether accounts and groups can be applied.
+    /// Facts that decide whether accounts and groups can be applied.
     pub accounts: AccountFacts,
     /// FIPS mode of the kernel.
     pub fips: ObservedFips,
@@ -408,7 +408,7 @@ pub struct Facts {
     pub is_live: bool,
     /// The host's facts of soft reboots; `None` if its settings allow none.
     pub soft_reboot: Option<SoftRebootFacts>,
-    /// What keeps paths and units from being changed.
+    /// Obstacles of paths and units.
     pub obstacles: Obstacles,
 }
 

@@ -1,4 +1,4 @@
-//! What keeps paths of a host from being changed, as far as it can be seen before a change.
+//! Obstacles that keep paths of a host from being changed, as far as it can be seen before a change.
 
 use std::collections::BTreeMap;
 

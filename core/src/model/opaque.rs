@@ -21,13 +21,24 @@ use super::ids::UNIT_DIR;
 use super::ignition::NEWEST_VERSION;
 use super::machineconfig::MachineConfig;
 use super::text::short;
-use super::{ConfigName, HostSpec, ManagedPath, NotApplied, NotAppliedReason};
+use super::{ConfigName, HostSpec, ImageRef, ManagedPath, NotApplied, NotAppliedReason};
 
 /// Added to the cause of each refusal.
 const STAYS: &str = "what it made stays on the host: it is neither compared nor removed";
 
+impl MachineConfig {
+    /// Decodes a config that was applied already. What [`MachineConfig::spec`] refuses of it is a remark, and is left out
+    /// of the spec: see [`HostSpec::is_opaque`].
+    pub fn known_spec(&self, image: Option<ImageRef>) -> HostSpec {
+        match self.spec(image.clone()) {
+            Ok(spec) => spec,
+            Err(refused) => HostSpec { image, ..read(self, &refused) },
+        }
+    }
+}
+
 /// Returns what can be read of a config that is refused with this error.
-pub(super) fn read(config: &MachineConfig, refused: &ModelError) -> HostSpec {
+fn read(config: &MachineConfig, refused: &ModelError) -> HostSpec {
     let whole = || {
         let mut spec = HostSpec::empty(config.name().clone());
         let message = format!("{refused}; {STAYS}");

@@ -12,7 +12,7 @@ const MAX_TAG: usize = 128;
 /// The longest reference. The grammar has no limit for a domain.
 const MAX_REFERENCE: usize = 4096;
 
-/// Where Docker Hub's own images are.
+/// Namespace of Docker Hub's own images.
 const LIBRARY: &str = "library/";
 
 /// A reference that follows the grammar.

@@ -1,4 +1,4 @@
-//! What was refused, for programs: the document that a verb prints where JSON was asked for.
+//! A refusal, for programs: the document that a verb prints where JSON was asked for.
 
 use serde::Serialize;
 

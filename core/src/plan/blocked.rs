@@ -160,7 +160,7 @@ fn replaced<'a>(
     })
 }
 
-/// What can't be kept can't be undone.
+/// An original that can't be kept can't be restored.
 fn originals(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let mut reasons = Vec::new();
     let (mut sum, mut largest) = (0_u64, None);

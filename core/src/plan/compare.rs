@@ -14,7 +14,7 @@ use crate::model::{
 /// As many characters of a link's text as are shown.
 const SHOWN: usize = 200;
 
-/// What differs, the expected value and the observed one.
+/// The difference, the expected value and the observed one.
 pub(super) type Found = (DifferenceKind, String, String);
 
 /// Returns true if a path is the file.

@@ -1,4 +1,4 @@
-//! What is in the place of a path of the new config: an entry that no config brought, an owner whom the host lacks, a target
+//! Obstacles in the place of a path of the new config: an entry that no config brought, an owner whom the host lacks, a target
 //! that is none.
 
 use super::Op;

@@ -59,7 +59,7 @@ mod tests {
         spec
     }
 
-    /// What an installation made is on the host, or named; remarks of the reader are named on each host.
+    /// Storage of an installation is on the host, or named; remarks of the reader are named on each host.
     #[test]
     fn missing_storage_is_named_with_what_was_looked_for() {
         let mut spec = spec(&[("storage.luks", r#"[{"name":"data"},{"name":"logs"}]"#)]);

@@ -14,22 +14,30 @@ impl PlanInput<'_> {
     /// Returns why an account is changed now; `None` when its entry stays. An unchanged entry stays (MCD-164).
     pub(super) fn changed_account(&self, name: &UserName) -> Option<StepReason> {
         let (old, new) = (self.from.users.accounts.get(name), self.to.users.accounts.get(name));
-        if old.is_some() && old == new && self.from.is_never_applied(&attributes_field(name.as_str())) {
+        // Its keys may have to follow all the same.
+        let waits = self.from.is_never_applied(&user_field(name.as_str()));
+        if self.keeps_attributes(name) && !waits {
             return None;
         }
         if old.is_some_and(|old| never_applied(self.from, name, old, &self.facts.observed)) {
             match new {
-                // There is nothing to take back.
-                None => return None,
+                // There is nothing to take back, but the keys and the password of `core`, which were always applied.
+                None if !name.is_core() => return None,
                 // It waited for the account.
-                Some(new) if old == Some(new) && !new.is_made(name) => {
+                Some(new) if old == Some(new) && (name.is_core() || !new.is_made(name)) => {
                     return self.facts.observed.accounts.get(name.as_str()).map(|_| StepReason::Added);
                 }
                 Some(new) if old == Some(new) => return None,
-                Some(_) => {}
+                None | Some(_) => {}
             }
         }
         self.reason(old, new)
+    }
+
+    /// Returns true if an account's attributes were never applied, and wait for the next change of the entry.
+    fn keeps_attributes(&self, name: &UserName) -> bool {
+        let (old, new) = (self.from.users.accounts.get(name), self.to.users.accounts.get(name));
+        old.is_some() && old == new && self.from.is_never_applied(&attributes_field(name.as_str()))
     }
 
     /// Returns why a group is changed now; `None` when its entry stays.
@@ -91,6 +99,7 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
         let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
         let op = match (new, observed.accounts.get(name.as_str())) {
             (Some(new), None) if new.is_made(name) => Op::CreateUser { user: name.clone() },
+            (Some(_), Some(_)) if input.keeps_attributes(name) => continue,
             (Some(new), Some(found))
                 if new.should_exist && (is_modified(new, found) || drops(old, Some(new), found)) =>
             {

@@ -7,7 +7,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::project::not_applied;
 use super::{LoopState, MAX_REASON_LENGTH, NodeState, reason};
 use crate::model::NotApplied;
 use crate::plan::{Batch, Drain, Plan, PostActions, ServiceVerb, Undo};
@@ -180,7 +179,7 @@ pub(super) fn conditions(
         Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &reason(fault)),
         None => condition("NodeDegraded", Status::False, "NodeDegraded", "nothing is wrong"),
     });
-    list.push(fields_not_applied(not_applied(record, health)));
+    list.push(fields_not_applied(health.not_applied_now(record)));
     list
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::certificates::TrustSynced;
 use crate::model::{ConfigName, ImageRef, NotApplied, Target, Timestamp};
 use crate::plan::differences::Difference;
-use crate::update::Fault;
+use crate::update::{Fault, Record};
 
 pub use conditions::{CONDITIONS, Condition, ConditionGroup, NOT_YET, Status, not_yet};
 pub use event::{Event, Severity};
@@ -158,6 +158,11 @@ impl LoopState {
     /// Returns true if something is polled because it can't be watched.
     pub fn is_unwatched(&self) -> bool {
         self.unwatched.is_some() || self.unwatched_source.is_some()
+    }
+
+    /// Returns the fields that the host does not get: of the update under way, else of the current config.
+    fn not_applied_now<'a>(&'a self, record: Option<&'a Record>) -> &'a [NotApplied] {
+        record.map_or(&self.not_applied, |record| record.plan.not_applied())
     }
 
     /// Returns the first fault that no update waits for.

@@ -2,7 +2,7 @@
 
 use super::conditions;
 use super::{LoopState, NodeReport, NodeState, reason};
-use crate::model::{FaultClass, NotApplied, Timestamp};
+use crate::model::{FaultClass, Timestamp};
 use crate::plan::listing::listed;
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
@@ -38,18 +38,13 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
         trust: health.trust.clone(),
         duty,
         prefetch: health.prefetch.clone(),
-        not_applied: not_applied(record, health).to_vec(),
+        not_applied: health.not_applied_now(record).to_vec(),
         irreconcilable_changes: health.irreconcilable_changes.clone(),
         waiting: waiting(record, health),
         link_down: health.link_down.clone(),
         fault,
         since: since.to_string(),
     }
-}
-
-/// Returns the fields that the host does not get.
-pub(super) fn not_applied<'a>(record: Option<&'a Record>, health: &'a LoopState) -> &'a [NotApplied] {
-    record.map_or(&health.not_applied, |record| record.plan.not_applied())
 }
 
 fn waiting(record: Option<&Record>, health: &LoopState) -> Option<String> {

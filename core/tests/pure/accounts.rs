@@ -2,6 +2,7 @@
 
 use machine_config_core::model::observation::{EmbeddedConfig, Maker};
 use machine_config_core::model::{DisruptionPolicy, HostSpec, NotAppliedReason, Observation};
+use machine_config_core::plan::differences::DifferenceKind;
 use machine_config_core::plan::{Drain, PostActions, differences, late, observed_origin, plan};
 use serde_json::{Value, json};
 
@@ -132,4 +133,26 @@ fn foreign_keys_of_earlier_agent_leave_core() {
     let texts: Vec<String> =
         plan.iter().flat_map(machine_config_core::plan::Plan::steps).map(ToString::to_string).collect();
     assert_eq!(texts, ["set-ssh-keys core"]);
+}
+
+/// Machine-config-daemon gave core the keys of all users: they go with its entry, and hold no update that keeps it.
+#[test]
+fn keys_of_imported_core_leave_with_its_entry_and_hold_no_other_update() {
+    let users = json!([{"name": "core", "sshAuthorizedKeys": ["a"], "gecos": "Core"},
+        {"name": "guest", "sshAuthorizedKeys": ["g"]}]);
+    let mut imported = spec("rendered-a", users.clone(), json!([]));
+    imported.never_applied = None;
+    let host = ModelHost::holding(&spec(
+        "rendered-a",
+        json!([{"name": "core", "sshAuthorizedKeys": ["a", "g"]}]),
+        json!([]),
+    ));
+    let observed = host.observe(&[&imported]);
+    imported.never_applied = late::settled(&imported, &observed);
+    let left = spec("rendered-b", json!([]), json!([]));
+    assert!(steps(&host, &imported, &left).contains(&"set-ssh-keys core".to_owned()));
+    let mut same = spec("rendered-c", users, json!([]));
+    assert_eq!(steps(&host, &imported, &same), ["set-ssh-keys core"], "the account's comment waits");
+    same.never_applied = Some(late::never_applied(&imported, &same, &observed));
+    assert!(differences(&same, &observed).iter().all(|one| one.what == DifferenceKind::Content));
 }

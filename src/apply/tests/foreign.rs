@@ -59,7 +59,7 @@ async fn files_in_directory_of_other_account_are_written_and_undone() {
     assert_eq!(shapes(dir.path()), before);
 }
 
-/// What leads out of such a directory, or could be anybody's, is refused; no advice changes the owner of a program's directory.
+/// A way out of such a directory, or one that could be anybody's, is refused; no advice changes the owner of a program's directory.
 #[tokio::test(flavor = "current_thread")]
 async fn ways_out_of_directory_of_other_account_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -236,7 +236,7 @@ async fn paths_recover_from_kill_at_every_fail_point() {
     }
 }
 
-/// What is not of a config stays, and holds neither the update nor its undo.
+/// Entries of no config stay, and hold neither the update nor its undo.
 #[tokio::test(flavor = "current_thread")]
 async fn directory_with_foreign_content_stays() {
     let dir = tempfile::tempdir().unwrap();

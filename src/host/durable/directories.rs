@@ -11,7 +11,7 @@ use super::{Batch, clear, labels, leads_elsewhere, named, sync};
 use crate::host::HostError;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{
-    Dir, Entry, MadeDirectory, Missing, Root, mode_bits, no_name, same_inode, split, unlink,
+    Dir, Entry, Hands, MadeDirectory, Missing, Root, mode_bits, no_name, same_inode, split, unlink,
 };
 
 /// Permission bits and owner of a directory that is made, where nothing is set.
@@ -104,9 +104,9 @@ impl Batch<'_> {
 
     fn hard_link(&mut self, change: &Change<'_>, target: &str) -> Result<bool, HostError> {
         let failed = |errno: Errno| HostError::io("make the link", &*change.path, errno);
-        let (above, file) = linked_file(self.root, target, change.trusted())?;
+        let (above, file) = linked_file(self.root, target, change.hands())?;
         let Entry::File { stat: desired, .. } = Entry::open(&above, file, target)? else {
-            return Err(no_file(target));
+            return Err(super::no_file(target));
         };
         let (_, name) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
         let anew = self.run == Attempt::Anew;
@@ -254,20 +254,11 @@ impl Batch<'_> {
 }
 
 /// Opens the directory of a hard link's file, and returns the file's name there.
-fn linked_file<'a>(root: &Root, target: &'a str, trusted: u32) -> Result<(Dir, &'a str), HostError> {
+fn linked_file<'a>(root: &Root, target: &'a str, hands: Hands) -> Result<(Dir, &'a str), HostError> {
     let (directory, name) = split(target).ok_or_else(|| no_name(target))?;
-    let walked = root.walk(directory, trusted, Missing::Leave, &mut Vec::new());
+    let walked = root.walk(directory, hands, Missing::Leave, &mut Vec::new());
     let dir = walked.map_err(|error| named(error, target))?;
-    dir.map(|dir| (dir, name)).ok_or_else(|| no_file(target))
-}
-
-/// Returns the error of a hard link that has no file to lead to.
-pub(super) fn no_file(target: &str) -> HostError {
-    HostError::Kind {
-        path: target.to_owned(),
-        expected: "a regular file",
-        found: "something else, or nothing",
-    }
+    dir.map(|dir| (dir, name)).ok_or_else(|| super::no_file(target))
 }
 
 fn open(dir: &Dir, name: &str) -> Result<OwnedFd, Errno> {

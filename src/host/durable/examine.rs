@@ -1,4 +1,4 @@
-//! What would refuse a change, seen before it is made. Writes nothing.
+//! Refusals of a change, seen before it is made. Writes nothing.
 //!
 //! | refusal of a change | seen here |
 //! |---|---|
@@ -21,7 +21,7 @@ use crate::model::text::chain;
 /// Result of the look at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Examined {
-    /// What is in the way.
+    /// The obstacle.
     pub obstacle: Option<Obstacle>,
     /// The device that the path is on, or would be, and its space; `None` where the way is closed.
     pub space: Option<(u64, Space)>,
@@ -56,7 +56,7 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
     Ok(Examined { obstacle, space: Some(space) })
 }
 
-/// What stands at a path.
+/// Entry at a path.
 enum Standing {
     Nothing,
     Replaceable,

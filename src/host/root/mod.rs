@@ -4,6 +4,7 @@
 //! on the way is opened without following links and must be in safe hands. Invariant: nothing outside the root is
 //! ever opened, and nothing is written where another user could have put a link.
 
+mod kind;
 mod lock;
 mod pipe;
 mod read;
@@ -25,8 +26,9 @@ use super::failpoint::FailPoints;
 use super::fsync::fsync;
 use super::meter::Meter;
 
+pub(in crate::host) use kind::kind_word;
 pub use lock::{Holder, LockFile};
-pub(in crate::host) use read::{AttributeList, Entry, attributes, kind_word, read_at_most, same_inode};
+pub(in crate::host) use read::{AttributeList, Entry, attributes, read_at_most, same_inode};
 pub use walk::Hands;
 pub(in crate::host) use walk::{Dir, MadeDirectory, Missing};
 

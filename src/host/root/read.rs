@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat, StatxAtt
 use rustix::io::Errno;
 use sha2::Digest as _;
 
+use super::kind::kind_word;
 use super::{Dir, HostError, Root, is_absent, is_unreachable, no_name, split};
 use crate::model::{ObservedFile, Sha256};
 
@@ -321,19 +322,6 @@ pub(in crate::host) fn read_at_most(
 /// Returns true if two entries are one inode.
 pub(in crate::host) fn same_inode(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-}
-
-/// Returns the kind of a file, for error texts.
-pub(in crate::host) fn kind_word(stat: &Stat) -> &'static str {
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => "a regular file",
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a link",
-        FileType::Fifo => "a pipe",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "of an unknown kind",
-    }
 }
 
 /// Returns the extended attributes of a file that the agent keeps: users' own, the SELinux label, capabilities and

@@ -18,6 +18,8 @@ pub const REBOOT: i32 = 133;
 
 /// The exit code of a config that was not applied.
 pub const FAILED: i32 = 4;
+/// The exit code of an update that the host does not let be written.
+pub const REFUSED: i32 = 3;
 
 /// Exit code of a process that died of SIGKILL, directly and through the sandbox.
 pub const KILLED: i32 = 137;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::attacker::Attacker;
-use super::host::{Down, FAILED, KILLED, Kind, REBOOT, Ran, SweepHost};
+use super::host::{Down, FAILED, KILLED, Kind, REBOOT, REFUSED, Ran, SweepHost};
 use super::model::{
     HOME, KEYS, MASKED, NAMES, Unit, Wish, expected_tree, found, install, is_link_of, masked, plain, policy,
 };
@@ -266,7 +266,8 @@ impl Player {
                 Err(why) => wrong = Some(why),
             }
             match last.code {
-                0 | FAILED => {}
+                // What he put in the way is seen by the plan, or by the write.
+                0 | FAILED | REFUSED => {}
                 REBOOT => {
                     self.counts.reboots += 1;
                     self.host.reboot(Down::Orderly)?;

@@ -35,16 +35,16 @@ use within::Within;
 pub use installed::installed_storage;
 pub use stale::drop_stale_digests;
 
-/// How strictly a config is read.
+/// Strictness of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// A target: what a new machine could not read is refused.
     Target,
-    /// What an agent committed: an earlier one took what this one refuses, and the node has to be able to leave it.
+    /// A config that an agent committed: an earlier one took what this one refuses, and the node has to be able to leave it.
     Committed,
 }
 
-/// How many violations of the rules an error names after the first.
+/// Most violations of the rules that an error names after the first.
 const MAX_NAMED: usize = 20;
 
 /// The versions that are read; the newest is the one MCO and Butane write next.

@@ -93,7 +93,16 @@ fn path_of(within: Within<'_>, field: &str, path: &str) -> Result<ManagedPath, M
 }
 
 fn directory_mode(within: Within<'_>, field: &str, bits: i64) -> Result<FileMode, ModelError> {
-    FileMode::of_directory(bits).ok_or_else(|| within.error(field, "it must be 0 to 07777 (4095 in JSON)"))
+    let rule = "it must be 0 to 07777 (4095 in JSON)";
+    // `mode: 755` is 01363: octal was meant.
+    let meant = i64::from_str_radix(&bits.to_string(), 8).ok();
+    if let Some(meant) = meant.filter(|meant| bits > 0o777 && (0..=0o777).contains(meant)) {
+        let cause = format!(
+            "{rule}; {bits} is decimal, 0{bits:o} in octal: for 0{meant:o} write 0{meant:o} in YAML, {meant} in JSON"
+        );
+        return Err(within.error(field, cause));
+    }
+    FileMode::of_directory(bits).ok_or_else(|| within.error(field, rule))
 }
 
 /// Takes away the bits that a version of Ignition ignores.

@@ -1,3 +1,5 @@
+//! Configs that machine-config-daemon, or an earlier agent, may have applied: whatever can be read of them is.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

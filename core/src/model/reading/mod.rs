@@ -137,16 +137,6 @@ pub fn refuse_unknown(remarks: &[NotApplied], document: &str) -> Result<(), Mode
     Err(ModelError::InDocument { document: short(document, 300), field: first.field.clone(), cause })
 }
 
-/// Returns the name of a field for a text: it may be anything.
-pub(super) fn shown(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./$".contains(c);
-    if !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain) {
-        name.to_owned()
-    } else {
-        format!("{:?}", short(name, 64))
-    }
-}
-
 /// Returns the known name that a name is nearest to.
 fn suggestion(name: &str, known: &[&'static str]) -> Option<&'static str> {
     if name.len() > 64 {

@@ -1,3 +1,5 @@
+//! Fields that are not known, wrong ones, and those of newer versions: found in one pass, and named.
+
 use ignition_config::{v3_0, v3_1, v3_2, v3_3, v3_4, v3_5, v3_6};
 use serde_json::json;
 

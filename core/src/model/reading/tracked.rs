@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
+use super::super::text::short;
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
@@ -23,7 +24,7 @@ pub(super) struct Unknown {
     pub(super) known: &'static [&'static str],
 }
 
-/// What a pass found beside its value.
+/// Findings of a pass beside its value.
 #[derive(Debug, Default)]
 pub(super) struct Sink {
     unknown: RefCell<Vec<Unknown>>,
@@ -66,8 +67,8 @@ impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
-            Self::Field { above: Self::Root, name, .. } => f.write_str(&super::shown(name)),
-            Self::Field { above, name, .. } => write!(f, "{above}.{}", super::shown(name)),
+            Self::Field { above: Self::Root, name, .. } => f.write_str(&shown(name)),
+            Self::Field { above, name, .. } => write!(f, "{above}.{}", shown(name)),
             Self::Item { above, index } => write!(f, "{above}[{index}]"),
         }
     }
@@ -293,5 +294,15 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Key<'_, V> {
     fn visit_string<E: serde::de::Error>(self, name: String) -> Result<V::Value, E> {
         self.key.push_str(&name);
         self.inner.visit_string(name)
+    }
+}
+
+/// Returns the name of a field for a text: it may be anything.
+pub(super) fn shown(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./$".contains(c);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain) {
+        name.to_owned()
+    } else {
+        format!("{:?}", short(name, 64))
     }
 }

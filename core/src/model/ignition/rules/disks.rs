@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ignition_config::v3_6::{Disk, Filesystem, Partition, Raid, Storage};
 
-use super::{Found, broken_path, entry, filled};
+use super::found::{Found, broken_path, entry, filled};
 use crate::model::text::short;
 
 pub(super) fn check(found: &mut Found, storage: &Storage, minor: u32) {

@@ -2,9 +2,9 @@
 
 use ignition_config::v3_6::{Ignition, KernelArguments, Proxy};
 
+use super::found::{Found, filled};
 use super::resource::{self, Source};
 use super::url::Url;
-use super::{Found, filled};
 use crate::model::text::short;
 
 pub(super) fn check(found: &mut Found, ignition: &Ignition, minor: u32) {

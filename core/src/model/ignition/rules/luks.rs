@@ -2,9 +2,9 @@
 
 use ignition_config::v3_6::{Clevis, Luks, Tang};
 
+use super::found::{Found, broken_path, entry, filled};
 use super::resource::{self, Source};
 use super::url::Url;
-use super::{Found, broken_path, entry, filled};
 use crate::model::text::short;
 
 pub(super) fn check(found: &mut Found, list: &[Luks], minor: u32) {

@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 
 use ignition_config::v3_6::{File, Link, NodeGroup, NodeUser, Storage, Unit};
 
+use super::found::{Found, MAX_PATH, broken_path, entry, filled};
 use super::resource::{self, Source};
-use super::{Found, MAX_PATH, broken_path, entry, filled};
 use crate::model::ids::UNIT_DIR;
 
 const DIRECTORIES: &str = "storage.directories";
 const FILES: &str = "storage.files";
 const LINKS: &str = "storage.links";
 
-/// What a path is in the config.
+/// Kind of a path in the config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Directory,

@@ -2,7 +2,7 @@
 
 use ignition_config::v3_6::Passwd;
 
-use super::{Found, entry};
+use super::found::{Found, entry};
 use crate::model::text::short;
 
 pub(super) fn check(found: &mut Found, passwd: &Passwd) {

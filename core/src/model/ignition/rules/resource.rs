@@ -2,12 +2,12 @@
 
 use ignition_config::v3_6::{HttpHeaders, Resource};
 
+use super::found::{Found, filled};
 use super::url::{self, Url};
-use super::{Found, filled};
 use crate::model::data_url::DataUrl;
 use crate::model::text::short;
 
-/// What is known of a source.
+/// Knowledge of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// It may be missing.

@@ -35,7 +35,7 @@ fn has_long_line(text: &str) -> bool {
     text.len() >= MAX_LINE && text.split(['\r', '\n']).any(|line| line.len() >= MAX_LINE)
 }
 
-/// What is read next.
+/// The part that is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Anything before the first section.

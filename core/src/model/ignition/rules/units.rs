@@ -2,8 +2,8 @@
 
 use ignition_config::v3_6::Unit;
 
+use super::found::{Found, entry, filled};
 use super::unit_text::unreadable;
-use super::{Found, entry, filled};
 use crate::model::text::short;
 
 pub(super) fn check(found: &mut Found, units: &[Unit]) {

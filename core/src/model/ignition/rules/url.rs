@@ -7,7 +7,7 @@ use std::borrow::Cow;
 pub(super) struct Url<'a> {
     /// In lower case; empty without one.
     pub(super) scheme: Cow<'a, str>,
-    /// What follows the scheme, if that is no path.
+    /// The part after the scheme, if that is no path.
     opaque: &'a str,
     query: &'a str,
 }
