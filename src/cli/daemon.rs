@@ -54,7 +54,7 @@ pub(super) struct Arguments {
     /// Mounted config of a hosted cluster's node (`config`, `hash`)
     #[arg(long, value_name = "DIR", conflicts_with = "directory")]
     desired_configmap: Option<PathBuf>,
-    /// The directory is what a bootstrap has rendered (machine-pools/, machine-configs/); the config is this pool's
+    /// The directory is a bootstrap's output; the config is this pool's
     #[arg(long, value_name = "NAME", requires = "directory", value_parser = |name: &str| ConfigName::new(name))]
     pool: Option<ConfigName>,
     /// Name of this node (default: `NODE_NAME`, then the kubelet's certificate, then the host name)

@@ -255,7 +255,7 @@ fn under_journald() {
         " Subject: Fault: HostNotPrepared\n",
         " Cause: the node can't get to its new config: storage.files \"/etc/taken\": a directory is there, which no config made",
         " Ends with: another run of `apply`, or the start of the daemon, once the cause is repaired; no retry by itself",
-        "move /etc/taken away",
+        "move it away, or choose another path",
         " Next: Correct what is named, on this host",
     ] {
         assert!(told.contains(line), "{line:?} is missing: {told}");

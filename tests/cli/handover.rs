@@ -117,9 +117,7 @@ fn config_of_mcd_that_is_refused_as_target_is_taken_over_and_ended_by_valid_one(
         let refused = node.run(&apply("old.json"));
         assert!(refused.code != 0, "{name}: it is a valid target: {}", refused.out);
 
-        // The refused target was what made the agent import: from here on it starts again and again.
         assert!(refused.err.contains(field), "{name}: {}", refused.err);
-        assert_eq!(status(&node)["current"]["config"], "rendered-worker-mcd", "{name}");
         let ran = verify(&node);
         assert_eq!(ran.code, 0, "{name}: {}{}", ran.out, ran.err);
         assert_eq!(plan(&node).code, 0, "{name}");
@@ -257,7 +255,6 @@ fn open_update_to_config_that_is_refused_today_is_undone_or_finished() {
         let node = begun(kill, &[]);
         let ran = node.apply("b.json");
         assert!(ran.code == 3 && ran.err.contains("append"), "{kill}: {}{}", ran.out, ran.err);
-        assert_eq!(node.read("root/etc/motd"), "of the host", "{kill}: it is undone");
         let ran = node.apply("new.json");
         assert_eq!((ran.code, node.read("root/etc/new").as_str()), (0, "new"), "{kill}: {}", ran.err);
         assert_eq!(node.read("root/etc/motd"), "of the host");
