@@ -57,7 +57,7 @@ fn committed_by_mcd() -> Vec<(&'static str, Value, &'static str)> {
             with(true, vec![file("/etc/opaque", "a"), file("/etc/opaque/b", "b")]),
             "storage.files \"/etc/opaque",
         ),
-        ("image by tag", beside("osImageURL", json!("quay.io/os:latest")), "spec.osImageURL"),
+        ("image by tag", beside("osImageURL", json!("quay.io/os:latest")), "quay.io/os:latest"),
         ("open quote", beside("kernelArguments", json!(["a=\"b"])), "spec.kernelArguments"),
         ("extension", beside("extensions", json!(["Not One"])), "spec.extensions"),
         (
