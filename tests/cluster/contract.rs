@@ -97,16 +97,16 @@ async fn user_without_fields_is_imported() {
         assert_eq!(annotation(&node, "reason").unwrap_or_default(), "", "{name}");
         assert_eq!(std::fs::read_to_string(scene.path(KEYS)).unwrap(), "ssh-ed25519 by-ignition\n");
         assert!(std::fs::read_to_string(scene.path("/etc/shadow")).unwrap().contains("core:$6$a$b:"));
-        // MCD refuses this, and the agent as well: keys that are set can't all be removed.
+        // MCD refuses the way back: keys that are set can't all be removed. The agent removes its own.
         scene.builder("d", "c", "a").ssh_key("ssh-ed25519 d").create(&scene.client).await;
         scene.want("d").await;
         scene.settled("d").await;
+        assert!(std::fs::read_to_string(scene.path(KEYS)).unwrap().contains("ssh-ed25519 d"));
         scene.want("c").await;
-        let refused = |node: &k8s_openapi::api::core::v1::Node| {
-            annotation(node, "state") == Some("Unreconcilable")
-                && annotation(node, "reason").is_some_and(|reason| reason.contains("passwd.users"))
-        };
-        scene.until("Unreconcilable", refused).await;
+        let node = scene.settled("c").await;
+        assert_eq!(annotation(&node, "reason").unwrap_or_default(), "", "{name}");
+        let kept = std::fs::read_to_string(scene.path(KEYS)).unwrap_or_default();
+        assert!(!kept.contains("ssh-ed25519 d"), "{name}: {kept}");
     }
 }
 

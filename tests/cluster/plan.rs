@@ -73,7 +73,8 @@ async fn plan_of_new_node_names_missing_input() {
     assert_eq!(plan["to"]["config"], scene.config("a").as_str());
     let failed = async |more: &[&str]| {
         let output = run(&scene, more).await;
-        assert_eq!(output.stdout, b"");
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(printed["refused"].as_array().map(Vec::len), Some(1), "{printed}");
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, text) = failed(&[]).await;
