@@ -232,6 +232,7 @@ const IGNITION: &[Row] = &[
     (Taken, "passwd: {users: []}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: 644}]}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: 755}]}"),
+    (Refused("storage.directories \"/etc/a\" mode"), "storage: {directories: [{path: /etc/a, mode: 755}]}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: 600}]}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: -1}]}"),
     (Refused("storage.files \"/etc/a\" mode"), "storage: {files: [{path: /etc/a, mode: 04755}]}"),

@@ -290,3 +290,25 @@ async fn obstacle_is_found_before_directories_are_made() {
         assert_eq!(tree(dir.path()), before, "{found}");
     }
 }
+
+/// Between two files of a directory that another account owns.
+#[tokio::test(flavor = "current_thread")]
+async fn hard_link_in_directory_of_other_account_is_made_and_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    fixture(dir.path());
+    let own = dir.path().join("etc/own");
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(4711), Some(4711)).unwrap();
+    let before = tree(dir.path());
+    let host = host(dir.path(), FailPoints::off());
+    let storage = r#"
+        "files": [{"path": "/etc/own/file", "contents": {"source": "data:,a"}}],
+        "links": [{"path": "/etc/own/hard", "target": "/etc/own/file", "hard": true}]"#;
+    let (from, to) = (spec(HostSpec::UNMANAGED), read("rendered-new", storage));
+    let steps = planned(&from, &to, &[]);
+    carry_out(&host, (&from, &to), &steps, "update-1").await.unwrap();
+    let inode = |name: &str| fs::metadata(own.join(name)).unwrap().ino();
+    assert_eq!(inode("hard"), inode("file"));
+    take_back(&host, (&from, &to), &steps, "update-1").await;
+    assert_eq!(tree(dir.path()), before);
+}
