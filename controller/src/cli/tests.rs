@@ -169,16 +169,19 @@ fn validate_prints_result_of_bootstrap() {
         renderedImagePushSpec: 'registry.test/os:1'}}";
     write(directory.path(), "os.yaml", os_config);
     let error = run(&["validate", "--manifests", path]).unwrap_err().to_string();
-    assert!(error.starts_with("3 errors:\n  MachineOSConfig infra: "), "{error}");
+    assert!(error.starts_with("3 errors:\n") && error.contains("\n  MachineOSConfig infra: "), "{error}");
     assert!(error.contains("there is no MachineConfigPool infra") && error.contains("kernelType"), "{error}");
     let fresh = elsewhere.path().join("fresh");
     let refused = run(&["bootstrap", "--manifests", path, "--output", fresh.to_str().unwrap()]).unwrap_err();
-    assert_eq!(refused.to_string(), error);
+    assert!(error.contains(&refused.to_string()), "{refused}");
     assert!(!fresh.exists());
     let missing = os_config.replace("renderedImagePushSpec: 'registry.test/os:1'", "");
     write(directory.path(), "os.yaml", &missing);
     let error = run(&["validate", "--manifests", path]).unwrap_err().to_string();
-    assert!(error.contains("os.yaml can't be read: spec.renderedImagePushSpec: it is missing"), "{error}");
+    assert!(
+        error.contains("os.yaml: MachineOSConfig infra: spec.renderedImagePushSpec: it is required"),
+        "{error}"
+    );
 }
 
 /// `kubectl apply -k dist/manifests/overlays/kubernetes` creates the kinds that this controller knows.

@@ -7,7 +7,7 @@ use super::bootstrap::text;
 use super::error::{FAILED, of_bootstrap, of_manifest};
 use super::plan::Output;
 use super::{CliError, Input, VerbOutput};
-use crate::bootstrap::{BootstrapError, bootstrap};
+use crate::bootstrap::{BootstrapError, SeedError, bootstrap};
 use crate::manifests::Manifests;
 use crate::render::RenderError;
 
@@ -27,7 +27,8 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let input = &arguments.input;
     let (mut manifests, unread) = Manifests::collect(&input.manifests, input.unknown.fields())?;
-    let mut faults: Vec<Refusal> = unread.iter().flat_map(of_manifest).collect();
+    let said = |fault: &Refusal| manifests.violations.iter().any(|violation| is_same(fault, violation));
+    let mut faults: Vec<Refusal> = unread.iter().flat_map(of_manifest).filter(|fault| !said(fault)).collect();
     let release = manifests.release(input.os_image.as_deref());
     let output = match bootstrap(&manifests, &release) {
         Ok(output) => output,
@@ -62,8 +63,18 @@ fn follows(error: &BootstrapError) -> bool {
     match error {
         BootstrapError::NoPool | BootstrapError::NoBase { .. } => true,
         BootstrapError::Render(error) => matches!(error, RenderError::NoConfigs { .. }),
-        BootstrapError::Seed(_) | BootstrapError::Containerfile { .. } => false,
+        BootstrapError::Seed(error) => matches!(error, SeedError::Pool { known, .. } if known.is_empty()),
+        BootstrapError::Containerfile { .. } => false,
     }
+}
+
+/// Returns true if a violation, `FILE: KIND NAME: FIELD: CAUSE`, is the fault by which its file could not be read.
+fn is_same(fault: &Refusal, violation: &str) -> bool {
+    let mut parts = violation.split(": ");
+    let (file, field) = (parts.next(), parts.nth(1));
+    field.is_some()
+        && fault.field.as_deref() == field
+        && file.is_some_and(|file| fault.message.starts_with(file))
 }
 
 /// Returns what an API server would refuse of an object.

@@ -108,7 +108,7 @@ fn large_config_is_archive_for_each_file() {
         number ^= number << 13;
         number ^= number >> 7;
         number ^= number << 17;
-        char::from(b'0' + u8::try_from(number >> 60).unwrap())
+        char::from(b'a' + u8::try_from(number >> 60).unwrap())
     });
     let source = format!("data:,{}", noise.take(1_300_000).collect::<String>());
     let mut rendered = rendered(&json!({}));

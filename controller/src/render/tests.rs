@@ -338,7 +338,7 @@ fn config_that_etcd_would_refuse_is_refused_with_size_limit_and_largest_parts() 
         let configs = [
             config("50-small", "worker", file("/etc/small", "1")),
             config("51-large", "worker", file("/etc/large", &"x".repeat(a))),
-            config("52-angles", "worker", file("/etc/angles", &"<".repeat(b))),
+            config("52-ampersands", "worker", file("/etc/ampersands", &"&".repeat(b))),
         ];
         render(&pool("worker", &["worker"]), &configs, &Release::default())
     };
@@ -354,13 +354,13 @@ fn config_that_etcd_would_refuse_is_refused_with_size_limit_and_largest_parts() 
         &size.to_string(),
         "at most 1572864 (1.5 MiB)",
         "51-large (1000",
-        "52-angles (576",
+        "52-ampersands (576",
         "50-small (",
         "compress their files",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(text.find("51-large") < text.find("52-angles"), "the largest one is first: {text}");
+    assert!(text.find("51-large") < text.find("52-ampersands"), "the largest one is first: {text}");
     // Each part may be stored alone; a merge is what is too large.
     assert!(sized(1_000_000, 0).is_ok() && sized(0, 96_000).is_ok());
 }

@@ -39,7 +39,7 @@ fn directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let plain = json!({ "ignition": { "version": "3.5.0" }, "storage": { "files": [
         { "path": "/etc/secret", "contents": { "source": format!("data:,{SECRET}") } }] } });
-    let late = json!({ "ignition": { "version": "3.5.0" }, "storage": { "luks": [{ "discard": true, "name": "a" }] } });
+    let late = json!({ "ignition": { "version": "3.5.0" }, "storage": { "luks": [{ "discard": true, "device": "/dev/vdb", "name": "a" }] } });
     for (pool, ignition) in [("worker", &plain), ("infra.gpu", &plain), ("late", &late)] {
         let name = format!("rendered-{pool}-1");
         let configuration = json!({ "configuration": { "name": name } });
