@@ -1,17 +1,15 @@
 //! Accounts and groups of a config on a host that the agent watches: made, drifted, left, and appeared later.
 
-use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use machine_config_agent::agent::Agent;
-use machine_config_agent::host::{FailPoints, Host, Root};
 use machine_config_agent::model::{ConfigName, Target};
 use machine_config_agent::report::{NodeReport, NodeState};
 
 use crate::fake_control_plane::FakeControlPlane;
 use crate::plain_host;
+use crate::run::{after, agent};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const RECORDS: &str = "var/lib/machine-config-agent/accounts.json";
@@ -29,20 +27,6 @@ fn plane(configs: &[(&str, &str)]) -> FakeControlPlane {
         plane.config(name, &config(name, passwd));
     }
     plane
-}
-
-fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
-    plane.agent(Host::in_directory(Root::open(at).unwrap(), FailPoints::off()))
-}
-
-async fn after(
-    run: &mut (impl Future<Output: Debug> + Unpin),
-    plane: &FakeControlPlane,
-    time: Duration,
-) -> NodeReport {
-    let end = tokio::time::timeout(time, run).await;
-    assert!(end.is_err(), "it ended: {end:?}");
-    plane.reports.borrow().last().unwrap().clone()
 }
 
 fn done(report: &NodeReport) {

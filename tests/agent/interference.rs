@@ -2,19 +2,17 @@
 //! astray. Neither holds a target for good, nor one that has nothing to do with it.
 
 use std::cell::Cell;
-use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, lchown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::fake_control_plane::FakeControlPlane;
 use crate::plain_host;
-use machine_config_agent::agent::Agent;
-use machine_config_agent::host::{FailPoints, Host, Root};
+use crate::run::{after, agent};
 use machine_config_agent::model::{ConfigName, Target};
-use machine_config_agent::report::{NodeReport, NodeState};
+use machine_config_agent::report::NodeState;
 use machine_config_agent::update::ending::LATER;
 
 const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
@@ -43,21 +41,6 @@ fn plane(keys: &[(&str, Option<&str>)]) -> FakeControlPlane {
         plane.config(name, &config(name, *key));
     }
     plane
-}
-
-fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
-    plane.agent(Host::in_directory(Root::open(at).unwrap(), FailPoints::off()))
-}
-
-/// Lets the agent go on for some time; returns its last report. It is one run: a start tries what is held, too.
-async fn after(
-    run: &mut (impl Future<Output: Debug> + Unpin),
-    plane: &FakeControlPlane,
-    time: Duration,
-) -> NodeReport {
-    let end = tokio::time::timeout(time, run).await;
-    assert!(end.is_err(), "it ended: {end:?}");
-    plane.reports.borrow().last().unwrap().clone()
 }
 
 /// The target is tried again by time: undoing it has repaired what was found, so no other event would come.

@@ -43,6 +43,7 @@ mod prefetch;
 mod pulls;
 mod reconcilers_meanwhile;
 mod rollback_kept;
+mod run;
 mod trial;
 mod waits;
 mod workload;

@@ -1,7 +1,6 @@
 //! An update that this host does not let be written: refused before the drain, begun by itself when the host is mended; and one
 //! that turns out so after the drain, whose node takes its workload back.
 
-use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
@@ -10,11 +9,10 @@ use std::time::Duration;
 
 use crate::fake_control_plane::FakeControlPlane;
 use crate::plain_host;
-use machine_config_agent::agent::Agent;
+use crate::run::{after, agent};
 use machine_config_agent::control::DrainStatus;
-use machine_config_agent::host::{FailPoints, Host, Root};
 use machine_config_agent::model::{ConfigName, Target};
-use machine_config_agent::report::{NodeReport, NodeState};
+use machine_config_agent::report::NodeState;
 use machine_config_agent::update::ending::LATER;
 use rustix::fs::{FileType, IFlags, Mode};
 
@@ -40,23 +38,9 @@ fn plane(more: &str) -> FakeControlPlane {
     plane
 }
 
-fn agent(at: &Path, plane: &FakeControlPlane) -> Agent<FakeControlPlane> {
-    plane.agent(Host::in_directory(Root::open(at).unwrap(), FailPoints::off()))
-}
-
 fn want(plane: &FakeControlPlane, name: &str) {
     *plane.desired.borrow_mut() = Target::new(ConfigName::new(name).unwrap(), None);
     plane.nudge.notify_one();
-}
-
-async fn after(
-    run: &mut (impl Future<Output: Debug> + Unpin),
-    plane: &FakeControlPlane,
-    time: Duration,
-) -> NodeReport {
-    let end = tokio::time::timeout(time, run).await;
-    assert!(end.is_err(), "it ended: {end:?}");
-    plane.reports.borrow().last().unwrap().clone()
 }
 
 type Act = fn(&Path);

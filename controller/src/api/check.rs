@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use machine_config_core::model::ids::is_dns_subdomain;
 use machine_config_core::model::reference::is_digest;
 use machine_config_core::model::short;
 use serde_json::{Map, Value};
@@ -343,7 +344,7 @@ fn holds(message: &str, value: &Value) -> Option<bool> {
     };
     let length = |pointer: &str| at(pointer).and_then(Value::as_str).and_then(seconds);
     Some(match message {
-        "the name must be a lowercase RFC 1123 subdomain" => is_subdomain(text),
+        "the name must be a lowercase RFC 1123 subdomain" => is_dns_subdomain(text),
         "the image must end with @sha256:<64 hexadecimal digits>" => {
             matches!(text.split('@').collect::<Vec<_>>()[..], [_, digest] if is_digest(digest))
         }
@@ -376,16 +377,6 @@ fn holds(message: &str, value: &Value) -> Option<bool> {
         }
         _ => return None,
     })
-}
-
-fn is_subdomain(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.starts_with(is_plain)
-            && label.ends_with(is_plain)
-            && label.chars().all(|c| is_plain(c) || c == '-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 fn is_unit(text: &str) -> bool {

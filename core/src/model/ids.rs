@@ -150,7 +150,8 @@ impl UnitName {
     }
 }
 
-fn is_dns_subdomain(value: &str) -> bool {
+/// Returns true for a lowercase RFC 1123 subdomain, as the API server takes for most names.
+pub fn is_dns_subdomain(value: &str) -> bool {
     let label = |part: &str| {
         let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         edge(part.bytes().next())
