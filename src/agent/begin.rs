@@ -1,7 +1,5 @@
 //! From a desired target to a record: nothing on the host is touched here but the agent's own state.
 
-use std::rc::Rc;
-
 use tracing::{info, warn};
 
 use super::fields::{image, update_line};
@@ -9,16 +7,12 @@ use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::{Decoded, Stored, mcd};
 use crate::model::message;
-use crate::model::policy::DisruptionPolicy;
-use crate::model::{
-    Contents, Facts, FileSpec, HostSpec, MachineConfig, ManagedPath, Observation, Target, Timestamp, UpdateId,
-};
+use crate::model::{Facts, HostSpec, MachineConfig, Observation, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts, managed};
-use crate::plan::differences::{Difference, differences};
-use crate::plan::drift::unresolved;
 use crate::plan::listing::listed;
 use crate::plan::reconcilable::FORCE_FILE;
-use crate::plan::{Plan, explain, late, not_held, observed_origin, plan};
+use crate::plan::start::{BlockingDrift, Start, blocking_drift};
+use crate::plan::{Irreconcilable, Plan, explain, not_held};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
@@ -107,29 +101,25 @@ impl<C: ControlPlane> Agent<C> {
         let target = to.target().clone();
         let policy = policy?;
         let forced = self.is_forced()?;
-        let mut origin = self.origin(forced)?;
+        let start = Start { recovering: self.journal.is_recovering()?, forced };
+        let mut origin = start.origin(self.journal.origin_spec()?)?;
         let facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(SwitchResult::Failed);
             }
         })?;
-        if !forced {
-            to.keep_unapplied(&origin, &facts.observed);
-        }
-        keep_never_applied(&mut origin, &mut to, &facts.observed);
+        to.carry_over(start, &mut origin, &facts.observed);
         if forced {
             info!(
                 "Forced by {FORCE_FILE}: writing every difference without comparing the host with its current config"
             );
-            // A change that only an installation can make is refused all the same.
-            plan(&origin, to.spec(), &facts, &policy)?;
         }
-        let from = self.start_of_plan(&origin, to.spec(), &facts, forced)?;
-        let plan = self.planned(&from, to.spec(), &facts, &policy)?;
+        let from = start.from(&origin, to.spec(), &facts.observed);
+        let plan =
+            self.planned(start.plan(&origin, &from, to.spec(), &facts, &policy), &from, &to, &facts)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
         if plan.is_empty() {
-            ensure_in_sync(to.spec(), &facts)?;
             if self.mode == RunMode::FirstBoot {
                 self.provisioned = Some(target);
                 return Ok(());
@@ -157,53 +147,31 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Returns where the plan starts: at the old config, or at what is observed where the host may not be as it.
-    fn start_of_plan(
-        &self,
-        origin: &Rc<HostSpec>,
-        to: &HostSpec,
-        facts: &Facts,
-        forced: bool,
-    ) -> Result<Rc<HostSpec>, AgentError> {
-        let recovering = self.journal.is_recovering()?;
-        let trusted = !(origin.is_unmanaged() || origin.is_opaque() || recovering || forced);
-        if trusted {
-            return Ok(Rc::clone(origin));
-        }
-        Ok(Rc::new(observed_origin(origin, to, &facts.observed)))
-    }
-
-    /// Plans. When what the host lacks is repaired, or its drift, the next pass begins after all.
+    /// Refuses to begin. When what the host lacks is repaired, or its drift, the next pass begins after all.
     fn planned(
         &mut self,
+        planned: Result<Plan, Irreconcilable>,
         from: &HostSpec,
-        to: &HostSpec,
+        to: &Decoded,
         facts: &Facts,
-        policy: &DisruptionPolicy,
     ) -> Result<Plan, AgentError> {
-        let plan = match plan(from, to, facts, policy) {
+        let plan = match planned {
             Err(refused) if refused.is_of_host => {
-                self.watch_over(to)?;
+                self.watch_over(to.spec())?;
                 return Err(refused.into());
             }
             planned => planned?,
         };
         if !from.is_unmanaged() {
             self.watch_over(from)?;
-            ensure_no_drift(from, to, facts, &plan)?;
         }
-        Ok(plan)
-    }
-
-    /// Returns the origin of the plan.
-    fn origin(&self, forced: bool) -> Result<Rc<HostSpec>, AgentError> {
-        let mut origin = self.journal.origin_spec()?;
-        if forced {
-            // Its removal is a step like any other: it is planned, recorded and undone, and it costs a drain and a reboot.
-            let file = FileSpec::of_unit(Contents::new(Vec::new()));
-            Rc::make_mut(&mut origin).files.insert(ManagedPath::new(FORCE_FILE)?, file);
+        match blocking_drift(from, to.spec(), &facts.observed, &plan) {
+            None => Ok(plan),
+            Some(BlockingDrift { config, differences }) => {
+                let config = config.to_string();
+                Err(AgentError::Drifted { config, differences: listed(&differences) })
+            }
         }
-        Ok(origin)
     }
 
     /// Returns true if an administrator forces the update, as with MCD: a file in `/run`, which the reboot takes away.
@@ -224,31 +192,6 @@ impl<C: ControlPlane> Agent<C> {
         self.memory.backoff.reset();
         Ok(())
     }
-}
-
-/// Refuses to build on a host that drifted in something that the update leaves as it is and the target wants otherwise.
-fn ensure_no_drift(from: &HostSpec, to: &HostSpec, facts: &Facts, plan: &Plan) -> Result<(), AgentError> {
-    refuse_drift(from, &unresolved(from, to, &facts.observed, plan))
-}
-
-/// Refuses to record a state that the host is not in, although no step would change it.
-fn ensure_in_sync(to: &HostSpec, facts: &Facts) -> Result<(), AgentError> {
-    refuse_drift(to, &differences(to, &facts.observed))
-}
-
-fn refuse_drift(spec: &HostSpec, left: &[Difference]) -> Result<(), AgentError> {
-    if left.is_empty() {
-        return Ok(());
-    }
-    Err(AgentError::Drifted { config: spec.name.to_string(), differences: listed(left) })
-}
-
-/// Notes the accounts and groups that stay without effect on this host.
-fn keep_never_applied(origin: &mut Rc<HostSpec>, to: &mut Decoded, observed: &Observation) {
-    if let Some(fields) = late::settled(origin, observed) {
-        Rc::make_mut(origin).never_applied = Some(fields);
-    }
-    to.set_never_applied(late::never_applied(origin, to.spec(), observed));
 }
 
 fn log_planned(record: &Record, target: &Target) {

@@ -10,6 +10,7 @@ use crate::model::{FaultClass, ModelError};
 use crate::observe::ObserveError;
 use crate::plan::Irreconcilable;
 use crate::settings::EnvironmentError;
+use crate::settings::file::FileError;
 use crate::stateroot::SeedError;
 
 /// Added to the exit codes of services: systemd shows 2 to 7 with the names that LSB gives them, `4/NOPERMISSION`.
@@ -24,6 +25,9 @@ pub enum CliError {
     /// The environment does not make sense.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
+    /// The settings of the node can't be used.
+    #[error(transparent)]
+    Settings(#[from] FileError),
     /// The loop ended with an error.
     #[error(transparent)]
     Agent(#[from] AgentError),
@@ -92,7 +96,7 @@ impl CliError {
     /// Returns the exit code (docs/reference.md, "Exit status").
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => 2,
+            Self::Usage(_) | Self::Environment(_) | Self::Settings(_) | Self::Input { .. } => 2,
             Self::Irreconcilable(_) => FaultClass::Unreconcilable.exit_code(),
             Self::Agent(error) => error.class().exit_code(),
             Self::Journal(error) => error.class().exit_code(),
@@ -120,6 +124,7 @@ impl CliError {
             | Self::Observe(ObserveError::Host { source: error, .. }) => error.is_denied(),
             Self::Usage(_)
             | Self::Environment(_)
+            | Self::Settings(_)
             | Self::Agent(_)
             | Self::Model(_)
             | Self::Seed(_)
@@ -138,6 +143,7 @@ impl CliError {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => "InvalidArguments",
+            Self::Settings(error) => error.reason(),
             Self::Agent(error) => error.reason(),
             Self::Model(error) => error.reason(),
             Self::Seed(error) => error.reason(),
@@ -163,7 +169,9 @@ impl CliError {
 
     fn class(&self) -> &'static str {
         let class = match self {
-            Self::Usage(_) | Self::Environment(_) | Self::Input { .. } => return refusal::USAGE,
+            Self::Usage(_) | Self::Environment(_) | Self::Settings(_) | Self::Input { .. } => {
+                return refusal::USAGE;
+            }
             Self::Agent(error) => error.class(),
             Self::Model(error) => error.class(),
             Self::Seed(error) => error.class(),
@@ -187,6 +195,7 @@ impl CliError {
             Self::Irreconcilable(error) => error.reasons.first().map(|reason| &*reason.field),
             Self::Usage(_)
             | Self::Environment(_)
+            | Self::Settings(_)
             | Self::Input { .. }
             | Self::Agent(_)
             | Self::Seed(_)
@@ -214,6 +223,7 @@ impl CliError {
 
     fn next_step(&self) -> Option<String> {
         match self {
+            Self::Settings(error) => Some(format!("{}, then run the command again.", error.correction())),
             Self::Agent(error) => Some(error.next()),
             Self::Control(error) => Some(error.next()),
             Self::Host(error) => Some(error.next()),

@@ -1,5 +1,7 @@
 //! `plan`: the plan between two configs. Changes nothing.
 
+use std::rc::Rc;
+
 use super::desired::{self, Desired};
 use super::host::{HostFlags, runtime};
 use super::input::Unknown;
@@ -8,13 +10,15 @@ use super::{CliError, input};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::host::Root;
-use crate::journal::state;
 use crate::journal::stored::Stored;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Facts, HostSpec, Target};
 use crate::observe::facts;
-use crate::plan::{Irreconcilable, Plan, explain, observed_origin, plan};
+use crate::plan::explain::{self, Beside};
+use crate::plan::reconcilable::FORCE_FILE;
+use crate::plan::start::{Start, blocking_drift};
+use crate::plan::{Irreconcilable, Plan, not_held, plan};
 use crate::settings::{Environment, file};
 
 /// Flags of `plan`.
@@ -54,19 +58,28 @@ pub(super) struct Arguments {
     output: Output,
 }
 
+/// A plan, or the reasons against it, between two targets.
+struct Decided {
+    from: Option<Target>,
+    to: Target,
+    outcome: Result<Plan, Irreconcilable>,
+    beside: Beside,
+}
+
 /// Prints the plan.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
-    let (from, to, outcome) = runtime()?.block_on(Box::pin(decide(arguments, environment)))?;
+    let Decided { from, to, outcome, beside } =
+        runtime()?.block_on(Box::pin(decide(arguments, environment)))?;
     match arguments.output {
-        Output::Json => print_json(&explain::json(outcome.as_ref(), from.as_ref(), &to))?,
+        Output::Json => print_json(&explain::json(outcome.as_ref(), from.as_ref(), &to, &beside))?,
         Output::Text => match &outcome {
-            Ok(plan) => print(&explain::text(plan))?,
+            Ok(plan) => print(&(explain::text(plan) + &beside.text()))?,
             Err(refused) => print(&refused.to_string())?,
         },
     }
     Ok(match outcome {
         Err(_) => 3,
-        Ok(plan) if arguments.exit_code && !plan.is_empty() => 1,
+        Ok(plan) if arguments.exit_code && !(plan.is_empty() && beside.drift.is_empty()) => 1,
         Ok(_) => 0,
     })
 }
@@ -91,28 +104,38 @@ pub(super) async fn to_desired(
         exit_code: false,
         output: Output::Json,
     };
-    let (from, to, outcome) = decide(&arguments, environment).await?;
-    let document = explain::json(outcome.as_ref(), from.as_ref(), &to);
+    let Decided { from, to, outcome, beside } = decide(&arguments, environment).await?;
+    let document = explain::json(outcome.as_ref(), from.as_ref(), &to, &beside);
     serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
 }
 
-type Decided = (Option<Target>, Target, Result<Plan, Irreconcilable>);
-
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
-    let (to, policy) = destination(arguments, environment).await?;
-    let (origin, from, mut facts) = if arguments.from == "current" {
-        observe(arguments, environment, &to).await?
-    } else {
-        let image = input::image(arguments.from_image.as_deref())?;
-        let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
-        let facts = Facts::assumed(&from, &to)?;
-        (Some(from.target()), from, facts)
-    };
+    let (mut to, policy) = destination(arguments, environment).await?;
+    let target = to.target();
+    if arguments.from == "current" {
+        let (origin, start, mut facts) = observe(arguments, environment, &mut to).await?;
+        set_embedded_config(arguments, &mut facts)?;
+        let from = start.from(&origin, &to, &facts.observed);
+        let outcome = start.plan(&origin, &from, &to, &facts, &policy);
+        let drift = outcome.as_ref().ok().and_then(|plan| blocking_drift(&from, &to, &facts.observed, plan));
+        let drift = drift.map(|drift| drift.differences).unwrap_or_default();
+        let beside = Beside { drift, left: origin.opaque().cloned().collect() };
+        let from = (!origin.is_unmanaged()).then(|| origin.target());
+        return Ok(Decided { from, to: target, outcome, beside });
+    }
+    let image = input::image(arguments.from_image.as_deref())?;
+    let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
+    let mut facts = Facts::assumed(&from, &to)?;
+    set_embedded_config(arguments, &mut facts)?;
+    let outcome = plan(&from, &to, &facts, &policy);
+    Ok(Decided { from: Some(from.target()), to: target, outcome, beside: Beside::default() })
+}
+
+fn set_embedded_config(arguments: &Arguments, facts: &mut Facts) -> Result<(), CliError> {
     if let Some(name) = &arguments.image_config {
         facts.carries = EmbeddedConfig::Config(ConfigName::new(name.as_str())?);
     }
-    let outcome = plan(&from, &to, &facts, &policy);
-    Ok((origin, to.target(), outcome))
+    Ok(())
 }
 
 /// Returns the plan's target, and the policy that goes with it.
@@ -139,28 +162,31 @@ async fn destination(
     Ok((machine_config.spec(image.or(target.image))?, policy))
 }
 
+/// Returns the config that the update comes from, how it starts, and the facts, as the agent would have them.
 async fn observe(
     arguments: &Arguments,
     environment: &Environment,
-    to: &HostSpec,
-) -> Result<(Option<Target>, HostSpec, Facts), CliError> {
+    to: &mut HostSpec,
+) -> Result<(Rc<HostSpec>, Start, Facts), CliError> {
     let mut host = arguments.host.observe_through(environment.proxy.clone())?;
     // An invalid file is the daemon's to report.
     if let Ok(node_settings) = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH) {
         host.soft_reboot = node_settings.soft_reboot;
     }
-    let origin = match Stored::load(&host.root, &state("current.json"))? {
-        Some(stored) => stored.known_spec(),
-        None => match crate::journal::mcd::read(&host.root)? {
-            Some(stored) => stored.known_spec(),
-            None => HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?),
-        },
+    let stored = Stored::origin(&host.root)?;
+    let recovering = stored.as_ref().is_some_and(|(_, recovering)| *recovering);
+    let start = Start { recovering, forced: host.root.exists(FORCE_FILE)? };
+    let is_settled = stored.as_ref().is_none_or(|(stored, _)| stored.is_settled());
+    let origin = match stored {
+        Some((stored, _)) => stored.known_spec(),
+        None => HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?),
     };
+    let mut origin = start.origin(Rc::new(origin))?;
     let facts = facts(&host, &origin, to).await?;
-    let from = if origin.is_unmanaged() || origin.is_opaque() {
-        observed_origin(&origin, to, &facts.observed)
-    } else {
-        origin.clone()
-    };
-    Ok((Some(origin.target()).filter(|_| !origin.is_unmanaged()), from, facts))
+    if !is_settled {
+        let unapplied = not_held(&origin, &facts.observed);
+        Rc::make_mut(&mut origin).set_unapplied(unapplied);
+    }
+    start.carry_over(&mut origin, to, &facts.observed);
+    Ok((origin, start, facts))
 }

@@ -57,7 +57,7 @@ impl SettingsFile {
 
     /// Reads them for a person who waits.
     pub(super) fn read(&self, root: &Root) -> Result<NodeSettings, CliError> {
-        self.reader(root)().map_err(|error| CliError::Usage(format!("{error}. {}", error.next())))
+        Ok(self.reader(root)()?)
     }
 
     /// Returns the loader, for an agent that reads them again on request.

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
+use super::error::ACCOUNT_RECORDS;
 use super::root::Root;
-use super::saved::{self, Bytes, PathSnapshot};
+use super::saved::{Bytes, PathSnapshot};
 use crate::model::FileMode;
 use crate::model::users::PasswordHash;
 
@@ -73,6 +74,10 @@ pub enum GroupRecord {
     },
 }
 
+fn malformed(cause: String) -> HostError {
+    HostError::Malformed { path: ACCOUNTS.to_owned(), format: ACCOUNT_RECORDS, cause }
+}
+
 impl Default for AccountRecords {
     fn default() -> Self {
         Self { schema_version: SCHEMA, users: BTreeMap::new(), groups: BTreeMap::new() }
@@ -83,11 +88,12 @@ impl AccountRecords {
     /// Reads the record; a missing one is empty.
     pub fn load(root: &Root) -> Result<Self, HostError> {
         let Some(bytes) = root.read(ACCOUNTS)? else { return Ok(Self::default()) };
-        let records: Self =
-            serde_json::from_slice(&bytes).map_err(|error| saved::malformed(ACCOUNTS, &error))?;
+        let records: Self = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
         if records.schema_version > SCHEMA {
-            let cause = format!("it has schema {}, this agent knows {SCHEMA}", records.schema_version);
-            return Err(HostError::Malformed { path: ACCOUNTS.to_owned(), format: "account records", cause });
+            return Err(malformed(format!(
+                "it has schema {}, this agent knows {SCHEMA}",
+                records.schema_version
+            )));
         }
         Ok(records)
     }
@@ -97,7 +103,7 @@ impl AccountRecords {
         if Self::load(root)? == *self {
             return Ok(());
         }
-        let json = serde_json::to_vec(self).map_err(|error| saved::malformed(ACCOUNTS, &error))?;
+        let json = serde_json::to_vec(self).map_err(|error| malformed(error.to_string()))?;
         root.replace(ACCOUNTS, &json, FileMode::PRIVATE)
     }
 

@@ -11,6 +11,8 @@ pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// The format of the agent's own files of originals.
 pub(crate) const ORIGINALS: &str = "saved originals";
+/// What the record of accounts is, in messages.
+pub(crate) const ACCOUNT_RECORDS: &str = "account records";
 
 /// The word for a mount point in the way.
 pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
@@ -287,6 +289,9 @@ impl HostError {
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away: the paths in it then stay as they are."
+            ),
+            Self::Malformed { path, format: ACCOUNT_RECORDS, .. } => format!(
+                "Restore {path} from a backup, or move it away: the accounts in it then count as the host's own."
             ),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {

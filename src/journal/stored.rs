@@ -1,13 +1,16 @@
 //! The files of the state and their shapes.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::debug;
 
+use super::decoding::{CURRENT, FROM};
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
+use super::mcd;
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::os::KernelType;
@@ -16,7 +19,7 @@ use crate::model::{
     FaultClass, HostSpec, ImageRef, ManagedPath, ModelError, NotApplied, NotAppliedReason, Observation,
     Sha256, Target, Timestamp,
 };
-use crate::plan::keep_unapplied;
+use crate::plan::start::Start;
 use crate::update::Record;
 use crate::update::record::SCHEMA;
 
@@ -55,16 +58,13 @@ impl Decoded {
         &self.stored.target
     }
 
-    /// Leaves as they are what the origin never applied and the target has unchanged.
-    pub fn keep_unapplied(&mut self, from: &HostSpec, observed: &Observation) {
-        keep_unapplied(&mut self.spec, from, observed);
-        self.stored.unapplied = Some(self.spec.unapplied.clone());
-    }
-
-    /// Notes the entries that stay without effect on this host.
-    pub fn set_never_applied(&mut self, fields: BTreeSet<String>) {
-        self.spec.never_applied = Some(fields.clone());
-        self.stored.never_applied = Some(fields);
+    /// Takes over from the origin what was never applied to this host.
+    pub fn carry_over(&mut self, start: Start, origin: &mut Rc<HostSpec>, observed: &Observation) {
+        start.carry_over(origin, &mut self.spec, observed);
+        if !start.forced {
+            self.stored.unapplied = Some(self.spec.unapplied.clone());
+        }
+        self.stored.never_applied.clone_from(&self.spec.never_applied);
     }
 
     /// Returns the config as it is stored.
@@ -130,7 +130,7 @@ impl Stored {
     }
 
     /// Returns true if the host was looked at for its directories and links.
-    pub(super) fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.unapplied.is_some()
     }
 
@@ -162,6 +162,19 @@ impl Stored {
     pub(super) fn image_text(&self) -> String {
         let image = self.target.image.as_ref().map(ToString::to_string);
         image.or_else(|| self.unread_image.clone()).unwrap_or_default()
+    }
+
+    /// Reads the config that the next update comes from: the committed one, or that of an update which ended wrong and whose
+    /// effects stayed (true), or machine-config-daemon's.
+    pub fn origin(root: &Root) -> Result<Option<(Self, bool)>, JournalError> {
+        if let Some(left) = Self::load(root, &state(FROM))? {
+            return Ok(Some((left, true)));
+        }
+        let committed = match Self::load(root, &state(CURRENT))? {
+            Some(stored) => Some(stored),
+            None => mcd::read(root)?,
+        };
+        Ok(committed.map(|stored| (stored, false)))
     }
 
     /// Returns what can be read of it as a config that was applied: the rest is a remark.

@@ -15,6 +15,7 @@ use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{BootId, Facts, HostSpec, Timestamp, UpdateId};
 use crate::plan::plan;
+use crate::plan::start::Start;
 use crate::unlocked;
 use crate::update::{Fault, Phase, Record, Transition};
 
@@ -472,7 +473,7 @@ fn paths_that_came_with_take_over_wait_for_their_next_change() {
     drop(journal);
     let mut journal = state.open();
     journal.settle_unapplied(|_| -> Result<_, JournalError> { panic!("it is settled") }).unwrap();
-    let spec = journal.current_spec().unwrap();
+    let mut spec = journal.current_spec().unwrap();
     let names =
         |spec: &HostSpec| spec.unapplied.iter().map(|path| path.as_str().to_owned()).collect::<Vec<_>>();
     assert_eq!(names(&spec), ["/etc/d", "/etc/l"]);
@@ -483,7 +484,7 @@ fn paths_that_came_with_take_over_wait_for_their_next_change() {
 
     // The directory changes and is brought in; the link waits on.
     let mut to = stored("b", 0o711).decode().unwrap();
-    to.keep_unapplied(&spec, &observed);
+    to.carry_over(Start::default(), &mut spec, &observed);
     assert_eq!(names(to.spec()), ["/etc/l"]);
     let facts = Facts { observed, ..Facts::assumed(&spec, to.spec()).unwrap() };
     let steps = |from: &HostSpec, to: &HostSpec| {

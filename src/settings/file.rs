@@ -89,15 +89,17 @@ impl FileError {
         FaultClass::Degraded
     }
 
-    /// Returns the next step.
+    /// Returns the next step beside a running agent.
     pub fn next(&self) -> String {
+        format!("{}; then: systemctl reload machine-config-agent", self.correction())
+    }
+
+    /// Returns what corrects the file, without a full stop.
+    pub fn correction(&self) -> String {
         match self {
-            Self::Read(error) => {
-                format!("{}; then: systemctl reload machine-config-agent", error.next().trim_end_matches('.'))
-            }
-            Self::Syntax { .. } | Self::Value { .. } => {
-                "Correct it, then: systemctl reload machine-config-agent. Keys and values: reference.md."
-                    .to_owned()
+            Self::Read(error) => error.next().trim_end_matches('.').to_owned(),
+            Self::Syntax { file, .. } | Self::Value { file, .. } => {
+                format!("Correct {file} (keys and values: reference.md), or move {file} away")
             }
         }
     }

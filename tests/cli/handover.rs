@@ -141,13 +141,15 @@ fn config_of_mcd_that_is_refused_as_target_is_taken_over_and_ended_by_valid_one(
 /// The verbs that change nothing read MCD's file themselves, before there is a state of the agent's own.
 #[test]
 fn verbs_read_config_of_mcd_before_import() {
-    for (name, spec, _) in committed_by_mcd() {
+    for (name, spec, field) in committed_by_mcd() {
         let node = left_by_mcd(&spec, "quay.io/os:tag\n");
         let ran = verify(&node);
         assert_eq!(ran.code, 0, "{name}: {}{}", ran.out, ran.err);
         let ran = plan(&node);
         assert_eq!(ran.code, 0, "{name}: {}", ran.err);
-        assert!(ran.out.contains("/etc/good") && !ran.out.contains("/etc/opaque"), "{name}: {}", ran.out);
+        let (steps, left) = ran.out.split_once("\nLeft as it is, of the old config\n").unwrap();
+        assert!(steps.contains("/etc/good") && !steps.contains("/etc/opaque"), "{name}: {}", ran.out);
+        assert!(left.contains(field) && left.contains("quay.io/os:tag"), "{name}: {}", ran.out);
     }
 }
 

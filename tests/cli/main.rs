@@ -46,6 +46,7 @@ mod monitoring;
 mod not_applied;
 mod old_records;
 mod packages;
+mod plan_current;
 mod reboot;
 mod seed;
 mod server_manifests;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::difference::Difference;
 use super::reconcilable::{Irreconcilable, Unreachable};
 use super::warnings::{Warning, warnings};
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
@@ -32,7 +33,7 @@ pub(super) fn mode_word(mode: Mode) -> &'static str {
 
 fn mode_sentence(mode: Mode) -> &'static str {
     match mode {
-        Mode::Nothing => "nothing differs; the config is only recorded",
+        Mode::Nothing => "no steps; the config is only recorded",
         Mode::Files => "what differs between the configs is applied to the host",
         Mode::Image => "the image carries the config; only what no image can carry is written",
         Mode::ImageAndFiles => {
@@ -93,6 +94,28 @@ pub fn text(plan: &Plan) -> String {
     text.push_str(&steps_text(plan.steps()));
     text.push_str(&not_applied_text(plan.not_applied()));
     text
+}
+
+/// What concerns an update beside its plan.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Drift that keeps it from starting.
+    pub drift: Vec<Difference>,
+    /// Fields of the old config that can't be read: what they brought stays on the host.
+    pub left: Vec<NotApplied>,
+}
+
+impl Beside {
+    /// Returns it as an administrator wants to read it, after the plan; nothing where there is nothing.
+    pub fn text(&self) -> String {
+        let section = |head: &str, lines: Vec<String>| {
+            if lines.is_empty() { String::new() } else { format!("{head}\n{}", lines.concat()) }
+        };
+        let drift = self.drift.iter().map(|one| format!("  {one}\n")).collect();
+        let left = self.left.iter().map(|one| format!("  {one}\n")).collect();
+        section("Left as it is, of the old config", left)
+            + &section("Drift: the update starts when this is restored", drift)
+    }
 }
 
 /// Returns the fields that the host does not get, a line each; nothing where there are none.
@@ -198,6 +221,8 @@ struct Document<'a> {
     drain: bool,
     after: AfterLine<'a>,
     warnings: Vec<Warning>,
+    drift: &'a [Difference],
+    left: &'a [NotApplied],
 }
 
 #[derive(Serialize)]
@@ -240,6 +265,7 @@ pub fn json<'a>(
     outcome: Result<&'a Plan, &'a Irreconcilable>,
     from: Option<&'a Target>,
     to: &'a Target,
+    Beside { drift, left }: &'a Beside,
 ) -> impl Serialize + use<'a> {
     let nothing =
         AfterLine { kind: "nothing", actions: &[], because: &[], uncovered: &[], soft_reboot: None };
@@ -267,7 +293,20 @@ pub fn json<'a>(
     let warnings = warnings(steps);
     let steps = steps.iter().map(line).collect();
     let not_applied = outcome.map_or([].as_slice(), Plan::not_applied);
-    Document { schema_version: 1, from, to, mode, irreconcilable, not_applied, steps, drain, after, warnings }
+    Document {
+        schema_version: 1,
+        from,
+        to,
+        mode,
+        irreconcilable,
+        not_applied,
+        steps,
+        drain,
+        after,
+        warnings,
+        drift,
+        left,
+    }
 }
 
 /// Returns the difference of two contents: a unified diff, bounded. Of secrets and binaries only the lengths.

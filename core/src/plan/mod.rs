@@ -59,6 +59,7 @@ mod os;
 mod paths;
 mod registries;
 mod soft;
+pub mod start;
 mod units;
 mod users;
 

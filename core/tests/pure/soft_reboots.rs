@@ -62,7 +62,9 @@ fn plan_shows_soft_reboot() {
         let lines: Vec<&str> = text.lines().skip(line).take(2).collect();
         assert!(lines[0].starts_with(&format!("After  {kind}, because of ")), "{text}");
         assert!(lines[1].trim_start().starts_with(words), "{text}");
-        let json = serde_json::to_value(explain::json(Ok(&plan), None, &to.target())).unwrap();
+        let json =
+            serde_json::to_value(explain::json(Ok(&plan), None, &to.target(), &explain::Beside::default()))
+                .unwrap();
         assert_eq!(json["after"]["softReboot"]["possible"].as_str().unwrap_or_default(), possible, "{json}");
         let read: Plan = serde_json::from_value(serde_json::to_value(&plan).unwrap()).unwrap();
         assert_eq!(read, plan);

@@ -289,7 +289,9 @@ fn json_of_plan_is_as_promised() {
     let facts = ModelHost::holding(&from).facts(&from, &to, EmbeddedConfig::Unknown);
     let (old, new) = (from.target(), to.target());
     let outcome = plan(&from, &to, &facts, &DisruptionPolicy::defaults());
-    let shown = serde_json::to_value(explain::json(outcome.as_ref(), Some(&old), &new)).unwrap();
+    let shown =
+        serde_json::to_value(explain::json(outcome.as_ref(), Some(&old), &new, &explain::Beside::default()))
+            .unwrap();
     let desired = json!({
         "schemaVersion": 1,
         "from": {"config": "rendered-a", "image": null},
@@ -303,6 +305,8 @@ fn json_of_plan_is_as_promised() {
         "after": {"kind": "services", "because": [], "actions": [
             {"action": "reload", "unit": "crio.service", "because": ["/etc/containers/policy.json"]}]},
         "warnings": [],
+        "drift": [],
+        "left": [],
     });
     assert_eq!(shown, desired);
     let plan_again: machine_config_core::plan::Plan =
@@ -311,7 +315,13 @@ fn json_of_plan_is_as_promised() {
 
     let fips = model_host::config("rendered-c", json!({"fips": true})).spec(None).unwrap();
     let refused = plan(&from, &fips, &facts, &DisruptionPolicy::defaults());
-    let shown = serde_json::to_value(explain::json(refused.as_ref(), None, &fips.target())).unwrap();
+    let shown = serde_json::to_value(explain::json(
+        refused.as_ref(),
+        None,
+        &fips.target(),
+        &explain::Beside::default(),
+    ))
+    .unwrap();
     assert_eq!(
         (&shown["mode"], &shown["from"], &shown["irreconcilable"][0]["field"]),
         (&Value::Null, &Value::Null, &json!("spec.fips"))

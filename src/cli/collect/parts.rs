@@ -151,7 +151,12 @@ fn record(root: &Root) -> Result<Content, String> {
     let Some(record) = load_record(root).map_err(|error| chain(&error))? else {
         return Ok(Content::Json(Value::Null));
     };
-    let plan = value(&explain::json(Ok(&record.plan), record.from.as_ref(), &record.to))?;
+    let plan = value(&explain::json(
+        Ok(&record.plan),
+        record.from.as_ref(),
+        &record.to,
+        &explain::Beside::default(),
+    ))?;
     Ok(Content::Json(json!({
         "id": record.id.to_string(),
         "phase": record.phase.as_str(),
