@@ -75,7 +75,7 @@ pub mod sandbox;
 pub mod settings;
 pub mod telemetry;
 
-pub use machine_config_core::{decide, model, plan, report, stateroot, update};
+pub use machine_config_core::{decide, drain, model, plan, report, stateroot, update};
 
 /// Takes the lines that a test logs.
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! | [`plan`] | the steps from one spec to another | `model` |
 //! | [`update`] | the life of one update: record, phases, resume | `model plan` |
 //! | [`decide`] | the next action, and the length of waits | `model plan update` |
+//! | [`drain`] | the pods of a drain, and what it waits for | `model` |
 //! | [`mod@report`] | reports to the cluster | `model plan update` |
 //! | [`stateroot`] | a second system beside the running one | `model update` |
 //!
@@ -14,6 +15,7 @@
 //! `clippy.toml` refuses the rest of the standard library. `tests/cli/architecture.rs` of the agent holds the table.
 
 pub mod decide;
+pub mod drain;
 pub mod model;
 pub mod plan;
 pub mod report;

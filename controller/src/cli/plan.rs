@@ -77,7 +77,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         (Output::Json, outcome) => {
             let target = to.host_spec()?.target();
             let origin = from.host_spec()?.target();
-            let json = explain::json(outcome.as_ref(), Some(&origin), &target, &explain::Beside::default());
+            let beside = explain::Beside::default();
+            let json = explain::json(outcome.as_ref(), Some(&origin), &target, &beside);
             serde_json::to_string_pretty(&json).map_err(RenderError::from)? + "\n"
         }
         (Output::Text, Ok(_)) if from.name() == to.name() => {

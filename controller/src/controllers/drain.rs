@@ -20,6 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+use machine_config_core::model::Timestamp;
+
 use super::cache::{Cache, Kind, Snapshot};
 use super::client::uptime;
 use super::config_node::{self, Reached};
@@ -28,7 +30,7 @@ use super::evict::evict;
 use super::metrics::Metrics;
 use super::node::Node;
 use super::node_write::write;
-use crate::drain::pods::Blocked;
+use crate::drain::pods::{Blocker, PodSeen, seen};
 use crate::drain::{Budgets, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
 use crate::drain::{blocked, lasts, next, request, retry};
 
@@ -63,9 +65,12 @@ impl SharedBudgets {
         let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => self.lock().clear(),
+                Ok(Event::Init) => {
+                    self.lock().begin_list();
+                    continue;
+                }
                 Ok(Event::InitApply(budget)) => {
-                    self.lock().put(budget);
+                    self.lock().list(budget);
                     continue;
                 }
                 Ok(Event::Apply(budget)) => self.lock().put(budget),
@@ -74,7 +79,7 @@ impl SharedBudgets {
                     self.lock()
                         .remove(&metadata.namespace.unwrap_or_default(), &metadata.name.unwrap_or_default());
                 }
-                Ok(Event::InitDone) => {}
+                Ok(Event::InitDone) => self.lock().end_list(),
                 Err(error) => {
                     warn!("PodDisruptionBudgets can't be watched: {error}");
                     continue;
@@ -177,7 +182,7 @@ impl Controller {
 
     async fn refuse(&self, node: Node) -> (String, String) {
         let view = NodeView::new(&node.annotations, node.unschedulable);
-        let step = next(&view, None, jiff::Timestamp::now(), uptime());
+        let step = next(&view, &Pods::default(), jiff::Timestamp::now(), uptime());
         let key = (node.name.clone(), view.desired.unwrap_or_default().to_owned());
         if let (Step::Refuse(why), false) = (step, self.refused.contains(&key)) {
             warn!("node {}: {why}", node.name);
@@ -200,11 +205,10 @@ impl Drop for Controller {
 struct NodeTask {
     context: Context,
     name: String,
-    pods: Option<Pods>,
+    pods: Pods,
     events: Option<PodEvents>,
     /// A list that is being read: it counts once it is complete.
-    listing: Pods,
-    listed: BTreeSet<String>,
+    listing: Vec<PodSeen>,
     reported: Reported,
 }
 
@@ -222,10 +226,9 @@ impl NodeTask {
         Self {
             context,
             name,
-            pods: None,
+            pods: Pods::default(),
             events: None,
-            listing: Pods::default(),
-            listed: BTreeSet::new(),
+            listing: Vec::new(),
             reported: Reported::default(),
         }
     }
@@ -239,15 +242,13 @@ impl NodeTask {
             let node = self.context.cache.lock().nodes.get(&self.name).cloned();
             let Some(node) = node else { break };
             let (view, now) = (NodeView::new(&node.annotations, node.unschedulable), jiff::Timestamp::now());
-            if let Some(pods) = &mut self.pods {
-                pods.budgets_changed(&self.context.budgets.lock());
-            }
-            let step = next(&view, self.pods.as_ref(), now, uptime());
+            self.pods.budgets_changed(|pod| self.context.budgets.lock().of(pod), uptime());
+            let step = next(&view, &self.pods, now, uptime());
             let wait = match step {
                 Step::Nothing | Step::Refuse(_) => break,
                 Step::Cordon(patch) => {
                     // Pods that were listed before the cordon may be incomplete.
-                    (self.pods, self.events) = (None, None);
+                    (self.pods, self.events) = (Pods::default(), None);
                     info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
                     if self.write(&node, &patch).await {
                         self.reached(&view, Reached::Cordoned).await;
@@ -258,7 +259,7 @@ impl NodeTask {
                     let drained = request(&view) == Some(Request::Drain);
                     self.reached(&view, if drained { Reached::Cordoned } else { Reached::Uncordoned }).await;
                     if self.write(&node, &patch).await {
-                        self.acknowledged(&view, now);
+                        self.acknowledged(&node, &view, now).await;
                     }
                     continue;
                 }
@@ -294,10 +295,16 @@ impl NodeTask {
         }
     }
 
-    fn acknowledged(&self, view: &NodeView<'_>, now: jiff::Timestamp) {
+    async fn acknowledged(&mut self, node: &Node, view: &NodeView<'_>, now: jiff::Timestamp) {
         info!("Node {}: {} is done", self.name, view.desired.unwrap_or_default());
-        if request(view) == Some(Request::Drain) {
-            self.context.metrics.drained(lasts(view, now).as_secs_f64());
+        if request(view) != Some(Request::Drain) {
+            return;
+        }
+        self.context.metrics.drained(lasts(view, now).as_secs_f64());
+        if let Some(late) = self.pods.late() {
+            warn!("node {}: {late}", self.name);
+            let about = About::node(&node.name, &node.uid);
+            emit(&self.context.client, &about, Severity::Warning, "PodsNotEvicted", &late).await;
         }
     }
 
@@ -330,15 +337,14 @@ impl NodeTask {
             if outcome == "evicted" {
                 info!("Node {}: evicts pod {}/{}", self.name, pod.namespace, pod.name);
             }
-            if let Some(pods) = &mut self.pods {
-                pods.answered(&pod.uid, state);
-            }
+            let budgets = self.context.budgets.lock().of(&pod);
+            self.pods.answered(&pod.uid, state, budgets, uptime());
         }
     }
 
     /// Reports the drain's blocker: on the Node, as Events, as metrics. False if the Node was written to or is to be.
     async fn report(&mut self, node: &Node, view: &NodeView<'_>, lasts: Duration) -> bool {
-        let found = self.pods.as_ref().and_then(|pods| pods.blocked(&self.context.budgets.lock()));
+        let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
         self.measure(found.as_ref());
         let why = found.map(|found| found.text);
         if let Some(patch) = blocked(view, why.as_deref()) {
@@ -362,7 +368,7 @@ impl NodeTask {
         true
     }
 
-    fn measure(&mut self, found: Option<&Blocked>) {
+    fn measure(&mut self, found: Option<&Blocker>) {
         let labels = found.map(|found| {
             vec![("node", self.name.clone()), ("pod", found.pod.clone()), ("budget", found.budget.clone())]
         });
@@ -382,7 +388,8 @@ impl NodeTask {
     ) {
         let thresholds = [SLOW_AFTER, FAILED_AFTER].into_iter().filter(|threshold| *threshold > lasts);
         let threshold = thresholds.min().map(|threshold| uptime() + threshold.saturating_sub(lasts));
-        let due = again.into_iter().chain(threshold).min();
+        let overdue = self.pods.overdue_at(wall_clock()).map(|left| uptime() + left);
+        let due = again.into_iter().chain(threshold).chain(overdue).min();
         let timer = async {
             match due {
                 Some(due) => sleep_until(Instant::now() + due.saturating_sub(uptime())).await,
@@ -409,28 +416,23 @@ impl NodeTask {
     fn see(&mut self, event: Event<PartialObjectMeta<PodObject>>) -> bool {
         match event {
             Event::Init => {
-                // Pods that still exist keep their state.
-                (self.listing, self.listed) = (self.pods.take().unwrap_or_default(), BTreeSet::new());
+                self.listing.clear();
                 false
             }
             Event::InitApply(pod) => {
-                self.listed.insert(pod.metadata.uid.clone().unwrap_or_default());
-                self.listing.put(pod.metadata);
+                self.listing.push(seen(pod.metadata));
                 false
             }
-            Event::InitDone => {
-                let mut pods = std::mem::take(&mut self.listing);
-                pods.retain(&std::mem::take(&mut self.listed));
-                self.pods = Some(pods);
-                true
-            }
-            Event::Apply(pod) => self.pods.as_mut().is_some_and(|pods| pods.put(pod.metadata)),
-            Event::Delete(pod) => {
-                let uid = pod.metadata.uid.unwrap_or_default();
-                self.pods.as_mut().is_some_and(|pods| pods.remove(&uid))
-            }
+            Event::InitDone => self.pods.list(std::mem::take(&mut self.listing)),
+            Event::Apply(pod) => self.pods.put(seen(pod.metadata)),
+            Event::Delete(pod) => self.pods.remove(&pod.metadata.uid.unwrap_or_default()),
         }
     }
+}
+
+/// The time, for the end of grace periods.
+fn wall_clock() -> Timestamp {
+    Timestamp::from_micros(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default())
 }
 
 fn watch_pods(client: &Client, node: &str) -> PodEvents {

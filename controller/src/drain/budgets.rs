@@ -4,55 +4,86 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::{Selector, SelectorExt as _};
+use machine_config_core::drain::{Budget, KnownBudgets, Pod};
 
-/// Cached fields of a budget.
 #[derive(Debug, Clone)]
-pub struct Budget {
-    /// Its version: another one is news.
-    pub version: String,
+struct Cached {
+    version: String,
     selector: Option<Selector>,
-    /// Pods that may be evicted now.
-    pub allowed: i32,
+    allowed: Option<u32>,
 }
 
-/// Budgets by namespace and name.
+/// Budgets of the cluster by namespace and name; not known before they were listed.
 #[derive(Debug, Clone, Default)]
-pub struct Budgets(BTreeMap<(String, String), Budget>);
+pub struct Budgets {
+    listed: Option<List>,
+    /// A list that is being read.
+    listing: List,
+}
+
+type List = BTreeMap<(String, String), Cached>;
 
 impl Budgets {
+    /// A list begins. Until it is complete, the last one holds.
+    pub fn begin_list(&mut self) {
+        self.listing.clear();
+    }
+
+    /// Takes a budget of the list that has begun.
+    pub fn list(&mut self, budget: PodDisruptionBudget) {
+        let (key, cached) = read(budget);
+        self.listing.insert(key, cached);
+    }
+
+    /// The list is complete.
+    pub fn end_list(&mut self) {
+        self.listed = Some(std::mem::take(&mut self.listing));
+    }
+
     /// Puts a budget in.
     pub fn put(&mut self, budget: PodDisruptionBudget) {
-        let key = (budget.metadata.namespace.unwrap_or_default(), budget.metadata.name.unwrap_or_default());
-        let selector = budget.spec.and_then(|spec| spec.selector);
-        let read = Budget {
-            version: budget.metadata.resource_version.unwrap_or_default(),
-            // One without a selector selects nothing, an empty one all pods of its namespace (policy/v1).
-            selector: selector.and_then(|selector| Selector::try_from(selector).ok()),
-            allowed: budget.status.and_then(|status| status.disruptions_allowed).unwrap_or(0),
-        };
-        self.0.insert(key, read);
+        let (key, cached) = read(budget);
+        if let Some(listed) = &mut self.listed {
+            listed.insert(key, cached);
+        }
     }
 
     /// Removes one.
     pub fn remove(&mut self, namespace: &str, name: &str) {
-        self.0.remove(&(namespace.to_owned(), name.to_owned()));
+        if let Some(listed) = &mut self.listed {
+            listed.remove(&(namespace.to_owned(), name.to_owned()));
+        }
     }
 
-    /// Forgets all.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Returns the budgets that select a pod: their names, and the evictions that they allow.
-    pub fn of<'a>(
-        &'a self,
-        namespace: &'a str,
-        labels: &'a BTreeMap<String, String>,
-    ) -> impl Iterator<Item = (&'a str, &'a Budget)> {
-        let first = (namespace.to_owned(), String::new());
-        let same = self.0.range(first..).take_while(move |((other, _), _)| other == namespace);
+    /// Returns the budgets that select a pod.
+    pub fn of(&self, pod: &Pod) -> KnownBudgets {
+        let Some(listed) = &self.listed else { return KnownBudgets::Unknown };
+        let first = (pod.namespace.clone(), String::new());
+        let same = listed.range(first..).take_while(|((namespace, _), _)| *namespace == pod.namespace);
         let selects =
-            move |budget: &Budget| budget.selector.as_ref().is_some_and(|selector| selector.matches(labels));
-        same.filter(move |(_, budget)| selects(budget)).map(|((_, name), budget)| (name.as_str(), budget))
+            |budget: &Cached| budget.selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels));
+        let selecting = same.filter(|(_, budget)| selects(budget));
+        let budget = |(key, budget): (&(String, String), &Cached)| Budget {
+            name: key.1.clone(),
+            version: budget.version.clone(),
+            allowed: budget.allowed,
+        };
+        KnownBudgets::All(selecting.map(budget).collect())
     }
+}
+
+fn read(budget: PodDisruptionBudget) -> ((String, String), Cached) {
+    let generation = budget.metadata.generation.unwrap_or_default();
+    let key = (budget.metadata.namespace.unwrap_or_default(), budget.metadata.name.unwrap_or_default());
+    let selector = budget.spec.and_then(|spec| spec.selector);
+    // A status of an older generation says nothing of this one.
+    let status = budget.status.filter(|status| status.observed_generation.unwrap_or_default() >= generation);
+    let cached = Cached {
+        version: budget.metadata.resource_version.unwrap_or_default(),
+        // One without a selector selects nothing, an empty one all pods of its namespace (policy/v1).
+        selector: selector.and_then(|selector| Selector::try_from(selector).ok()),
+        allowed: status
+            .map(|status| u32::try_from(status.disruptions_allowed.unwrap_or_default()).unwrap_or_default()),
+    };
+    (key, cached)
 }

@@ -11,7 +11,8 @@
 //! - `lastAppliedDrain` is written onto the version of the Node that was cordoned: a concurrent uncordon has the write
 //!   refused, and the node is cordoned again.
 //! - A refused eviction is requested again when its budget or its pods change, not in a fixed rhythm; after a minute at
-//!   the latest, after five once the drain lasts ten minutes, as the Machine Config Operator does.
+//!   the latest, after five once the drain lasts ten minutes, as the Machine Config Operator does. Which pods leave, and what
+//!   the drain waits for, decides [`machine_config_core::drain`].
 
 pub mod budgets;
 pub mod pods;
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use budgets::{Budget, Budgets};
-pub use pods::{EvictionState, Pod, Pods};
+pub use budgets::Budgets;
+pub use pods::{Pod, Pods};
 
 /// The agent's request.
 pub const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
@@ -141,8 +142,8 @@ pub enum Step {
     Acknowledge(Patch),
 }
 
-/// Decides. `pods` are those of the node once they were listed after it was cordoned; `uptime` is the clock of their retries.
-pub fn next(node: &NodeView<'_>, pods: Option<&Pods>, now: Timestamp, uptime: Duration) -> Step {
+/// Decides. `pods` are those of the node, listed after it was cordoned; `uptime` is the clock of their retries.
+pub fn next(node: &NodeView<'_>, pods: &Pods, now: Timestamp, uptime: Duration) -> Step {
     let Some(request) = request(node) else { return Step::Nothing };
     let desired = node.desired.unwrap_or_default();
     match request {
@@ -153,11 +154,9 @@ pub fn next(node: &NodeView<'_>, pods: Option<&Pods>, now: Timestamp, uptime: Du
         Request::Drain if !node.unschedulable || since(node).is_none() => {
             Step::Cordon(cordon(node, desired, now))
         }
-        Request::Drain => match pods {
-            None => Step::ListPods,
-            Some(pods) if pods.is_empty() => Step::Acknowledge(drained(desired)),
-            Some(pods) => Step::Evict { pods: pods.to_evict(uptime), again: pods.due() },
-        },
+        Request::Drain if !pods.is_listed() => Step::ListPods,
+        Request::Drain if pods.is_drained() => Step::Acknowledge(drained(desired)),
+        Request::Drain => Step::Evict { pods: pods.to_evict(uptime), again: pods.due() },
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use machine_config_core::drain::{Budget, KnownBudgets};
+
 use super::*;
 
 const NOW: &str = "2026-03-01T12:00:00Z";
@@ -14,8 +16,19 @@ fn annotations(all: &[(&'static str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn step(all: &[(&'static str, &str)], unschedulable: bool, pods: Option<&Pods>) -> Step {
+fn step(all: &[(&'static str, &str)], unschedulable: bool, pods: &Pods) -> Step {
     next(&NodeView::new(&annotations(all), unschedulable), pods, now(), Duration::ZERO)
+}
+
+/// Nothing was listed.
+fn unlisted() -> Pods {
+    Pods::default()
+}
+
+fn listed(names: &[&str]) -> Pods {
+    let mut pods = Pods::default();
+    pods.list(names.iter().map(|name| pods::seen(pod(name, &json!({})))));
+    pods
 }
 
 fn patch(annotations: &[(&'static str, Option<&str>)], unschedulable: Option<bool>) -> Patch {
@@ -30,26 +43,29 @@ fn pod(name: &str, more: &Value) -> kube::core::ObjectMeta {
     serde_json::from_value(metadata).unwrap()
 }
 
-fn budget(name: &str, app: &str, allowed: i32) -> k8s_openapi::api::policy::v1::PodDisruptionBudget {
+/// A budget of generation 2, whose status is of a generation.
+fn budget(
+    name: &str,
+    app: &str,
+    allowed: i32,
+    observed: i64,
+) -> k8s_openapi::api::policy::v1::PodDisruptionBudget {
     serde_json::from_value(json!({
-        "metadata": { "name": name, "namespace": "shop", "resourceVersion": "1" },
+        "metadata": { "name": name, "namespace": "shop", "resourceVersion": "1", "generation": 2 },
         "spec": { "selector": { "matchLabels": { "app": app } } },
-        "status": { "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 },
+        "status": { "disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1,
+                    "observedGeneration": observed },
     }))
     .unwrap()
 }
 
-fn refused(budget: bool, message: &str, again: Duration) -> EvictionState {
-    EvictionState::Refused { budget, message: message.to_owned(), again }
-}
-
 #[test]
 fn nothing_is_done_without_open_request() {
-    assert_eq!(step(&[], false, None), Step::Nothing);
-    assert_eq!(step(&[(DESIRED, ""), (LAST_APPLIED, "")], false, None), Step::Nothing);
-    assert_eq!(step(&[(DESIRED, "drain-b"), (LAST_APPLIED, "drain-b")], true, None), Step::Nothing);
+    assert_eq!(step(&[], false, &unlisted()), Step::Nothing);
+    assert_eq!(step(&[(DESIRED, ""), (LAST_APPLIED, "")], false, &unlisted()), Step::Nothing);
+    assert_eq!(step(&[(DESIRED, "drain-b"), (LAST_APPLIED, "drain-b")], true, &unlisted()), Step::Nothing);
     for rubbish in ["drain", "drain-", "reboot-b", "uncordon"] {
-        assert!(matches!(step(&[(DESIRED, rubbish)], false, None), Step::Refuse(_)), "{rubbish}");
+        assert!(matches!(step(&[(DESIRED, rubbish)], false, &unlisted()), Step::Refuse(_)), "{rubbish}");
     }
 }
 
@@ -60,23 +76,21 @@ fn drain_cordons_waits_for_pods_and_answers() {
     let begun = [(DESIRED, "drain-b"), (LAST_APPLIED, "uncordon-a")];
     let expected =
         patch(&[(SINCE, Some(&since)), (CORDONED_BY, Some("machine-config-controller"))], Some(true));
-    assert_eq!(step(&begun, false, None), Step::Cordon(expected));
+    assert_eq!(step(&begun, false, &unlisted()), Step::Cordon(expected));
     let cordoned = [&begun[..], &[(SINCE, &since), (CORDONED_BY, "machine-config-controller")]].concat();
-    assert_eq!(step(&cordoned, true, None), Step::ListPods);
-    let mut pods = Pods::default();
+    assert_eq!(step(&cordoned, true, &unlisted()), Step::ListPods);
     let done = patch(&[(LAST_APPLIED, Some("drain-b")), (SINCE, None), (BLOCKED, None)], None);
-    assert_eq!(step(&cordoned, true, Some(&pods)), Step::Acknowledge(done));
-    pods.put(pod("a", &json!({})));
-    let Step::Evict { pods: evicted, again: None } = step(&cordoned, true, Some(&pods)) else {
+    assert_eq!(step(&cordoned, true, &listed(&[])), Step::Acknowledge(done));
+    let Step::Evict { pods: evicted, again: None } = step(&cordoned, true, &listed(&["a"])) else {
         panic!("evicts")
     };
     assert_eq!(evicted[0].name, "a");
     // Uncordoned in the middle: cordoned again, whatever the pods are.
-    assert_eq!(step(&cordoned, false, Some(&Pods::default())), Step::Cordon(patch(&[], Some(true))));
+    assert_eq!(step(&cordoned, false, &listed(&[])), Step::Cordon(patch(&[], Some(true))));
     // Another config in the middle: its drain starts over, and the cordon is still the controller's.
     let other = [&cordoned[1..], &[(DESIRED, "drain-c")]].concat();
     let expected = patch(&[(SINCE, Some(&format!("drain-c {NOW}")))], None);
-    assert_eq!(step(&other, true, Some(&Pods::default())), Step::Cordon(expected));
+    assert_eq!(step(&other, true, &listed(&[])), Step::Cordon(expected));
 }
 
 type Annotations = [(&'static str, &'static str)];
@@ -106,11 +120,11 @@ fn uncordon_leaves_cordon_of_others() {
         (&[request, (LAST_APPLIED, "drain-b")], false, patch(&[answer], None)),
     ];
     for (before, unschedulable, expected) in table {
-        assert_eq!(step(before, unschedulable, None), Step::Acknowledge(expected), "{before:?}");
+        assert_eq!(step(before, unschedulable, &unlisted()), Step::Acknowledge(expected), "{before:?}");
     }
     // Patch for the drain of a node that was cordoned before.
     let before = [(DESIRED, "drain-b")];
-    let Step::Cordon(cordon) = step(&before, true, None) else { panic!("begins") };
+    let Step::Cordon(cordon) = step(&before, true, &unlisted()) else { panic!("begins") };
     assert_eq!((cordon.annotations[CORDONED_BY].as_deref(), cordon.unschedulable), (Some("other"), None));
 }
 
@@ -141,60 +155,42 @@ fn daemon_and_mirror_pods_stay() {
         ),
     ];
     for (more, leaves) in table {
-        assert_eq!(Pods::default().put(pod("a", &more)), leaves, "{more}");
+        assert_eq!(!pods::seen(pod("a", &more)).stays, leaves, "{more}");
     }
 }
 
+/// Before the first list, and while a status is behind, nobody knows what a budget allows. A new list does not empty the old one.
 #[test]
-fn refused_pod_names_its_budgets_and_is_asked_when_they_allow_it() {
-    let (mut pods, mut budgets) = (Pods::default(), Budgets::default());
-    for name in ["a", "b"] {
-        pods.put(pod(name, &json!({})));
-    }
-    let later = Duration::from_secs(60);
-    pods.answered("u-a", Some(EvictionState::Leaving));
-    pods.answered("u-b", Some(refused(true, "it needs 1 healthy pods and has 1 currently", later)));
-    budgets.put(budget("keep", "b", 0));
-    budgets.put(budget("else", "a", 0));
-    let blocked = pods.blocked(&budgets).unwrap();
-    assert_eq!((blocked.pod.as_str(), blocked.budget.as_str()), ("shop/b", "shop/keep"));
+fn budgets_are_unknown_until_listed_and_current() {
+    let mut budgets = Budgets::default();
+    let pod = listed(&["a"]).to_evict(Duration::ZERO).remove(0);
+    budgets.put(budget("early", "a", 1, 2));
+    assert_eq!(budgets.of(&pod), KnownBudgets::Unknown);
+    budgets.begin_list();
+    budgets.list(budget("keep", "a", 1, 2));
+    budgets.list(budget("other", "b", 1, 2));
+    assert_eq!(budgets.of(&pod), KnownBudgets::Unknown, "the list is not complete");
+    budgets.end_list();
+    let known = |name: &str, allowed| Budget { name: name.to_owned(), version: "1".to_owned(), allowed };
+    let one = KnownBudgets::All(vec![known("keep", Some(1))]);
+    assert_eq!(budgets.of(&pod), one);
+    budgets.begin_list();
+    assert_eq!(budgets.of(&pod), one);
+    budgets.put(budget("behind", "a", 1, 1));
+    assert_eq!(budgets.of(&pod), KnownBudgets::All(vec![known("behind", None), known("keep", Some(1))]));
+    budgets.remove("shop", "behind");
+    budgets.end_list();
+    assert_eq!(budgets.of(&pod), KnownBudgets::All(Vec::new()));
+}
+
+#[test]
+fn grace_period_and_finalizers_of_pod_are_read() {
+    let seen = pods::seen(pod("a", &json!({ "deletionTimestamp": NOW, "finalizers": ["example.test/a"] })));
+    let terminating = seen.terminating.unwrap();
     assert_eq!(
-        blocked.text,
-        "pod shop/b is kept by PodDisruptionBudget shop/keep: it needs 1 healthy pods and has 1 currently"
+        (terminating.due.to_string().as_str(), &*terminating.finalizers),
+        (NOW, &["example.test/a".to_owned()][..])
     );
-    assert!(!pods.budgets_changed(&budgets) && pods.to_evict(Duration::ZERO).is_empty());
-    assert_eq!(pods.due(), Some(later));
-    budgets.put(budget("keep", "b", 1));
-    assert!(pods.budgets_changed(&budgets));
-    assert_eq!(pods.to_evict(Duration::ZERO)[0].name, "b");
-    // Two of them: the API server evicts no such pod, whatever they allow.
-    budgets.put(budget("also", "b", 1));
-    pods.answered("u-b", Some(refused(true, "This pod has more than one PodDisruptionBudget", later)));
-    assert!(!pods.budgets_changed(&budgets));
-    let blocked = pods.blocked(&budgets).unwrap();
-    assert_eq!(blocked.budget, "shop/also,shop/keep");
-    assert!(
-        blocked.text.contains("kept by 2 PodDisruptionBudgets, shop/also and shop/keep"),
-        "{}",
-        blocked.text
-    );
-    // One of them goes.
-    budgets.remove("shop", "also");
-    assert!(pods.budgets_changed(&budgets));
-    assert!(!pods.budgets_changed(&budgets), "once");
-}
-
-#[test]
-fn terminating_pod_is_awaited_and_new_list_forgets() {
-    let mut pods = Pods::default();
-    assert!(pods.put(pod("a", &json!({ "deletionTimestamp": NOW }))));
-    assert_eq!((pods.to_evict(Duration::MAX).len(), pods.due(), pods.is_empty()), (0, None, false));
-    assert_eq!(pods.blocked(&Budgets::default()), None);
-    // The same again is no news; a new pod is.
-    assert!(!pods.put(pod("a", &json!({ "deletionTimestamp": NOW }))));
-    assert!(pods.put(pod("b", &json!({}))));
-    pods.retain(&std::collections::BTreeSet::from(["u-b".to_owned()]));
-    assert!(!pods.remove("u-a") && pods.remove("u-b") && pods.is_empty());
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! The drain controller: DRN-001 to DRN-003 from the controller's side.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    DisruptionController, Kubelet, annotation, create_node, create_object, key, node_api, node_until,
-    object_api, pod_gone, running_pod,
+    DisruptionController, Fault, Kubelet, annotation, changes, create_node, create_object, key, node_api,
+    node_until, object_api, own_only, pod_gone, running_pod, within,
 };
 use crate::process::Cluster;
 
@@ -85,6 +88,12 @@ impl Scene {
         let mut found: Vec<_> = listed.iter().map(|one| (word(&one["type"]), word(&one["status"]))).collect();
         found.sort_unstable();
         found
+    }
+
+    /// Returns how many evictions were requested since a mark.
+    async fn evictions(&self, mark: usize) -> usize {
+        let all = self.cluster.bench.requests_since(mark).await;
+        all.iter().filter(|request| request.subresource == "eviction").count()
     }
 
     async fn until(&self, what: &str, holds: impl FnMut(&Node) -> bool) -> Node {
@@ -202,4 +211,80 @@ async fn node_uncordoned_during_drain_is_cordoned_again() {
     let node = scene.until_done("uncordon-rendered-a").await;
     assert!(!is_cordoned(&node) && own(&node, "drain-blocked").is_none());
     assert!(scene.pods().get_opt("kept").await.unwrap().is_some());
+}
+
+/// The owner of a pod that tolerates the cordon puts each evicted one back. A pod that does not end is named with what holds it.
+#[tokio::test]
+async fn pods_that_come_to_cordoned_node_are_named_and_left() {
+    let scene = Scene::new().await;
+    scene.pod("first", json!({})).await;
+    scene.pod("held", json!({ "finalizers": ["example.test/hold"] })).await;
+    let mark = scene.cluster.bench.mark().await;
+    let mut controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.request("drain-rendered-b").await;
+    pod_gone(&scene.cluster.client, "default", "first").await;
+    for name in ["again-1", "again-2", "again-3"] {
+        scene.pod(name, json!({})).await;
+    }
+    let held = "is held by example.test/hold";
+    let node = scene
+        .until("held", |node| own(node, "drain-blocked").is_some_and(|blocked| blocked.contains(held)))
+        .await;
+    assert!(annotation(&node, "lastAppliedDrain").is_none());
+    let released = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    scene.pods().patch("held", &PatchParams::default(), &released).await.unwrap();
+    let node = scene.until_done("drain-rendered-b").await;
+    assert_eq!(own(&node, "drain-blocked"), None);
+    let late = "pods default/again-1, default/again-2, default/again-3 came to the cordoned node and are not evicted";
+    controller.line(late).await;
+    let events: Api<Event> = Api::namespaced(scene.cluster.client.clone(), "default");
+    let mut events = pin!(changes(&events, &ListParams::default()).await.unwrap());
+    let told = async {
+        loop {
+            let (event, _) = events.next().await.unwrap();
+            if event.reason.as_deref() == Some("PodsNotEvicted") {
+                break event.message.unwrap();
+            }
+        }
+    };
+    assert!(within("an Event of the node", told).await.starts_with(late));
+    assert_eq!(scene.evictions(mark).await, 2);
+}
+
+/// A budget that is not known is not a free one: the eviction is requested once, and not again before something changes.
+#[tokio::test]
+async fn unknown_budgets_cause_no_evictions() {
+    if !own_only("drain::unknown_budgets_cause_no_evictions") {
+        return;
+    }
+    let scene = Scene::new().await;
+    scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
+    scene.budget("one", "shop").await;
+    let list = "/apis/policy/v1/poddisruptionbudgets";
+    scene.cluster.bench.fault(&Fault::status(403).path(list).agent("machine-config-controller"));
+    let mark = scene.cluster.bench.mark().await;
+    let mut controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.request("drain-rendered-b").await;
+    let blocked = |words: &'static str| {
+        move |node: &Node| own(node, "drain-blocked").is_some_and(|blocked| blocked.contains(words))
+    };
+    scene.until("blocked", blocked("pod default/kept is kept by its PodDisruptionBudget: ")).await;
+    for _ in 0..4 {
+        controller.line("PodDisruptionBudgets can't be watched").await;
+    }
+    assert_eq!(scene.evictions(mark).await, 1);
+    scene.cluster.bench.clear_faults();
+    scene.until("named", blocked("is kept by PodDisruptionBudget default/one: ")).await;
+    running_pod(
+        &scene.cluster.client,
+        "default",
+        "other",
+        "elsewhere",
+        json!({ "labels": { "app": "shop" } }),
+    )
+    .await;
+    pod_gone(&scene.cluster.client, "default", "kept").await;
+    scene.until_done("drain-rendered-b").await;
+    let evictions = scene.evictions(mark).await;
+    assert!((2..=4).contains(&evictions), "{evictions}");
 }

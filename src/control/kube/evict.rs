@@ -2,11 +2,9 @@
 //!
 //! As `kubectl drain --ignore-daemonsets --delete-emptydir-data --force` does: pods of a DaemonSet and of a
 //! file stay, finished ones are not counted, and a disruption budget is honoured for as long as it refuses. The node's
-//! pods are watched while a drain lasts, and only then.
+//! pods are watched while a drain lasts, and only then. What happens to them decides [`crate::drain`].
 //!
 //! The annotation [`CORDONED_BY`] records that the agent cordoned: a node cordoned otherwise stays cordoned.
-
-mod pods;
 
 use std::time::Duration;
 
@@ -15,17 +13,23 @@ use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod as CorePod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
-use kube::core::WatchEvent;
+use kube::core::{ObjectMeta, PartialObjectMeta, Status, WatchEvent};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
+use tracing::warn;
 
 use super::client::ApiClient;
 use super::error::KubeError;
 use super::node::{CordonedNode, nodes};
 use crate::control::{DrainStatus, UncordonStatus};
+use crate::drain::{Answer, KnownBudgets, Outcome, Pod, PodSeen, Pods, Terminating};
+use crate::host::clock::Clock;
+use crate::model::Timestamp;
+use crate::model::pod::stays_on_node;
 
-use pods::{Change, EvictionState, Pod, PodMetadata, Pods};
+/// The part of a pod that is read.
+type PodMetadata = PartialObjectMeta<CorePod>;
 
 /// The Node's annotation while the agent keeps it cordoned.
 pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
@@ -33,9 +37,11 @@ pub(super) const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 /// Its value.
 const AGENT: &str = "machine-config-agent";
 
-/// Delay of a refused eviction's next request, as kubectl's: a budget changes with pods of other nodes, which are not
-/// watched here.
+/// Delay of a refused eviction's next request, as kubectl's: budgets are not watched here.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Writes of a Node that others change meanwhile.
+const MAX_CONFLICTS: usize = 5;
 
 /// Evictions requested side by side.
 const MAX_EVICTIONS: usize = 8;
@@ -50,11 +56,16 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<PodMetadata>>>;
 pub(super) struct Evictor {
     api: ApiClient,
     node: String,
+    clock: Clock,
+    /// Zero of the clock of the retries.
+    began: Instant,
     pods: Pods,
     watch: Option<Events>,
     version: String,
     recheck: Option<Instant>,
     released: bool,
+    /// Pods that came to the cordoned node were logged.
+    late: Option<String>,
 }
 
 impl std::fmt::Debug for Evictor {
@@ -69,32 +80,55 @@ impl Evictor {
         Self {
             api,
             node: node.to_owned(),
+            clock: Clock::system(),
+            began: Instant::now(),
             pods: Pods::default(),
             watch: None,
             version: String::new(),
             recheck: None,
             released: false,
+            late: None,
         }
     }
 
     /// Cordons the node and evicts its pods; returns the progress.
     pub(super) async fn drain(&mut self) -> Result<DrainStatus, KubeError> {
         self.released = false;
-        if self.watch.is_none() || self.pods.left.is_empty() {
+        if self.watch.is_none() || self.pods.is_drained() {
             // Begun, or seen as done: looked at as a whole.
             self.watch = None;
-            self.cordon().await?;
+            if self.cordon().await? {
+                // What came while it was not cordoned leaves, too.
+                self.pods = Pods::default();
+            }
             self.list().await?;
         }
         self.evict().await;
-        if self.pods.left.is_empty() {
+        if self.pods.is_drained() {
             self.watch = None;
+            self.log_late();
             return Ok(DrainStatus::Yes);
         }
         if self.watch.is_none() {
             self.follow().await?;
         }
-        Ok(DrainStatus::Waiting { why: self.pods.why() })
+        let why = self.awaited().unwrap_or_else(|| "the node's pods are leaving".to_owned());
+        Ok(DrainStatus::Waiting { why })
+    }
+
+    /// Names the pod that is awaited.
+    fn awaited(&self) -> Option<String> {
+        let blocker = self.pods.blocker(|_| KnownBudgets::Unknown, self.clock.now());
+        blocker.map(|blocker| blocker.text).or_else(|| self.pods.leaving())
+    }
+
+    /// Logs the pods that stay, each set once.
+    fn log_late(&mut self) {
+        let late = self.pods.late();
+        if let Some(text) = late.as_ref().filter(|_| late != self.late) {
+            warn!("Drained, but {text}");
+        }
+        self.late = late;
     }
 
     /// Uncordons the node if the agent had cordoned it. Looked up once, and again after each drain.
@@ -104,24 +138,26 @@ impl Evictor {
         }
         (self.watch, self.recheck) = (None, None);
         self.pods = Pods::default();
-        let ours =
-            self.get_node().await?.metadata.annotations.is_some_and(|all| all.contains_key(CORDONED_BY));
-        if ours {
-            let patch = json!({
-                "metadata": { "annotations": { CORDONED_BY: null } },
-                "spec": { "unschedulable": null },
-            });
-            self.patch(&patch).await?;
-        }
+        let ours = |node: &CordonedNode| {
+            let annotations = node.metadata.annotations.as_ref();
+            annotations.is_some_and(|all| all.contains_key(CORDONED_BY))
+        };
+        let patch = json!({
+            "metadata": { "annotations": { CORDONED_BY: null } },
+            "spec": { "unschedulable": null },
+        });
+        let uncordoned = self.write_if(ours, &patch).await?;
         self.released = true;
-        Ok(if ours { UncordonStatus::Again } else { UncordonStatus::Yes })
+        Ok(if uncordoned { UncordonStatus::Again } else { UncordonStatus::Yes })
     }
 
     /// Waits until the drain is to be looked at: a pod left or came, or a refused one is due. Never returns while no
     /// drain lasts. Cancel-safe: a line that was read in part stays read, and times are points in time.
     pub(super) async fn changed(&mut self) {
         loop {
-            let due = self.recheck.or(self.pods.due());
+            let overdue = self.pods.overdue_at(self.clock.now()).map(|left| Instant::now() + left);
+            let refused = self.pods.due().map(|due| self.began + due);
+            let due = self.recheck.or_else(|| refused.into_iter().chain(overdue).min());
             let again = async {
                 match due {
                     Some(at) => sleep_until(at).await,
@@ -140,9 +176,9 @@ impl Evictor {
                 // Cancel-safe: it only waits.
                 () = again => { self.recheck = None; return; }
             };
-            match event.and_then(Result::ok).and_then(|event| self.pods.see(event)) {
-                Some(Change::None) => {}
-                Some(Change::Changed) => return,
+            match event.and_then(Result::ok).and_then(|event| self.take(event)) {
+                Some(false) => {}
+                Some(true) => return,
                 None => {
                     // The watch ended: the pods are listed again, and not at once where each watch ends at once.
                     self.watch = None;
@@ -166,21 +202,40 @@ impl Evictor {
         node.map_err(KubeError::about(&self.object()))
     }
 
-    async fn patch(&self, patch: &serde_json::Value) -> Result<(), KubeError> {
+    /// Writes to the Node as it is, if it is so; returns true if written. A Node that others change meanwhile is read again.
+    async fn write_if(
+        &self,
+        holds: impl Fn(&CordonedNode) -> bool,
+        patch: &serde_json::Value,
+    ) -> Result<bool, KubeError> {
         let (nodes, params) = (nodes(self.api.client()), PatchParams::default());
-        let patched = nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await;
-        patched.map(drop).map_err(KubeError::about(&self.object()))
+        let mut conflicts = 0;
+        loop {
+            let node = self.get_node().await?;
+            if !holds(&node) {
+                return Ok(false);
+            }
+            let mut patch = patch.clone();
+            if let Some(metadata) = patch.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+                metadata.insert("resourceVersion".to_owned(), json!(node.metadata.resource_version));
+            }
+            match nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await {
+                Ok(_) => return Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 409 && conflicts < MAX_CONFLICTS => {
+                    conflicts += 1;
+                }
+                Err(error) => return Err(KubeError::about(&self.object())(error)),
+            }
+        }
     }
 
-    async fn cordon(&self) -> Result<(), KubeError> {
-        if self.get_node().await?.spec.unschedulable {
-            return Ok(());
-        }
+    /// Cordons the node; returns true unless it was cordoned before.
+    async fn cordon(&self) -> Result<bool, KubeError> {
         let patch = json!({
             "metadata": { "annotations": { CORDONED_BY: AGENT } },
             "spec": { "unschedulable": true },
         });
-        self.patch(&patch).await
+        self.write_if(|node| !node.spec.unschedulable, &patch).await
     }
 
     async fn list(&mut self) -> Result<(), KubeError> {
@@ -188,8 +243,22 @@ impl Evictor {
         let list = pods.list_metadata(&ListParams::default().fields(&self.selector())).await;
         let list = list.map_err(KubeError::about(&format!("the list of Node {}'s pods", self.node)))?;
         self.version = list.metadata.resource_version.unwrap_or_default();
-        self.pods.replace(list.items.into_iter().map(|pod| pod.metadata));
+        self.pods.list(list.items.into_iter().map(|pod| seen(pod.metadata)));
         Ok(())
+    }
+
+    /// Takes an event of the watch: true if another pod is awaited then, `None` when it ends the watch.
+    fn take(&mut self, event: WatchEvent<PodMetadata>) -> Option<bool> {
+        let before = self.awaited();
+        match event {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => drop(self.pods.put(seen(pod.metadata))),
+            WatchEvent::Deleted(pod) => {
+                drop(self.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default()));
+            }
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(_) => return None,
+        }
+        Some(self.awaited() != before)
     }
 
     async fn follow(&mut self) -> Result<(), KubeError> {
@@ -206,21 +275,21 @@ impl Evictor {
     /// Requests the eviction of each pod for which it was not requested, or whose refusal is old enough. A refusal of
     /// one pod affects no other one here.
     async fn evict(&mut self) {
-        for pods in self.pods.to_ask(Instant::now()).chunks(MAX_EVICTIONS) {
+        for pods in self.pods.to_evict(self.began.elapsed()).chunks(MAX_EVICTIONS) {
             let mut evictions = JoinSet::new();
             for pod in pods {
                 evictions.spawn(eviction(self.api.clone(), pod.clone()));
             }
             // A task of these ends with its answer; a panic ends the process.
-            while let Some(Ok((uid, state))) = evictions.join_next().await {
-                self.pods.stands(&uid, state);
+            while let Some(Ok((uid, outcome))) = evictions.join_next().await {
+                self.pods.answered(&uid, outcome, KnownBudgets::Unknown, self.began.elapsed());
             }
         }
     }
 }
 
-/// Requests the eviction of one pod; returns its state then, `None` when it is gone.
-async fn eviction(api: ApiClient, pod: Pod) -> (String, Option<EvictionState>) {
+/// Requests the eviction of one pod.
+async fn eviction(api: ApiClient, pod: Pod) -> (String, Outcome) {
     let object = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -230,17 +299,65 @@ async fn eviction(api: ApiClient, pod: Pod) -> (String, Option<EvictionState>) {
     });
     let pods = Api::<CorePod>::namespaced(api.client(), &pod.namespace);
     // Not `Api::evict`: see `super`.
-    let answer = pods.create_subresource("eviction", &pod.name, &PostParams::default(), &object).await;
-    let answer: Result<serde_json::Value, KubeError> = answer.map_err(KubeError::about("Pod"));
-    let again = Instant::now() + RETRY;
-    let state = match answer {
-        Ok(_) => Some(EvictionState::Leaving),
-        Err(error) if error.is_not_found() => None,
-        Err(KubeError::Refused { status, message, .. }) => {
-            Some(EvictionState::Refused { budget: status == 429, message, again })
-        }
+    let answer: kube::Result<serde_json::Value> =
+        pods.create_subresource("eviction", &pod.name, &PostParams::default(), &object).await;
+    let outcome = match answer {
+        Ok(_) => Outcome::Evicted,
+        Err(kube::Error::Api(status)) => Outcome::of_refusal(read(&status), RETRY),
         // A webhook that does not answer; if it is the whole API server, no request is sent before it is back.
-        Err(error) => Some(EvictionState::Refused { budget: false, message: error.to_string(), again }),
+        Err(error) => Outcome::of_failure(&KubeError::about("Pod")(error).to_string()),
     };
-    (pod.uid, state)
+    (pod.uid, outcome)
+}
+
+fn read(status: &Status) -> Answer<'_> {
+    let details = status.details.as_ref();
+    let causes = details.map(|details| details.causes.as_slice()).unwrap_or_default();
+    let budget = causes.iter().find(|cause| cause.reason == "DisruptionBudget");
+    Answer {
+        code: status.code,
+        message: &status.message,
+        budget: budget.map(|cause| cause.message.as_str()),
+        retry_after: details.map(|details| details.retry_after_seconds).unwrap_or_default(),
+    }
+}
+
+fn seen(metadata: ObjectMeta) -> PodSeen {
+    let owners = metadata.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    let stays = stays_on_node(metadata.annotations.as_ref(), owners.map(|owner| owner.kind.as_str()));
+    let finalizers = metadata.finalizers.unwrap_or_default();
+    let terminating = metadata.deletion_timestamp.map(|due| {
+        let due = Timestamp::from_micros(u64::try_from(due.0.as_microsecond()).unwrap_or_default());
+        Terminating { due, finalizers }
+    });
+    PodSeen {
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        // Budgets are not known here.
+        labels: std::collections::BTreeMap::new(),
+        stays,
+        terminating,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemon_and_mirror_pods_stay() {
+        let table = [
+            ("", false),
+            (r#","annotations":{"kubernetes.io/config.mirror":"x"}"#, true),
+            (r#","annotations":{"a":"b"}"#, false),
+            (r#","ownerReferences":[{"kind":"DaemonSet","controller":true}]"#, true),
+            (r#","ownerReferences":[{"kind":"DaemonSet"}]"#, false),
+            (r#","ownerReferences":[{"kind":"ReplicaSet","controller":true}]"#, false),
+        ];
+        for (more, desired) in table {
+            let metadata = format!(r#"{{"name":"a","namespace":"shop","uid":"u-a"{more}}}"#);
+            assert_eq!(seen(serde_json::from_str(&metadata).unwrap()).stays, desired, "{more}");
+        }
+    }
 }

@@ -1,0 +1,183 @@
+use std::time::Duration;
+
+use super::*;
+use crate::model::Timestamp;
+
+const RETRY: Duration = Duration::from_secs(60);
+
+fn seen(name: &str) -> PodSeen {
+    PodSeen {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        uid: format!("u-{name}"),
+        ..PodSeen::default()
+    }
+}
+
+fn ends(name: &str, due: u64, finalizers: &[&str]) -> PodSeen {
+    let finalizers = finalizers.iter().map(|&one| one.to_owned()).collect();
+    PodSeen { terminating: Some(Terminating { due: second(due), finalizers }), ..seen(name) }
+}
+
+fn second(second: u64) -> Timestamp {
+    Timestamp::from_micros(second * 1_000_000)
+}
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn unknown(_: &Pod) -> KnownBudgets {
+    KnownBudgets::Unknown
+}
+
+fn budget(name: &str, version: &str, allowed: Option<u32>) -> Budget {
+    Budget { name: name.to_owned(), version: version.to_owned(), allowed }
+}
+
+fn refused(message: &str) -> Outcome {
+    Outcome::of_refusal(Answer { code: 429, budget: Some(message), ..Answer::default() }, RETRY)
+}
+
+fn to_evict(pods: &Pods, now: Duration) -> Vec<String> {
+    pods.to_evict(now).into_iter().map(|pod| pod.name).collect()
+}
+
+/// A pod of a Deployment that tolerates the cordon comes back after each eviction: each is another pod.
+#[test]
+fn pods_that_come_to_cordoned_node_are_named_and_left() {
+    let mut pods = Pods::default();
+    assert!(!pods.is_drained(), "nothing was listed yet");
+    assert!(pods.list([seen("a"), PodSeen { stays: true, ..seen("ds") }]));
+    assert_eq!(to_evict(&pods, at(0)), ["a"]);
+    pods.answered("u-a", Outcome::Evicted, KnownBudgets::Unknown, at(0));
+    let mut evictions = 1;
+    for round in 0..100 {
+        pods.put(seen(&format!("again-{round:02}")));
+        evictions += to_evict(&pods, at(round)).len();
+    }
+    assert_eq!(evictions, 1);
+    assert!(pods.remove("u-a") && pods.is_drained());
+    let late = pods.late().unwrap();
+    assert!(
+        late.starts_with("pods shop/again-00, shop/again-01, ") && late.contains(" and 95 more came to"),
+        "{late}"
+    );
+    // The watch begins anew: the list has the late ones only.
+    pods.list([seen("again-99")]);
+    assert!(pods.is_drained() && to_evict(&pods, at(200)).is_empty());
+    assert!(pods.late().unwrap().starts_with("pods shop/again-99 came to"));
+    assert!(pods.remove("u-again-99"));
+    assert_eq!(pods.late(), None);
+}
+
+#[test]
+fn new_list_keeps_state_and_drops_pods_that_are_gone() {
+    let mut pods = Pods::default();
+    pods.list([seen("a"), seen("b"), seen("c")]);
+    pods.answered("u-a", refused("no"), KnownBudgets::Unknown, at(0));
+    pods.answered("u-b", Outcome::Evicted, KnownBudgets::Unknown, at(0));
+    assert!(!pods.list([seen("a"), seen("b"), seen("c")]), "the same again");
+    assert!(pods.list([seen("a"), seen("b")]), "one is gone");
+    assert_eq!((to_evict(&pods, at(1)), pods.due()), (Vec::new(), Some(at(60))));
+    assert_eq!(to_evict(&pods, at(60)), ["a"]);
+    // The watch is faster than the answer.
+    pods.put(ends("b", 30, &[]));
+    pods.answered("u-b", Outcome::Evicted, KnownBudgets::Unknown, at(1));
+    assert!(pods.overdue_at(second(10)) == Some(at(50)));
+    pods.answered("u-b", Outcome::Gone, KnownBudgets::Unknown, at(1));
+    pods.answered("u-b", refused("no"), KnownBudgets::Unknown, at(1));
+    assert_eq!(pods.overdue_at(second(10)), None);
+}
+
+/// No list of budgets (403), a late one, and one that is behind: no request is sent before the wait is over.
+#[test]
+fn budget_that_is_not_known_is_not_free() {
+    let mut pods = Pods::default();
+    pods.list([seen("a")]);
+    pods.answered("u-a", refused("it needs 1"), KnownBudgets::Unknown, at(0));
+    assert!(!pods.budgets_changed(unknown, at(1)));
+    let behind = KnownBudgets::All(vec![budget("keep", "1", None)]);
+    assert!(!pods.budgets_changed(|_| behind.clone(), at(1)));
+    let full = KnownBudgets::All(vec![budget("keep", "2", Some(0))]);
+    assert!(!pods.budgets_changed(|_| full.clone(), at(1)));
+    let free = KnownBudgets::All(vec![budget("keep", "3", Some(1))]);
+    assert!(pods.budgets_changed(|_| free.clone(), at(1)));
+    assert_eq!(to_evict(&pods, at(1)), ["a"]);
+    // Refused by a budget that seems free: the time of the server counts, until the budget changes.
+    let answer =
+        Answer { code: 429, budget: Some("still being processed"), retry_after: 10, ..Answer::default() };
+    pods.answered("u-a", Outcome::of_refusal(answer, RETRY), free.clone(), at(1));
+    assert!(!pods.budgets_changed(|_| free.clone(), at(2)));
+    assert_eq!((to_evict(&pods, at(10)).len(), to_evict(&pods, at(11))), (0, vec!["a".to_owned()]));
+    let other = KnownBudgets::All(vec![budget("keep", "4", Some(1))]);
+    assert!(pods.budgets_changed(|_| other.clone(), at(3)) && pods.due() == Some(at(3)));
+    // Of a pod with two, none is evicted whatever they allow; when one goes, it is requested again.
+    let two = KnownBudgets::All(vec![budget("also", "1", Some(1)), budget("keep", "4", Some(1))]);
+    pods.answered("u-a", refused("more than one"), two.clone(), at(4));
+    assert!(!pods.budgets_changed(|_| two.clone(), at(5)));
+    let blocker = pods.blocker(|_| two.clone(), second(0)).unwrap();
+    assert_eq!((blocker.pod.as_str(), blocker.budget.as_str()), ("shop/a", "shop/also,shop/keep"));
+    assert!(
+        blocker.text.contains("kept by 2 PodDisruptionBudgets, shop/also and shop/keep"),
+        "{}",
+        blocker.text
+    );
+    assert!(pods.budgets_changed(|_| other.clone(), at(6)));
+    assert!(!pods.budgets_changed(|_| other.clone(), at(6)), "once");
+}
+
+#[test]
+fn pod_that_does_not_end_is_named_with_what_holds_it() {
+    let mut pods = Pods::default();
+    pods.list([ends("a", 100, &["example.test/b", "example.test/a"]), ends("b", 90, &[]), seen("c")]);
+    assert_eq!(pods.blocker(unknown, second(119)), None, "each has its grace period, and a moment");
+    assert_eq!(pods.overdue_at(second(119)), Some(at(1)));
+    let text = |pods: &Pods, now| pods.blocker(unknown, second(now)).unwrap().text;
+    let kubelet =
+        "pod shop/b should have ended at 1970-01-01T00:01:30Z, and its kubelet has not reported that";
+    assert!(text(&pods, 121).starts_with(kubelet), "{}", text(&pods, 121));
+    assert_eq!(
+        text(&pods, 130),
+        "pod shop/a should have ended at 1970-01-01T00:01:40Z, and is held by example.test/a, example.test/b (and 1 pod \
+         more)"
+    );
+    // One that may not leave comes first.
+    pods.answered("u-c", refused("it needs 1"), KnownBudgets::Unknown, at(0));
+    assert!(
+        text(&pods, 130).starts_with("pod shop/c is kept by its PodDisruptionBudget: it needs 1 (and 2 pods")
+    );
+    // A clock that was set back makes none overdue.
+    pods.remove("u-c");
+    assert_eq!(pods.blocker(unknown, second(0)), None);
+}
+
+/// Answers of a kube-apiserver.
+#[test]
+fn answers_are_read_apart() {
+    let of = |code, message, budget, retry_after| {
+        Outcome::of_refusal(Answer { code, message, budget, retry_after }, RETRY)
+    };
+    let refusal = |by_budget, message: &str, wait| {
+        Outcome::Refused(Refusal { by_budget, message: message.to_owned(), wait: at(wait) })
+    };
+    let two =
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    let changed = "the object has been modified; please apply your changes to the latest version";
+    let other = "Precondition failed: UID in precondition: a, UID in object meta: b";
+    let table = [
+        (of(404, "pods \"a\" not found", None, 0), Outcome::Gone),
+        (of(409, other, None, 0), Outcome::Gone),
+        (of(409, changed, None, 0), refusal(false, changed, 5)),
+        (of(429, "no", Some("it needs 1"), 0), refusal(true, "it needs 1", 60)),
+        (of(429, "no", Some("still being processed"), 10), refusal(true, "still being processed", 10)),
+        (of(500, two, None, 0), refusal(true, two, 60)),
+        // Priority and fairness, not a budget.
+        (of(429, "busy", None, 1), refusal(false, "busy", 1)),
+        (of(403, "a webhook says no", None, 0), refusal(false, "a webhook says no", 5)),
+        (Outcome::of_failure("timed out"), refusal(false, "timed out", 5)),
+    ];
+    for (found, expected) in table {
+        assert_eq!(found, expected);
+    }
+}
