@@ -30,6 +30,8 @@ pub enum KubeError {
         reason: String,
         /// The API server's text, at most 500 characters.
         message: String,
+        /// Further details.
+        details: Details,
     },
     /// An answer that can't be read.
     #[error("{object} can't be read: {cause}")]
@@ -47,6 +49,15 @@ pub enum KubeError {
         /// The cause.
         cause: String,
     },
+}
+
+/// Details of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Details {
+    /// Message of the cause `DisruptionBudget`, at most 500 characters.
+    pub budget: Option<String>,
+    /// Seconds after which the request may be repeated; 0 where none are given.
+    pub retry_after: u32,
 }
 
 impl KubeError {

@@ -13,7 +13,7 @@ use futures_util::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod as CorePod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchParams};
-use kube::core::{ObjectMeta, PartialObjectMeta, Status, WatchEvent};
+use kube::core::{ObjectMeta, PartialObjectMeta, WatchEvent};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -219,12 +219,11 @@ impl Evictor {
             if let Some(metadata) = patch.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
                 metadata.insert("resourceVersion".to_owned(), json!(node.metadata.resource_version));
             }
-            match nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await {
+            let patched = nodes.patch_metadata(&self.node, &params, &Patch::Merge(patch)).await;
+            match patched.map_err(KubeError::about(&self.object())) {
                 Ok(_) => return Ok(true),
-                Err(kube::Error::Api(status)) if status.code == 409 && conflicts < MAX_CONFLICTS => {
-                    conflicts += 1;
-                }
-                Err(error) => return Err(KubeError::about(&self.object())(error)),
+                Err(KubeError::Refused { status: 409, .. }) if conflicts < MAX_CONFLICTS => conflicts += 1,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -301,25 +300,17 @@ async fn eviction(api: ApiClient, pod: Pod) -> (String, Outcome) {
     // Not `Api::evict`: see `super`.
     let answer: kube::Result<serde_json::Value> =
         pods.create_subresource("eviction", &pod.name, &PostParams::default(), &object).await;
-    let outcome = match answer {
+    let outcome = match answer.map_err(KubeError::about("Pod")) {
         Ok(_) => Outcome::Evicted,
-        Err(kube::Error::Api(status)) => Outcome::of_refusal(read(&status), RETRY),
+        Err(error) if error.is_not_found() => Outcome::Gone,
+        Err(KubeError::Refused { status, message, details, .. }) => {
+            let (budget, retry_after) = (details.budget.as_deref(), details.retry_after);
+            Outcome::of_refusal(Answer { code: status, message: &message, budget, retry_after }, RETRY)
+        }
         // A webhook that does not answer; if it is the whole API server, no request is sent before it is back.
-        Err(error) => Outcome::of_failure(&KubeError::about("Pod")(error).to_string()),
+        Err(error) => Outcome::of_failure(&error.to_string()),
     };
     (pod.uid, outcome)
-}
-
-fn read(status: &Status) -> Answer<'_> {
-    let details = status.details.as_ref();
-    let causes = details.map(|details| details.causes.as_slice()).unwrap_or_default();
-    let budget = causes.iter().find(|cause| cause.reason == "DisruptionBudget");
-    Answer {
-        code: status.code,
-        message: &status.message,
-        budget: budget.map(|cause| cause.message.as_str()),
-        retry_after: details.map(|details| details.retry_after_seconds).unwrap_or_default(),
-    }
 }
 
 fn seen(metadata: ObjectMeta) -> PodSeen {

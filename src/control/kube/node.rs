@@ -8,7 +8,7 @@ use kube::core::response::reason::EXPIRED;
 use kube::core::{ApiResource, NotUsed, Object, ObjectMeta, PartialObjectMeta, Status, WatchEvent};
 use serde::{Deserialize, Serialize};
 
-use super::error::KubeError;
+use super::error::{Details, KubeError};
 use crate::model::annotations::{PINNED_IMAGE_SETS, PREFETCH_IMAGE, PREFETCH_STATUS};
 
 /// The prefix of the annotations that the agent reads or writes, but for its own.
@@ -123,7 +123,13 @@ impl NodeEvent {
 pub(super) fn broken(object: &str, status: Status) -> Option<KubeError> {
     let expired = status.code == 410 || status.reason == EXPIRED;
     let Status { code: status, reason, message, .. } = status;
-    (!expired).then(|| KubeError::Refused { object: object.to_owned(), status, reason, message })
+    (!expired).then(|| KubeError::Refused {
+        object: object.to_owned(),
+        status,
+        reason,
+        message,
+        details: Details::default(),
+    })
 }
 
 /// Makes the error of an answer that is something else.

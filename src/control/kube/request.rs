@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use kube::core::Status;
+use kube::core::response::StatusDetails;
 
-use super::error::KubeError;
+use super::error::{Details, KubeError};
 
 /// The longest delay that an API server may set.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -82,7 +83,14 @@ pub(super) fn error_from_status(
     } else {
         answer.reason
     };
-    KubeError::Refused { object, status: status.as_u16(), reason, message }
+    let details = answer.details.map(|details| details_of(&details)).unwrap_or_default();
+    KubeError::Refused { object, status: status.as_u16(), reason, message, details }
+}
+
+fn details_of(details: &StatusDetails) -> Details {
+    let budget = details.causes.iter().find(|cause| cause.reason == "DisruptionBudget");
+    let message = |text: &str| text.chars().take(MESSAGE).collect();
+    Details { budget: budget.map(|cause| message(&cause.message)), retry_after: details.retry_after_seconds }
 }
 
 /// Returns true if an answer means "soon": overload, a server that starts or stops, one that can't reach its database.
@@ -162,6 +170,12 @@ mod tests {
         assert!(!refused.is_away());
         assert!(refused.to_string().contains("Node a: 403 Forbidden: nodes is forbidden"), "{refused}");
         assert!(node(401, "no json").to_string().contains("401 Unauthorized"));
+        let budget = r#"{"details":{"retryAfterSeconds":10,"causes":[{"reason":"DisruptionBudget","message":"needs 1"}]}}"#;
+        let KubeError::Refused { details, .. } = judged("/api/v1/namespaces/a/pods/b/eviction", 429, budget)
+        else {
+            panic!("it is refused")
+        };
+        assert_eq!((details.budget.as_deref(), details.retry_after), (Some("needs 1"), 10));
         let eviction = |status| judged("/api/v1/namespaces/a/pods/b/eviction", status, "{}");
         assert!(matches!(eviction(429), KubeError::Refused { status: 429, .. }));
         assert!(matches!(eviction(500), KubeError::Refused { status: 500, .. }));
