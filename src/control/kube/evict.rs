@@ -250,9 +250,11 @@ impl Evictor {
     fn take(&mut self, event: WatchEvent<PodMetadata>) -> Option<bool> {
         let before = self.awaited();
         match event {
-            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => drop(self.pods.put(seen(pod.metadata))),
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                self.pods.put(seen(pod.metadata));
+            }
             WatchEvent::Deleted(pod) => {
-                drop(self.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default()));
+                self.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
             }
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(_) => return None,
