@@ -37,6 +37,7 @@ mod firstboot;
 mod interference;
 mod obstacles;
 mod others;
+mod paths;
 mod pinned;
 mod pinned_real;
 mod prefetch;
