@@ -33,6 +33,7 @@ mod update_fixtures;
 mod accounts;
 mod drift;
 mod drift_env;
+mod drift_paths;
 mod firstboot;
 mod interference;
 mod obstacles;
