@@ -294,7 +294,7 @@ fn found_before(
     Ok(kept)
 }
 
-/// How the host came to be, for what it has in common with its first config.
+/// Origin of a host, for what it has in common with its first config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Installed {
     /// Ignition installed it with the config of its pool, which came with an encapsulated MachineConfig.

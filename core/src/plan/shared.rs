@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// What is in it stays, or goes after the directory has its mode.
+    /// An entry in it stays, or goes after the directory has its mode.
     #[test]
     fn mode_that_closes_directory_of_file_is_refused() {
         let (before, after) = (storage(r#"{"path":"/srv/a"}"#, FILE), r#"{"path":"/srv/a","mode":511}"#);
