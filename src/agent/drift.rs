@@ -309,8 +309,8 @@ pub(crate) fn add_diffs(root: &Root, spec: &HostSpec, observed: &Observation, fo
         if *len > LARGEST {
             continue;
         }
-        // A directory in its place can't be read; the next pass reports it.
-        let bytes = root.read_at_most(path.as_str(), LARGEST).ok().flatten().unwrap_or_default();
+        // A directory in its place can't be read; the next pass reports it. What a user has led the path to is not shown.
+        let Ok(Some(bytes)) = root.read_shown(path.as_str(), LARGEST) else { continue };
         if Sha256::digest(&bytes) == *sha256 {
             difference.diff = Some(diff(path.as_str(), desired, there, &bytes));
         }

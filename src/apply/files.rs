@@ -8,7 +8,7 @@ use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Hands, Host, HostError};
 use crate::journal::Intent;
 use crate::model::paths::LinkTarget;
-use crate::model::{FileMode, FileSpec, ManagedPath, Owner, PathSpec, Principal};
+use crate::model::{FileMode, FileSpec, ManagedPath, ObservedFile, Owner, PathSpec, Principal};
 use crate::plan::{BatchOp, FileOp, Op, Step};
 
 use super::ApplyError;
@@ -42,7 +42,8 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         let failed = || ApplyError::host(step.to_string());
         let outcome = match (op, entry) {
             (FileOp::Write | FileOp::Directory | FileOp::Link, Some(entry)) => {
-                written(&accounts, step, entry).map_err(failed())?
+                let kept = kept_attributes(host, &specs, &path, entry).map_err(failed())?;
+                written(&accounts, step, entry, kept).map_err(failed())?
             }
             (FileOp::Write | FileOp::Directory | FileOp::Link, None) => return Err(not_in()),
             (FileOp::Remove, _) => Outcome::Remove { hands: specs.hands(&accounts, step, &path) },
@@ -104,8 +105,50 @@ impl Entries {
     }
 }
 
+/// Attributes of a directory where its entry sets none; `None` leaves what is there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unset {
+    mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+/// Returns the attributes that a directory gets where its entry sets none: of those that it no longer sets, and of one that is
+/// made again, the ones from before the first config; else those of a directory that the agent makes.
+fn kept_attributes(
+    host: &Host,
+    specs: &Entries,
+    path: &ManagedPath,
+    entry: &PathSpec,
+) -> Result<Unset, HostError> {
+    let (Some(PathSpec::Directory(old)), PathSpec::Directory(new)) = (specs.old.get(path), entry) else {
+        return Ok(Unset::default());
+    };
+    let is_made = !matches!(host.root.observe(path.as_str())?, ObservedFile::Directory { .. });
+    if !is_made && !new.drops_attributes_of(old) {
+        return Ok(Unset::default());
+    }
+    let (mode, uid, gid) = match saved::original(&host.root, path)? {
+        Some(PathSnapshot::Directory { mode, uid, gid }) => (mode, uid, gid),
+        Some(_) | None => (FileMode::DIRECTORY.bits(), 0, 0),
+    };
+    if is_made {
+        return Ok(Unset { mode: Some(mode), uid: Some(uid), gid: Some(gid) });
+    }
+    Ok(Unset {
+        mode: old.mode.is_some().then_some(mode),
+        uid: old.user.is_some().then_some(uid),
+        gid: old.group.is_some().then_some(gid),
+    })
+}
+
 /// Returns what a path of the new config becomes.
-fn written<'a>(accounts: &Accounts, step: &Step, entry: &'a PathSpec) -> Result<Outcome<'a>, HostError> {
+fn written<'a>(
+    accounts: &Accounts,
+    step: &Step,
+    entry: &'a PathSpec,
+    unset: Unset,
+) -> Result<Outcome<'a>, HostError> {
     Ok(match entry {
         PathSpec::File(file) => {
             let (uid, gid) = ids(accounts, &file.owner)?;
@@ -115,7 +158,8 @@ fn written<'a>(accounts: &Accounts, step: &Step, entry: &'a PathSpec) -> Result<
             let uid = directory.user.as_ref().map(|user| user_id(accounts, user)).transpose()?;
             let gid = directory.group.as_ref().map(|group| group_id(accounts, group)).transpose()?;
             let hands = hands(step, uid.unwrap_or(0));
-            Outcome::Directory { mode: directory.mode.map(FileMode::bits), uid, gid, hands }
+            let mode = directory.mode.map(FileMode::bits).or(unset.mode);
+            Outcome::Directory { mode, uid: uid.or(unset.uid), gid: gid.or(unset.gid), hands }
         }
         PathSpec::Link(link) => match &link.target {
             LinkTarget::Soft(target) => {

@@ -133,17 +133,29 @@ fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Res
 
 /// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.
 fn is_full(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> bool {
-    let found = host.root.observe(change.path());
-    if !change.replaces_directory() || !matches!(found, Ok(ObservedFile::Directory { .. })) {
+    change.replaces_directory() && holds_others(host, change.path(), all)
+}
+
+/// Returns true if something in a directory is not of the batch, as deep as it goes.
+fn holds_others(host: &Host, directory: &str, all: &[Change<'_>]) -> bool {
+    let is_directory = |path: &str| matches!(host.root.observe(path), Ok(ObservedFile::Directory { .. }));
+    if !is_directory(directory) {
         return false;
     }
-    let names = host.root.list(change.path());
-    let ours = |name: &String| {
-        if name.ends_with(durable::DRAFT_SUFFIX) {
-            return true;
-        }
-        let path = format!("{}/{name}", change.path());
-        all.iter().any(|other| other.path() == path && other.is_removal())
+    let gone = |path: &str| all.iter().any(|other| other.path() == path && other.is_removal());
+    // A directory that was made for what goes.
+    let between = |path: &str| {
+        let is_made = host.root.observe(path).is_ok_and(|found| found == ObservedFile::MADE_DIRECTORY);
+        is_made && all.iter().any(|other| other.is_removal() && is_in(other.path(), path))
     };
-    names.is_ok_and(|names| !names.iter().all(ours))
+    let is_other = |name: &String| {
+        let path = format!("{directory}/{name}");
+        let is_ours = name.ends_with(durable::DRAFT_SUFFIX) || gone(&path) || between(&path);
+        !is_ours || holds_others(host, &path, all)
+    };
+    host.root.list(directory).is_ok_and(|names| names.iter().any(is_other))
+}
+
+fn is_in(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }

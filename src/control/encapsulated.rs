@@ -17,8 +17,7 @@ use crate::model::{ConfigName, FileMode, ModelError, Target};
 use crate::report::{NodeReport, NodeState};
 use crate::update::Fault;
 
-/// File that Ignition writes it to.
-pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
+pub use crate::model::ids::ENCAPSULATED;
 
 /// Ignition's preset file that enables its units, by MCD's name for it.
 const PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";

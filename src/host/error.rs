@@ -195,7 +195,7 @@ impl HostError {
     }
 
     /// Returns true if no try makes the change of a path until somebody changes what is there.
-    pub(in crate::host) fn is_lasting(&self) -> bool {
+    pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::UnsafeDirectory { .. } | Self::Kind { .. } | Self::TooLarge { .. })
             || self.is_unreachable()
     }
@@ -389,8 +389,9 @@ impl Unsafe {
             Self::Owner { .. } => format!("Check what it holds, then: chown root:root {path}"),
             Self::Writable { .. } => format!("Check what it holds, then: chmod go-w {path}"),
             Self::Account { .. } => format!(
-                "See who owns the way to it (namei -l {path}): between root's directories and the file, one account may own \
-                 directories, and none below a directory that all may write to; else name another path in the MachineConfig."
+                "See who owns the way to it (namei -l {path}): below root's directories one account may own directories (of keys: \
+                 the account that they are for), and none below a directory that all may write to; else name another path in \
+                 the MachineConfig."
             ),
             Self::Shared { .. } => format!(
                 "See who has to write there (ls -ld {path}): if nobody but its owner, chmod go-w {path}; else name another path \
@@ -473,6 +474,27 @@ pub(in crate::host) fn is_unreachable(errno: Errno) -> bool {
 mod tests {
     use super::*;
     use crate::update::{Ending, Fault};
+
+    /// The owner of a directory on the way may be a program or a person: root does not take it.
+    #[test]
+    fn no_step_takes_directory_from_account() {
+        use crate::host::{Hands, root::Missing};
+        let dir = tempfile::tempdir().unwrap();
+        let root = crate::host::Root::open(dir.path()).unwrap();
+        std::fs::create_dir_all(dir.path().join("home/other/core")).unwrap();
+        for (name, owner) in [("home/other", 4711), ("home/other/core", 1000)] {
+            std::os::unix::fs::chown(dir.path().join(name), Some(owner), Some(owner)).unwrap();
+        }
+        for hands in [Hands::entering(0), Hands::entering(1000), Hands::from(1000)] {
+            let walked = root.walk("/home/other/core", hands, Missing::Leave, &mut Vec::new());
+            let Err(error) = walked else {
+                assert_eq!(hands, Hands::entering(1000), "the file's own account");
+                continue;
+            };
+            assert_eq!(error.reason(), "UnsafeDirectory", "{error}");
+            assert!(error.next().contains("namei") && !error.next().contains("chown"), "{}", error.next());
+        }
+    }
 
     /// Item 5: whatever the kernel says once, the next try comes by itself.
     #[test]

@@ -11,26 +11,35 @@ use crate::model::{ManagedPath, ObservedFile, Obstacle};
 const PRIVATE: u32 = 0o700;
 /// Permissions that sshd refuses (`StrictModes`).
 const OTHERS_WRITE: u32 = 0o022;
-/// New name of a foreign `.ssh`: sshd reads nothing there, and nothing is lost.
-const ASIDE: &str = ".ssh.mca-foreign";
+/// End of the new name of a foreign directory: sshd reads nothing there, and nothing is lost.
+const ASIDE: &str = "mca-foreign";
 
 /// Makes the directories above a keys file, and repairs their owner and mode.
 ///
-/// A `.ssh` of root is handed over. One of any other user may hold that user's keys: it is moved aside, because its
-/// keys must not open this account (MCD-159 removes it).
+/// A `.ssh` of root is handed over, if the account could look into it before. One that was closed to it, or that belongs to any
+/// other user, is moved aside: the account's user may have put it there to get at what is in it, and another's keys must not open
+/// this account (MCD-159 removes it).
 pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
     if root.observe(home)? == ObservedFile::Absent {
         root.own_dir(home, PRIVATE, user.uid, user.gid)?;
     }
     let ssh = format!("{home}/.ssh");
-    if let Some((_, owner, _)) = root.dress_of(&ssh)?
-        && owner != user.uid
-        && owner != 0
+    for (directory, name) in
+        [(ssh.clone(), ".ssh"), (format!("{ssh}/authorized_keys.d"), "authorized_keys.d")]
     {
-        root.move_aside(&ssh, ASIDE, user.uid)?;
+        if is_foreign(root, &directory, user)? {
+            root.move_aside(&directory, &format!("{name}.{ASIDE}"), user.uid)?;
+        }
+        root.own_dir(&directory, PRIVATE, user.uid, user.gid)?;
     }
-    root.own_dir(&ssh, PRIVATE, user.uid, user.gid)?;
-    root.own_dir(&format!("{ssh}/authorized_keys.d"), PRIVATE, user.uid, user.gid)
+    Ok(())
+}
+
+/// Returns true if what is at the place of one of the directories is moved aside.
+fn is_foreign(root: &Root, directory: &str, user: &User) -> Result<bool, HostError> {
+    let owner = root.dress_of(directory)?.map(|(_, owner, _)| owner);
+    let is_of_other = owner.is_some_and(|owner| owner != user.uid && owner != 0);
+    Ok(is_of_other || !root.may_own_dir(directory, user.uid)?)
 }
 
 /// Returns what would refuse the keys of an account. Writes nothing.
@@ -55,9 +64,8 @@ pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError>
             (ObservedFile::Symlink { .. }, false) => ("a link", "a directory"),
             (ObservedFile::Special | ObservedFile::Unreachable, false) => ("no directory", "a directory"),
         };
-        // A `.ssh` of another user is moved aside.
-        let is_foreign = |owner: u32| owner != user.uid && owner != 0;
-        if path.ends_with("/.ssh") && root.dress_of(&path)?.is_some_and(|(_, owner, _)| is_foreign(owner)) {
+        // A directory of another user is moved aside.
+        if !path.ends_with(KEYS_FILE) && is_foreign(root, &path, user)? {
             return Ok(None);
         }
         return Ok(Some((&HostError::Kind { path, expected, found }).into()));

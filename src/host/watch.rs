@@ -372,8 +372,9 @@ impl Watch {
         let flags = |kind| match kind {
             FileType::RegularFile => Some(BYTES),
             FileType::Directory => Some(TOUCHED),
-            FileType::Symlink
-            | FileType::Fifo
+            // Its owner; its text never changes.
+            FileType::Symlink => Some(WatchFlags::ATTRIB),
+            FileType::Fifo
             | FileType::Socket
             | FileType::CharacterDevice
             | FileType::BlockDevice

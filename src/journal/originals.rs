@@ -12,11 +12,14 @@ use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
 use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
 use crate::host::{Hands, HostError, Root};
-use crate::model::ids::STATE_DIR;
+use crate::model::ids::{ENCAPSULATED, STATE_DIR};
 use crate::model::obstacles::LARGEST_ORIGINALS;
 use crate::model::units::Mask;
 use crate::model::users::PasswordHash;
-use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, UpdateId};
+use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, PathSpec, UpdateId};
+
+/// Ignition's record of an installation.
+const IGNITION_RESULT: &str = "/etc/.ignition-result.json";
 
 /// The version of the file's shape. 2 has content of the old config, which is not copied.
 const SCHEMA: u32 = 2;
@@ -232,6 +235,7 @@ pub fn promote(
             kept.push(document(&path, &original.saved)?);
         }
     }
+    kept.extend(found_before(root, &before, to, &observed)?);
     for path in own_masks(root, from, to)?.into_iter().filter(|path| !observed.contains(path)) {
         kept.push(document(&path, &PathSnapshot::mask())?);
     }
@@ -246,6 +250,72 @@ pub fn promote(
         .map(|path| Change::new(saved::original_path(path), user, DesiredPath::Absent));
     changes.extend(dropped);
     durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
+}
+
+/// Returns the kept originals of entries that the new config manages from now on and no step of the update had to touch: the
+/// host had them before. What Ignition made of the same config is no original, and neither is what the booted image has.
+fn found_before(
+    root: &Root,
+    before: &BTreeSet<ManagedPath>,
+    to: &HostSpec,
+    observed: &BTreeSet<ManagedPath>,
+) -> Result<Vec<(String, Vec<u8>)>, HostError> {
+    let mut kept = Vec::new();
+    let is_listed = |path: &ManagedPath| {
+        to.files.contains_key(path) || to.directories.contains_key(path) || to.links.contains_key(path)
+    };
+    let entries = to.entries().into_iter().filter(|(path, _)| is_listed(path));
+    let mut new = entries.filter(|(path, _)| !before.contains(path) && !observed.contains(path)).peekable();
+    if new.peek().is_none() {
+        return Ok(kept);
+    }
+    let installed = Installed::load(root)?;
+    for (path, entry) in new {
+        let is_of_ignition = match entry {
+            PathSpec::Directory(_) => installed == Installed::WithConfig,
+            PathSpec::File(_) | PathSpec::Link(_) => installed != Installed::Otherwise,
+        };
+        if is_of_ignition
+            || saved::load_original(root, &path)?.is_some()
+            || saved::of_image(root, &path)? != PathSnapshot::Absent
+        {
+            continue;
+        }
+        // A directory may be of another account: the walk of a write is taken.
+        let change = Change::new(path.as_str(), 0, DesiredPath::Absent).entering(true).over_directory();
+        match PathSnapshot::read_to_replace(root, &change, None) {
+            Ok(PathSnapshot::Absent) => {}
+            Ok(found) => kept.push(document(&path, &found)?),
+            // What can't be kept, such as a file that is too large, is the config's.
+            Err(error) if error.is_lasting() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
+}
+
+/// Origin of a host, for what it has in common with its first config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Installed {
+    /// Ignition installed it with the config of its pool, which came with an encapsulated MachineConfig.
+    WithConfig,
+    /// Ignition installed it, with whatever config.
+    ByIgnition,
+    /// It was installed by something else.
+    Otherwise,
+}
+
+impl Installed {
+    fn load(root: &Root) -> Result<Self, HostError> {
+        let put_away = format!("{ENCAPSULATED}.bak");
+        Ok(if root.exists(ENCAPSULATED)? || root.exists(&put_away)? {
+            Self::WithConfig
+        } else if root.exists(IGNITION_RESULT)? {
+            Self::ByIgnition
+        } else {
+            Self::Otherwise
+        })
+    }
 }
 
 /// Returns true if a config only wants no mask there: it may have left an existing file.

@@ -116,14 +116,31 @@ fn occupied(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<Mana
             None => saved::PathSnapshot::Absent,
             Some(kept) => kept,
         };
-        let is_ours =
-            |name: &String| ManagedPath::new(format!("{path}/{name}")).is_ok_and(|path| ours.contains(&path));
         let is_old = matches!(before, saved::PathSnapshot::Directory { .. });
-        if is_old || !root.list(path.as_str()).map_err(failed())?.iter().all(is_ours) {
+        if is_old || !is_emptied(root, path, &ours).map_err(failed())? {
             occupied.insert(path.clone());
         }
     }
     Ok(occupied)
+}
+
+/// Returns true if nothing is left of a directory when the old config's paths in it go: each has no original that would come
+/// back, and each directory between is as the agent makes them.
+fn is_emptied(root: &Root, directory: &ManagedPath, ours: &BTreeSet<ManagedPath>) -> Result<bool, HostError> {
+    for name in root.list(directory.as_str())? {
+        let Ok(path) = ManagedPath::new(format!("{directory}/{name}")) else { return Ok(false) };
+        let found = root.observe(path.as_str())?;
+        let is_directory = matches!(found, ObservedFile::Directory { .. });
+        let is_ours = if ours.contains(&path) {
+            saved::original(root, &path)?.is_none()
+        } else {
+            found == ObservedFile::MADE_DIRECTORY && ours.iter().any(|own| own.is_below(path.as_str()))
+        };
+        if !is_ours || (is_directory && !is_emptied(root, &path, ours)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Looks at the units that are enabled and disabled together with those of the configs.

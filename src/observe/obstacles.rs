@@ -74,8 +74,24 @@ fn files(
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
     let (old, new) = (from.entries(), to.entries());
+    let mut replaced: Vec<&ManagedPath> = Vec::new();
     for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (was, is) = (old.get(path), new.get(path));
+        // Nothing is there yet, wherever a link in place of the directory leads.
+        if let Some(above) = replaced.iter().find(|above| path.is_below(above.as_str())) {
+            if let Some(device) = found.devices.get(*above).copied() {
+                found.devices.insert(path.clone(), device);
+            }
+            continue;
+        }
+        if matches!(is, Some(PathSpec::Directory(_)))
+            && matches!(
+                observed.files.get(path),
+                Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. })
+            )
+        {
+            replaced.push(path);
+        }
         if was == is && is.is_some_and(|entry| is_right(entry, observed.files.get(path))) {
             continue;
         }
@@ -119,9 +135,11 @@ fn desired<'a>(
             LinkTarget::Soft(target) => DesiredPath::Link { target: target.clone(), owner: None },
             LinkTarget::Hard(target) => DesiredPath::HardLink { target: target.to_string() },
         },
-        None if restorable.contains(path) => DesiredPath::file(&[], 0, owner, owner),
         None => match was {
             Some(PathSpec::Directory(_)) => DesiredPath::NoDirectory,
+            Some(PathSpec::File(_) | PathSpec::Link(_)) | None if restorable.contains(path) => {
+                DesiredPath::file(&[], 0, owner, owner)
+            }
             Some(PathSpec::File(_) | PathSpec::Link(_)) | None => DesiredPath::Absent,
         },
     }

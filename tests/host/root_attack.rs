@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use machine_config_agent::host::accounts::User;
 use machine_config_agent::host::durable::{Attempt, Change, DesiredPath, apply_changes};
 use machine_config_agent::host::saved::PathSnapshot;
-use machine_config_agent::host::{FailPoints, Hands, HostError, Root};
+use machine_config_agent::host::{FailPoints, Hands, HostError, Root, keys};
 use machine_config_agent::model::{FileMode, ObservedFile};
 
 /// Runs of the agent while directories are swapped under it.
@@ -235,4 +236,100 @@ fn owner_of_directory_is_not_followed_out_of_it() {
     let kept = entries.filter_map(|path| fs::symlink_metadata(path).ok()).find(|found| found.ino() == inode);
     let kept = kept.expect("root's directory");
     assert_eq!((kept.uid(), kept.mode() & 0o7777), (0, 0o700));
+}
+
+/// A user puts root's closed directory in the place of his `.ssh`, as fast as he can, while the agent prepares it for his keys.
+/// It is not given to him.
+#[test]
+fn directory_of_root_in_place_of_ssh_is_not_given_away() {
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    let arena = Arena::new();
+    fs::set_permissions(arena.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let home = arena.at("root/home/u");
+    for name in ["", "roots", ".ssh"] {
+        fs::create_dir_all(home.join(name)).unwrap();
+        chown(home.join(name), Some(4711), Some(4711)).unwrap();
+    }
+    let roots = home.join("roots");
+    chown(&roots, Some(0), Some(0)).unwrap();
+    fs::write(roots.join("secret"), SECRET).unwrap();
+    fs::set_permissions(&roots, fs::Permissions::from_mode(0o700)).unwrap();
+    let inode = fs::metadata(&roots).unwrap().ino();
+    let user = User {
+        uid: 4711,
+        gid: 4711,
+        home: "/home/u".to_owned(),
+        gecos: String::new(),
+        shell: String::new(),
+        is_local: true,
+    };
+    let (stop, prepared) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let (uid, gid) = (rustix::process::Uid::from_raw(4711), rustix::process::Gid::from_raw(4711));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            let (mut swaps, mut read) = (0_usize, false);
+            while !stop.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                let swapped = rustix::fs::renameat_with(
+                    rustix::fs::CWD,
+                    home.join(".ssh"),
+                    rustix::fs::CWD,
+                    home.join("roots"),
+                    flags,
+                );
+                swaps += usize::from(swapped.is_ok());
+                // What was moved aside comes back.
+                drop(fs::rename(home.join(".ssh.mca-foreign"), home.join("roots")));
+                read |= ["roots", ".ssh", ".ssh.mca-foreign"]
+                    .iter()
+                    .any(|name| fs::read_to_string(home.join(name).join("secret")).is_ok());
+            }
+            (swaps, read)
+        });
+        for _ in 0..ROUNDS {
+            prepared.fetch_or(keys::prepare(&arena.root, "/home/u", &user).is_ok(), Ordering::Relaxed);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (swaps, read) = owner.join().unwrap();
+        assert!(swaps > 10 && prepared.load(Ordering::Relaxed), "{swaps} swaps");
+        assert!(!read, "he read what only root may");
+    });
+    let entries = fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().path());
+    let kept = entries.filter_map(|path| fs::symlink_metadata(path).ok()).find(|found| found.ino() == inode);
+    let kept = kept.expect("root's directory");
+    assert_eq!((kept.uid(), kept.mode() & 0o7777), (0, 0o700));
+}
+
+/// Content is shown of a file that its directory's owner did not lead the path to.
+#[test]
+fn content_that_owner_of_directory_leads_to_is_not_shown() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let arena = Arena::new();
+    let (own, closed) = (arena.at("root/etc/own"), arena.at("root/etc/closed"));
+    for name in [&own, &closed, &own.join("sub")] {
+        fs::create_dir(name).unwrap();
+    }
+    fs::write(closed.join("secret"), SECRET).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(own.join("sub/plain"), "his").unwrap();
+    symlink("../closed", own.join("link")).unwrap();
+    symlink("../closed/secret", own.join("end")).unwrap();
+    fs::hard_link(closed.join("secret"), own.join("hard")).unwrap();
+    symlink("own", arena.at("root/etc/roots")).unwrap();
+    for name in ["", "sub", "sub/plain"] {
+        chown(own.join(name), Some(4711), Some(4711)).unwrap();
+    }
+    let shown = |path: &str| arena.root.read_shown(path, 1024).ok().flatten();
+    for path in ["/etc/own/link/secret", "/etc/own/end", "/etc/own/hard", "/etc/own/none", "/etc/own/sub"] {
+        assert_eq!(shown(path), None, "{path}");
+    }
+    // A link of root's is followed.
+    for path in ["/etc/own/sub/plain", "/etc/roots/sub/plain"] {
+        assert_eq!(shown(path).as_deref(), Some(b"his".as_slice()), "{path}");
+    }
+    assert_eq!(shown("/etc/closed/secret").as_deref(), Some(SECRET.as_bytes()), "of root alone");
 }

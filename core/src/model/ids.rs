@@ -257,6 +257,9 @@ impl fmt::Display for ManagedPath {
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 
+/// The MachineConfig that Ignition leaves for the first boot.
+pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
+
 /// The file of the kernel arguments that configs have set.
 pub const FORMER_KARGS: &str = "/var/lib/machine-config-agent/kargs.json";
 

@@ -425,6 +425,9 @@ pub enum ObservedFips {
 }
 
 impl ObservedFile {
+    /// A directory as it is made for what is in it.
+    pub const MADE_DIRECTORY: Self = Self::Directory { mode: 0o755, uid: 0, gid: 0 };
+
     /// Returns true if the path is a regular file with exactly these bits.
     pub fn has_mode(&self, desired: FileMode) -> bool {
         match self {

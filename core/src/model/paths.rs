@@ -3,7 +3,7 @@
 use super::{FileMode, FileSpec, ManagedPath, Owner, Principal};
 
 /// A directory as it should be. What is not set is left as it was on a directory that was there before, and is 0755 and
-/// root's on one that is made.
+/// root's on one that is made; what is not set any more is as it was before the first config, too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DirectorySpec {
     /// The permission bits.
@@ -34,6 +34,15 @@ pub struct LinkSpec {
     pub owner: Owner,
     /// Set if it may replace a file or a link that no config brought.
     pub overwrite: bool,
+}
+
+impl DirectorySpec {
+    /// Returns true if it no longer sets an attribute that the old entry set.
+    pub fn drops_attributes_of(&self, old: &Self) -> bool {
+        (old.mode.is_some() && self.mode.is_none())
+            || (old.user.is_some() && self.user.is_none())
+            || (old.group.is_some() && self.group.is_none())
+    }
 }
 
 impl LinkSpec {

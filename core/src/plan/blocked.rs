@@ -9,15 +9,15 @@ use super::accounts;
 use super::in_the_way::{in_the_way, own_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Step};
+use super::{Batch, BatchOp, FileOp, Op, Step, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{
     LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle, Space,
 };
 use crate::model::{ManagedPath, ObservedFile, UnitName};
 
-/// Most directories that one written path may make: each is an inode.
-const DIRECTORIES: u64 = 2;
+/// The inodes of one written path: its own, and that of a directory that it may need.
+const INODES: u64 = 2;
 
 /// Returns the obstacles of the steps.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
@@ -89,7 +89,10 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             {
                 return Some(reason);
             }
-            said(found.paths.get(&path).filter(|_| is_touched(input, op, &path)))
+            if !is_touched(input, op, &path) {
+                return None;
+            }
+            shared::refused(input, op, &path).or_else(|| said(found.paths.get(&path)))
         }
         BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
         // Each of them changes lines of /etc/shadow.
@@ -114,7 +117,9 @@ fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
 /// Returns true if a step changes its path: one that is as desired is left alone.
 fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> bool {
     match op.in_batch() {
-        BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link) => !input.is_in_place(path),
+        BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link) => {
+            !input.is_in_place(path) || input.drops_attributes(path)
+        }
         BatchOp::File(FileOp::Remove | FileOp::LeaveDirectory) => {
             input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
         }
@@ -204,16 +209,20 @@ fn space(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
         need.1 = need.1.saturating_add(inodes);
     };
     let mut contents = 0_u64;
-    for step in steps.iter().filter(|step| matches!(step.op.in_batch(), BatchOp::File(FileOp::Write))) {
+    let makes =
+        |op: &Op| matches!(op.in_batch(), BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link));
+    for step in steps.iter().filter(|step| makes(&step.op)) {
         let Some(path) = step.op.path() else { continue };
         let Some(len) = input.new_len(&path).filter(|_| is_touched(input, &step.op, &path)) else { continue };
-        add(found.devices.get(&path), len, DIRECTORIES);
-        contents = contents.saturating_add(len);
+        add(found.devices.get(&path), len, INODES);
+        if matches!(step.op.in_batch(), BatchOp::File(FileOp::Write)) {
+            contents = contents.saturating_add(len);
+        }
     }
     let kept: u64 = replaced(input, steps).map(|(_, _, len, _)| len).fold(0, u64::saturating_add);
     if contents + kept > 0 {
         let encoded = kept.saturating_mul(2).saturating_add(contents).saturating_mul(4) / 3;
-        add(found.state.as_ref(), encoded, DIRECTORIES);
+        add(found.state.as_ref(), encoded, INODES);
     }
     needs.iter().filter_map(|(device, need)| short(found.spaces.get(device)?, *need)).collect()
 }
@@ -354,6 +363,36 @@ mod tests {
         let said = refused(&from, &to, with(1 << 30, Some(1)));
         assert!(said.contains("inodes"), "{said}");
         assert!(planned(&to, &to, with(0, Some(0))).is_ok(), "nothing is written");
+    }
+
+    #[test]
+    fn missing_space_for_directories_and_links_refuses_plan() {
+        let storage = |storage: &str| {
+            let text = format!(
+                r#"{{"kind":"MachineConfig","metadata":{{"name":"rendered-a"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+                "storage":{storage}}}}}}}"#
+            );
+            MachineConfig::parse(text.as_bytes(), "rendered-a").unwrap().spec(None).unwrap()
+        };
+        let empty = HostSpec::empty(crate::model::ConfigName::new("rendered-c").unwrap());
+        for (text, is_block) in [
+            (r#"{"directories":[{"path":"/etc/app.conf"}]}"#, true),
+            (r#"{"links":[{"path":"/etc/app.conf","target":"x"}]}"#, false),
+        ] {
+            let to = storage(text);
+            let with = |bytes: u64, inodes: u64| {
+                move |facts: &mut Facts| {
+                    let inodes = Some(inodes);
+                    let space = Space { directory: "/etc".to_owned(), bytes, inodes, block: 4096 };
+                    facts.obstacles.spaces.insert(DEVICE, space);
+                    facts.obstacles.devices.insert(path(), DEVICE);
+                }
+            };
+            assert!(planned(&empty, &to, with(4096, 100)).is_ok(), "{text}");
+            assert!(refused(&empty, &to, with(4096, 1)).contains("inodes"), "{text}");
+            assert_eq!(planned(&empty, &to, with(0, 100)).is_err(), is_block, "{text}");
+            assert!(planned(&to, &to, with(0, 0)).is_ok(), "nothing is made");
+        }
     }
 
     #[test]

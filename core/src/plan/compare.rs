@@ -48,17 +48,17 @@ pub(super) fn entry_holds(path: &ManagedPath, entry: &PathSpec, observed: &Obser
 }
 
 /// Returns true if the old entry of a path leaves nothing to do for the new one. Leave to replace something is no part of
-/// it, and what a directory does not set stays as it is.
+/// it, and what a directory never set stays as it is.
 pub(super) fn same_entry(old: &PathSpec, new: &PathSpec, observed: &Observation) -> bool {
     let same = |old: &Option<Principal>, new: &Option<Principal>, ids| match (old, new) {
-        (_, None) => true,
+        (None, None) => true,
         (Some(old), Some(new)) => same_principal(old, new, ids),
-        (None, Some(_)) => false,
+        (None, Some(_)) | (Some(_), None) => false,
     };
     match (old, new) {
         (PathSpec::File(old), PathSpec::File(new)) => same_file(old, new, observed),
         (PathSpec::Directory(old), PathSpec::Directory(new)) => {
-            (new.mode.is_none() || old.mode == new.mode)
+            old.mode == new.mode
                 && same(&old.user, &new.user, &observed.user_ids)
                 && same(&old.group, &new.group, &observed.group_ids)
         }

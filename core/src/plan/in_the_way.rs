@@ -34,7 +34,7 @@ pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option
 pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> {
     let path = op.path()?;
     let entry = input.new_entry(&path)?;
-    let found = input.facts.observed.files.get(&path).unwrap_or(&ObservedFile::Absent);
+    let found = input.found(&path);
     let refused =
         |message: String| Some(unreachable(format!("{} {:?}", entry.section(), path.as_str()), message));
     let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);

@@ -30,6 +30,8 @@ pub(super) struct PlanInput<'a> {
     old: BTreeMap<ManagedPath, PathSpec>,
     new: BTreeMap<ManagedPath, PathSpec>,
     masked: BTreeSet<ManagedPath>,
+    /// Directories of the new config in whose place a file or a link is.
+    replaced: Vec<&'a ManagedPath>,
 }
 
 impl<'a> PlanInput<'a> {
@@ -40,7 +42,12 @@ impl<'a> PlanInput<'a> {
         // An entry that came with a take-over waits for its next change.
         let waits = unapplied(to, from, &facts.observed);
         new.retain(|path, _| !waits.contains(path));
-        Self { from, to, facts, mode, old, new, masked: masked.collect() }
+        let is_other = |path: &&ManagedPath| {
+            let found = facts.observed.files.get(*path);
+            matches!(found, Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }))
+        };
+        let replaced = to.directories.keys().filter(is_other).collect();
+        Self { from, to, facts, mode, old, new, masked: masked.collect(), replaced }
     }
 
     /// Returns why a path of the new config is written now; `None` when it is not.
@@ -48,7 +55,7 @@ impl<'a> PlanInput<'a> {
         let new = self.new.get(path)?;
         let old = self.old.get(path);
         let named = if old.is_some() { StepReason::Changed } else { StepReason::Added };
-        let differs = !entry_holds(path, new, &self.facts.observed) || self.leaves_target(new);
+        let differs = !self.is_as(Some(new), path) || self.leaves_target(new) || self.drops_attributes(path);
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| differs),
             Mode::Adopt => differs.then_some(named),
@@ -57,6 +64,25 @@ impl<'a> PlanInput<'a> {
                 (!same || self.leaves_target(new)).then_some(named)
             }
         }
+    }
+
+    /// Returns true if a directory's entry no longer sets an attribute: it goes back to what it was, which nothing on the host
+    /// tells.
+    pub(super) fn drops_attributes(&self, path: &ManagedPath) -> bool {
+        match (self.old.get(path), self.new.get(path)) {
+            (Some(PathSpec::Directory(old)), Some(PathSpec::Directory(new))) => new.drops_attributes_of(old),
+            (Some(_) | None, _) => false,
+        }
+    }
+
+    /// Returns what is at a path of the new config. Below a directory that takes the place of a file or a link nothing is yet,
+    /// wherever that link leads.
+    pub(super) fn found(&self, path: &ManagedPath) -> &ObservedFile {
+        let is_in = |directory: &ManagedPath| path != directory && path.is_below(directory.as_str());
+        if self.replaced.iter().any(|directory| is_in(directory)) {
+            return &ObservedFile::Absent;
+        }
+        self.facts.observed.files.get(path).unwrap_or(&ObservedFile::Absent)
     }
 
     /// Returns true if an entry is a hard link to what is written anew: it would be left with the old file.
@@ -78,6 +104,11 @@ impl<'a> PlanInput<'a> {
     /// Returns the new config's entry of a path.
     pub(super) fn new_entry(&self, path: &ManagedPath) -> Option<&PathSpec> {
         self.new.get(path)
+    }
+
+    /// Returns the paths of the new config, and those that leave with the old one.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &ManagedPath> {
+        self.new.keys().chain(self.old.keys().filter(|path| !self.new.contains_key(*path)))
     }
 
     /// Returns true if the agent may replace what is there: an earlier config brought it.
@@ -109,14 +140,17 @@ impl<'a> PlanInput<'a> {
     }
 
     fn is_as(&self, entry: Option<&PathSpec>, path: &ManagedPath) -> bool {
-        entry.is_some_and(|entry| entry_holds(path, entry, &self.facts.observed))
+        let is_hidden = *self.found(path) == ObservedFile::Absent;
+        !is_hidden && entry.is_some_and(|entry| entry_holds(path, entry, &self.facts.observed))
     }
 
-    /// Returns the number of bytes of a path of the new config.
+    /// Returns the number of bytes of a path of the new config, as far as it takes blocks. A directory takes one; the text of a
+    /// link mostly is in its inode.
     pub(super) fn new_len(&self, path: &ManagedPath) -> Option<u64> {
         self.new.get(path).map(|entry| match entry {
             PathSpec::File(file) => u64::try_from(file.contents.len()).unwrap_or(u64::MAX),
-            PathSpec::Directory(_) | PathSpec::Link(_) => 0,
+            PathSpec::Directory(_) => 1,
+            PathSpec::Link(_) => 0,
         })
     }
 

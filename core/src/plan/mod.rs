@@ -18,6 +18,7 @@
 //! | `reconcilable` | configs that can't be reached from here |
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
+//! | `shared` | directories of the new config that others could change what is in |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
@@ -58,6 +59,7 @@ mod mode;
 mod os;
 mod paths;
 mod registries;
+mod shared;
 mod soft;
 pub mod start;
 mod units;

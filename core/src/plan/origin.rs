@@ -40,6 +40,12 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     let applied = |path: &ManagedPath| !old.unapplied.contains(path);
     let directories = old.directories.iter().filter(|(path, _)| applied(path) && gone(path));
     from.directories.extend(directories.map(|(path, directory)| (path.clone(), directory.clone())));
+    // What an entry no longer sets is not to be seen on the host.
+    let dropping = old.directories.iter().filter(|(path, directory)| {
+        let new = to.directories.get(*path).filter(|new| new.drops_attributes_of(directory));
+        applied(path) && new.is_some()
+    });
+    from.directories.extend(dropping.map(|(path, directory)| (path.clone(), directory.clone())));
     let links = old.links.iter().filter(|(path, _)| applied(path) && gone(path));
     from.links.extend(links.map(|(path, link)| (path.clone(), link.clone())));
     // What is there may be an earlier version of ours, which the observation alone does not tell.

@@ -95,6 +95,6 @@ fn drift_fault(record: Option<&Record>, health: &LoopState) -> Option<Fault> {
         class: FaultClass::Degraded,
         reason: "ConfigDrift".to_owned(),
         message: format!("the host differs from its config: {}", listed(&health.drift)),
-        next: "See `machine-config-agent verify`; put the content back, or change the target.".to_owned(),
+        next: "See `machine-config-agent verify`; take the change back, or change the target.".to_owned(),
     })
 }

@@ -22,9 +22,15 @@ const OLD: &str = r#"
         {"path": "/etc/app", "mode": 448, "user": {"name": "core"}},
         {"path": "/etc/swap"},
         {"path": "/etc/os.d", "mode": 448},
-        {"path": "/etc/in"}
+        {"path": "/etc/in"},
+        {"path": "/etc/flat"},
+        {"path": "/etc/flat/d", "mode": 448}
     ],
     "files": [
+        {"path": "/etc/turn", "mode": 384, "contents": {"source": "data:,turn"}},
+        {"path": "/etc/flat/d/x", "contents": {"source": "data:,x"}},
+        {"path": "/etc/flat/d/deep/er/y", "contents": {"source": "data:,y"}},
+        {"path": "/etc/flat/deep/z", "contents": {"source": "data:,z"}},
         {"path": "/etc/linked", "contents": {"source": "data:,old"}},
         {"path": "/etc/swap/x", "contents": {"source": "data:,x"}},
         {"path": "/etc/in/f", "contents": {"source": "data:,f"}}
@@ -42,9 +48,14 @@ const NEW: &str = r#"
         {"path": "/etc/back"},
         {"path": "/etc/fresh/deep", "mode": 448, "user": {"id": 1000}, "group": {"id": 1000}},
         {"path": "/etc/fresh"},
-        {"path": "/etc/stale", "overwrite": true}
+        {"path": "/etc/stale", "overwrite": true},
+        {"path": "/etc/turn"},
+        {"path": "/etc/turn/d", "mode": 448}
     ],
     "files": [
+        {"path": "/etc/turn/d/x", "contents": {"source": "data:,x"}},
+        {"path": "/etc/turn/deep/er/y", "contents": {"source": "data:,y"}},
+        {"path": "/etc/flat", "contents": {"source": "data:,flat"}},
         {"path": "/etc/linked", "contents": {"source": "data:,new"}},
         {"path": "/etc/back/y", "contents": {"source": "data:,y"}},
         {"path": "/etc/in/f", "contents": {"source": "data:,f"}}
@@ -53,7 +64,8 @@ const NEW: &str = r#"
         {"path": "/etc/hard", "target": "/etc/linked", "hard": true},
         {"path": "/etc/other", "target": "/etc/back/y", "hard": true},
         {"path": "/etc/swap", "target": "app"},
-        {"path": "/etc/fresh/l", "target": "../nowhere", "user": {"name": "core"}}
+        {"path": "/etc/fresh/l", "target": "../nowhere", "user": {"name": "core"}},
+        {"path": "/etc/turn/l", "target": "d/x"}
     ]"#;
 
 fn read(name: &str, storage: &str) -> HostSpec {
@@ -152,7 +164,14 @@ async fn directories_and_links_are_as_config_lists_them() {
     carry_out(&host, (&from, &to), &steps, "update-1").await.unwrap();
     let found = tree(dir.path());
     for (path, what) in [
-        ("/etc/app", "directory 1755 1000:0"),
+        // Its owner left the entry.
+        ("/etc/app", "directory 1755 0:0"),
+        ("/etc/turn", "directory 755 0:0"),
+        ("/etc/turn/d", "directory 700 0:0"),
+        ("/etc/turn/d/x", "file 644 0:0 x1 x"),
+        ("/etc/turn/deep/er/y", "file 644 0:0 x1 y"),
+        ("/etc/turn/l", "link d/x 0:0"),
+        ("/etc/flat", "file 644 0:0 x1 flat"),
         ("/etc/back", "directory 755 0:0"),
         ("/etc/back/y", "file 644 0:0 x2 y"),
         ("/etc/other", "file 644 0:0 x2 y"),

@@ -1,5 +1,7 @@
 //! Directories and hard links of a batch: what has to be in place before files are, and what goes after them.
 
+use std::collections::BTreeSet;
+
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -39,6 +41,7 @@ impl Batch<'_> {
                 self.take_away(other)?;
                 fail_points.hit("removed");
             }
+            self.remove_between(change, changes)?;
             // What was in it must not come back under the new name's target.
             self.sync_directories()?;
             if !self.remove_directory(change)? {
@@ -52,6 +55,30 @@ impl Batch<'_> {
             self.known.clear();
         }
         Ok(gone)
+    }
+
+    /// Removes the directories between one that makes way and what was in it, if they are empty by now: they were made for it.
+    fn remove_between(&mut self, way: &Change<'_>, changes: &[Change<'_>]) -> Result<(), HostError> {
+        let mut between = BTreeSet::new();
+        for gone in changes.iter().filter(|other| other.is_removal() && other.is_below(way)) {
+            let mut path = gone.path.as_str();
+            between.extend(gone.is_directory().then_some(path));
+            while let Some((above, _)) = path.rsplit_once('/')
+                && above.len() > way.path.len()
+            {
+                between.insert(above);
+                path = above;
+            }
+        }
+        for path in between.into_iter().rev() {
+            let directory = Change::new(path, way.trusted(), DesiredPath::NoDirectory);
+            let directory = directory.entering(way.hands().enters);
+            if matches!(self.entry(&directory)?, Entry::Directory { .. }) {
+                // One that holds something keeps those above it, which is reported there.
+                let _is_gone = self.remove_directory(&directory)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes directories, parents first, or gives them their mode and owner. Returns how many were not right.

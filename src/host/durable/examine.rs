@@ -3,12 +3,13 @@
 //! | refusal of a change | seen here |
 //! |---|---|
 //! | a directory of another account, a link in one, no directory on the way, a name that is too long | yes, by the same walk |
-//! | a directory, a device, a pipe or a socket in its place; a mount over it | yes |
+//! | a directory, a device, a pipe or a socket in its place; a mount over it, but for a directory of root's | yes |
 //! | a read-only file system; an immutable or append-only file or directory | yes |
 //! | more extended attributes than are kept; a file beyond the process's limit of file sizes | yes |
 //! | no space, no inodes; an original that is too large | as numbers, which the plan adds up |
 //! | quotas, NFS's `root_squash`, access by SELinux, broken disks | no: only a write tells |
 
+use rustix::fd::AsFd;
 use rustix::fs::{IFlags, StatVfsMountFlags};
 use rustix::process::{Resource, getrlimit};
 
@@ -47,6 +48,7 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
     let obstacle = match in_place(&dir, name, change, is_whole) {
         Ok(Standing::Nothing) if change.is_removal() => None,
         Ok(Standing::Fixed(obstacle)) => Some(obstacle),
+        Ok(Standing::Kept) => None,
         Ok(Standing::Nothing | Standing::Replaceable) => {
             closed_directory(&dir, path)?.or_else(|| limit(change))
         }
@@ -60,6 +62,8 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
 enum Standing {
     Nothing,
     Replaceable,
+    /// A directory that only gets its mode and owner.
+    Kept,
     Fixed(Obstacle),
 }
 
@@ -68,13 +72,22 @@ fn in_place(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Resul
     if !is_whole {
         return Ok(Standing::Nothing);
     }
-    dir.check_mount(name, path)?;
+    if let Err(mounted) = dir.check_mount(name, path) {
+        // A directory that a file system is mounted on is one: of the config, where it is only dressed or left.
+        if dir.account().is_some() || !change.is_directory() || !dir.has_directory(name) {
+            return Err(mounted);
+        }
+    }
     Ok(match Entry::of(dir, name, path)? {
         Entry::Absent => Standing::Nothing,
         Entry::Link { .. } => Standing::Replaceable,
         Entry::File { file, .. } => {
             attributes(&file, path)?;
             fixed(rustix::fs::ioctl_getflags(&file), path).map_or(Standing::Replaceable, Standing::Fixed)
+        }
+        Entry::Directory { .. } if change.makes_directory() => {
+            let own = dir.open_directory(name).map_err(|errno| HostError::io("open", path, errno))?;
+            closed(&own, path, path)?.map_or(Standing::Kept, Standing::Fixed)
         }
         Entry::Directory { .. } if change.may_be_directory() => Standing::Replaceable,
         Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
@@ -87,13 +100,17 @@ fn in_place(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Resul
 
 /// Returns the obstacle of a directory in which no name can be changed.
 fn closed_directory(dir: &Dir, path: &str) -> Result<Option<Obstacle>, HostError> {
+    closed(dir, path, if dir.path().is_empty() { "/" } else { dir.path() })
+}
+
+/// Returns the obstacle of a directory that can't be changed for the sake of a path.
+fn closed(dir: impl AsFd, path: &str, directory: &str) -> Result<Option<Obstacle>, HostError> {
     let failed = |errno| HostError::io("inspect the directory of", path, errno);
-    let flags = rustix::fs::fstatvfs(dir).map_err(failed)?.f_flag;
+    let flags = rustix::fs::fstatvfs(&dir).map_err(failed)?.f_flag;
     if flags.contains(StatVfsMountFlags::RDONLY) {
         return Ok(Some((&HostError::io("write", path, rustix::io::Errno::ROFS)).into()));
     }
-    let directory = if dir.path().is_empty() { "/" } else { dir.path() };
-    Ok(fixed(rustix::fs::ioctl_getflags(dir), directory))
+    Ok(fixed(rustix::fs::ioctl_getflags(&dir), directory))
 }
 
 /// Returns the obstacle of an attribute of chattr(1). Many file systems have none.

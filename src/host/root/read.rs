@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use sha2::Digest as _;
 
 use super::kind::kind_word;
-use super::{Dir, HostError, Root, is_absent, is_unreachable, no_name, split};
+use super::{Dir, Hands, HostError, Missing, Root, is_absent, is_unreachable, no_name, split};
 use crate::model::{ObservedFile, Sha256};
 
 /// As much as is read at once while a digest is taken.
@@ -124,6 +124,19 @@ impl Root {
     pub fn read_at_most(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
         let Some((file, len)) = self.regular(path)? else { return Ok(None) };
         read_at_most(&file, len, path, limit).map(Some)
+    }
+
+    /// Reads a regular file of a config, to show it: by the walk of a write, with no link followed that another than root could have
+    /// made. `None` where that leads to no file, or to one that its directory's owner could have linked there.
+    pub fn read_shown(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+        let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
+        let walked = self.walk(directory, Hands::entering(0), Missing::Leave, &mut Vec::new())?;
+        let Some(dir) = walked else { return Ok(None) };
+        let Entry::File { file, stat } = Entry::of(&dir, name, path)? else { return Ok(None) };
+        if dir.account().is_some_and(|account| account != stat.st_uid) {
+            return Ok(None);
+        }
+        read_at_most(&file, u64::try_from(stat.st_size).unwrap_or_default(), path, limit).map(Some)
     }
 
     /// Reads a regular file that only root and the agent's user may change or redirect;

@@ -1,7 +1,7 @@
 //! Directories as a whole: made, removed, and where they really are.
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{
@@ -14,6 +14,8 @@ use crate::model::FileMode;
 
 /// Deeper trees than this are not the agent's.
 const MAX_DEPTH: u32 = 32;
+/// Permission of everybody to list a directory and to enter it.
+const OPEN: u32 = 0o005;
 /// Names that are tried for what is moved aside.
 const MOST_ASIDE: u32 = 1000;
 
@@ -30,7 +32,9 @@ impl Root {
         sync_made(&fresh_ones, directory)
     }
 
-    /// Makes a directory that belongs to a user, or gives an existing one to him. A link in its place is refused.
+    /// Makes a directory that belongs to a user, or gives an existing one of root's to him. A link in its place is refused, and
+    /// so is a directory that he could have put there to get at what is in it: one of another user, or of root that is closed to
+    /// him and not empty. What is looked at is what is given: the one that was opened.
     pub(in crate::host) fn own_dir(
         &self,
         directory: &str,
@@ -51,6 +55,10 @@ impl Root {
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let right = stat.st_uid == uid && stat.st_gid == gid && stat.st_mode & 0o7777 == mode;
         if !right {
+            if stat.st_uid != uid && !may_be_given(&fd, &stat).map_err(failed)? {
+                let (path, expected) = (directory.to_owned(), "a directory of its account");
+                return Err(HostError::Kind { path, expected, found: "a closed directory of another" });
+            }
             let (user, group) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
             rustix::fs::fchown(&fd, Some(user), Some(group)).map_err(failed)?;
             rustix::fs::fchmod(&fd, mode_bits(mode)).map_err(failed)?;
@@ -59,6 +67,19 @@ impl Root {
         // Also when it was there: its maker may have died before this.
         fsync(&parent).map_err(failed)?;
         sync_made(&fresh_ones, directory)
+    }
+
+    /// Returns true if a directory at a path may be given to a user, as [`Root::own_dir`] decides it; one that is absent may.
+    pub(in crate::host) fn may_own_dir(&self, directory: &str, uid: u32) -> Result<bool, HostError> {
+        let failed = |errno: Errno| HostError::io("inspect", directory, errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let fd = match self.resolve(directory, flags) {
+            // Whatever else is there is refused by its kind.
+            Err(errno) if is_absent(errno) || errno == Errno::LOOP => return Ok(true),
+            other => other.map_err(failed)?,
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        Ok(stat.st_uid == uid || may_be_given(&fd, &stat).map_err(failed)?)
     }
 
     /// Removes a directory of the agent's own and everything in it; links are removed, never followed.
@@ -168,6 +189,18 @@ impl Root {
             Err(errno) => Err(failed(errno)),
         }
     }
+}
+
+/// Returns true if a directory holds nothing that its new owner could not get at before.
+fn may_be_given(fd: &OwnedFd, stat: &Stat) -> Result<bool, Errno> {
+    if stat.st_uid != 0 && stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
+    if stat.st_mode & OPEN == OPEN {
+        return Ok(true);
+    }
+    let mut entries = Listing::read_from(fd)?;
+    Ok(entries.all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))))
 }
 
 fn sync_made(made: &[MadeDirectory], directory: &str) -> Result<(), HostError> {

@@ -105,6 +105,19 @@ impl Dir {
     }
 }
 
+impl Dir {
+    /// Opens a directory here, for looking.
+    pub(in crate::host) fn open_directory(&self, name: &str) -> Result<OwnedFd, Errno> {
+        open_directory(self.as_fd(), name)
+    }
+
+    /// Returns true if a name is a directory, whatever is mounted on it.
+    pub(in crate::host) fn has_directory(&self, name: &str) -> bool {
+        let found = rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+}
+
 /// Returns the error of a mount where none may be.
 fn mounted(path: String, expected: &'static str) -> HostError {
     HostError::Kind { path, expected, found: MOUNT_POINT }
@@ -389,7 +402,18 @@ impl Way<'_> {
     }
 
     fn unsafe_directory(&self, directory: String, rule: Unsafe) -> HostError {
-        let rule = if self.hands.enters { rule.of_program() } else { rule };
+        // The way to a file of an account, such as its keys, leads through its own directories, and maybe through others' by mistake.
+        let rule = match rule {
+            _ if self.hands.enters => rule.of_program(),
+            Unsafe::Owner { .. } if !own_hands(self.hands.trusted) => rule.of_program(),
+            Unsafe::Owner { .. }
+            | Unsafe::Writable { .. }
+            | Unsafe::Link { .. }
+            | Unsafe::Account { .. }
+            | Unsafe::Shared { .. }
+            | Unsafe::LinkOfAccount { .. }
+            | Unsafe::LinkText => rule,
+        };
         HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule }
     }
 

@@ -1,0 +1,326 @@
+//! Directories and links of a config over the life of a host: what was there before the first config, what an entry no longer
+//! sets, and one kind in place of another.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use machine_config_agent::model::{ConfigName, Target};
+use machine_config_agent::report::{NodeReport, NodeState};
+
+use crate::fake_control_plane::FakeControlPlane;
+use crate::plain_host;
+use crate::run::{after, agent};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Nothing below these asks for anything.
+const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
+    "spec":{"nodeDisruptionPolicy":{"files":[{"path":"/etc","actions":[{"type":"None"}]},
+    {"path":"/var","actions":[{"type":"None"}]}]}}}"#;
+
+fn plane(configs: &[(&str, &str)]) -> FakeControlPlane {
+    let plane = FakeControlPlane::wanting(configs[0].0, None);
+    plane.policy(POLICY);
+    for (name, storage) in configs {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.5.0"}},
+            "storage":{storage}}}}}}}"#
+        );
+        plane.config(name, &text);
+    }
+    plane
+}
+
+fn done(report: &NodeReport) {
+    assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
+}
+
+/// Goes through configs one after the other; `look` sees the host after each.
+async fn through(at: &Path, configs: &[(&str, &str)], mut look: impl FnMut(&str)) {
+    let plane = plane(configs);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    for (name, _) in configs {
+        *plane.desired.borrow_mut() = Target::new(ConfigName::new(*name).unwrap(), None);
+        plane.nudge.notify_one();
+        let report = after(&mut run, &plane, MINUTE).await;
+        done(&report);
+        assert_eq!(report.current_config.as_ref().map(ConfigName::as_str), Some(*name));
+        look(name);
+    }
+}
+
+/// Mode and owner of a directory.
+fn dress(at: &Path, path: &str) -> (u32, u32, u32) {
+    let found = fs::symlink_metadata(at.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert!(found.is_dir(), "{path}");
+    (found.mode() & 0o7777, found.uid(), found.gid())
+}
+
+fn directory(at: &Path, path: &str, mode: u32, owner: u32) {
+    fs::create_dir_all(at.join(path)).unwrap();
+    fs::set_permissions(at.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    chown(at.join(path), Some(owner), Some(owner)).unwrap();
+}
+
+/// What the first config has in common with the host.
+const COMMON: &str = r#"{
+    "directories":[{"path":"/etc/pre"},{"path":"/etc/dressed","mode":488,"user":{"id":7}}],
+    "files":[{"path":"/etc/equal","mode":420,"contents":{"source":"data:,equal"}}],
+    "links":[{"path":"/etc/link","target":"equal"}]}"#;
+
+fn common(at: &Path) {
+    directory(at, "etc/pre", 0o711, 5);
+    directory(at, "etc/dressed", 0o750, 7);
+    fs::write(at.join("etc/equal"), "equal").unwrap();
+    fs::set_permissions(at.join("etc/equal"), fs::Permissions::from_mode(0o644)).unwrap();
+    symlink("equal", at.join("etc/link")).unwrap();
+}
+
+/// The host had it before the first config: it is no config's to remove.
+#[tokio::test(start_paused = true)]
+async fn paths_of_host_before_first_config_stay_when_entries_leave() {
+    for next in ["{}", r#"{"directories":[{"path":"/etc/pre","mode":448}]}"#] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        plain_host::bare(at);
+        common(at);
+        through(at, &[("rendered-a", COMMON), ("rendered-b", next), ("rendered-c", "{}")], |name| {
+            let between = name == "rendered-b" && next != "{}";
+            assert_eq!(dress(at, "etc/pre"), (if between { 0o700 } else { 0o711 }, 5, 5), "{name}");
+            assert_eq!(dress(at, "etc/dressed"), (0o750, 7, 7), "{name}");
+            assert_eq!(fs::read_to_string(at.join("etc/equal")).unwrap(), "equal", "{name}");
+            assert_eq!(fs::read_link(at.join("etc/link")).unwrap(), Path::new("equal"), "{name}");
+        })
+        .await;
+    }
+}
+
+/// Ignition made the host by that config: what it has in common is the config's, and goes with it. A host that Ignition
+/// installed with another config keeps its directories.
+#[tokio::test(start_paused = true)]
+async fn paths_that_ignition_made_leave_with_their_entries() {
+    for (mark, directories) in
+        [("etc/ignition-machine-config-encapsulated.json.bak", false), ("etc/.ignition-result.json", true)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        plain_host::bare(at);
+        common(at);
+        fs::write(at.join(mark), "{}").unwrap();
+        through(at, &[("rendered-a", COMMON), ("rendered-b", "{}")], |name| {
+            let left = |path: &str| fs::symlink_metadata(at.join(path)).is_ok();
+            let is_first = name == "rendered-a";
+            assert_eq!((left("etc/equal"), left("etc/link")), (is_first, is_first), "{mark} {name}");
+            assert_eq!(left("etc/pre"), is_first || directories, "{mark} {name}");
+        })
+        .await;
+    }
+}
+
+/// The attributes follow from the config, else from the host before it, and not from an earlier config.
+#[tokio::test(start_paused = true)]
+async fn attributes_that_leave_entry_go_back_to_original_or_default() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    directory(at, "etc/pre", 0o711, 5);
+    directory(at, "etc/later", 0o711, 5);
+    let dressed = r#"{"directories":[
+        {"path":"/etc/pre","mode":1023,"user":{"id":7},"group":{"id":8}},
+        {"path":"/etc/made","mode":1023,"user":{"id":7},"group":{"id":8}},
+        {"path":"/etc/later"}],
+        "links":[{"path":"/etc/l","target":"x","user":{"id":7},"group":{"id":8}}],
+        "files":[{"path":"/etc/f","mode":384,"user":{"id":7},"contents":{"source":"data:,f"}}]}"#;
+    let half = r#"{"directories":[
+        {"path":"/etc/pre","group":{"id":8}},{"path":"/etc/made","mode":1023},
+        {"path":"/etc/later","mode":448,"user":{"id":9}}]}"#;
+    let plain = r#"{"directories":[{"path":"/etc/pre"},{"path":"/etc/made"},{"path":"/etc/later"}],
+        "links":[{"path":"/etc/l","target":"x"}],"files":[{"path":"/etc/f","contents":{"source":"data:,f"}}]}"#;
+    let configs =
+        [("rendered-a", dressed), ("rendered-b", half), ("rendered-c", plain), ("rendered-d", "{}")];
+    through(at, &configs, |name| {
+        let (pre, made, later) = match name {
+            "rendered-a" => ((0o1777, 7, 8), Some((0o1777, 7, 8)), (0o711, 5, 5)),
+            "rendered-b" => ((0o711, 5, 8), Some((0o1777, 0, 0)), (0o700, 9, 5)),
+            "rendered-c" => ((0o711, 5, 5), Some((0o755, 0, 0)), (0o711, 5, 5)),
+            _ => ((0o711, 5, 5), None, (0o711, 5, 5)),
+        };
+        assert_eq!(dress(at, "etc/pre"), pre, "{name}");
+        assert_eq!(dress(at, "etc/later"), later, "{name}");
+        match made {
+            Some(made) => assert_eq!(dress(at, "etc/made"), made, "{name}"),
+            None => assert!(!at.join("etc/made").exists(), "{name}"),
+        }
+        if name == "rendered-c" {
+            for path in ["etc/l", "etc/f"] {
+                let found = fs::symlink_metadata(at.join(path)).unwrap();
+                assert_eq!((found.uid(), found.gid()), (0, 0), "{path}");
+            }
+            assert_eq!(fs::metadata(at.join("etc/f")).unwrap().mode() & 0o7777, 0o644);
+        }
+    })
+    .await;
+}
+
+const FILE: &str = r#"{"files":[{"path":"/etc/a","contents":{"source":"data:,a"}}]}"#;
+const LINK: &str = r#"{"links":[{"path":"/etc/a","target":"other"}]}"#;
+const DIRECTORY: &str = r#"{"directories":[{"path":"/etc/a"},{"path":"/etc/a/d","mode":448}],
+    "files":[{"path":"/etc/a/b","contents":{"source":"data:,b"}},
+             {"path":"/etc/a/d/c","contents":{"source":"data:,c"}},
+             {"path":"/etc/a/deep/er/e","contents":{"source":"data:,e"}}],
+    "links":[{"path":"/etc/a/l","target":"b"},{"path":"/etc/a/h","target":"/etc/a/b","hard":true}]}"#;
+
+/// A file, a link and a directory with files in it take each other's place.
+#[tokio::test(start_paused = true)]
+async fn path_changes_its_kind_with_all_that_is_in_it() {
+    for (name, before, then) in [("file", FILE, "{}"), ("link", LINK, FILE)] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        plain_host::bare(at);
+        fs::create_dir(at.join("etc/other")).unwrap();
+        fs::write(at.join("etc/other/b"), "of the host").unwrap();
+        let configs =
+            [("rendered-a", before), ("rendered-b", DIRECTORY), ("rendered-c", before), ("rendered-d", then)];
+        through(at, &configs, |config| {
+            match config {
+                "rendered-b" => {
+                    for (path, text) in [("b", "b"), ("d/c", "c"), ("deep/er/e", "e"), ("l", "b"), ("h", "b")]
+                    {
+                        let found = fs::read_to_string(at.join("etc/a").join(path)).unwrap();
+                        assert_eq!(found, text, "{name} {path}");
+                    }
+                    assert_eq!(dress(at, "etc/a/d"), (0o700, 0, 0));
+                }
+                "rendered-d" if then == "{}" => assert!(!at.join("etc/a").exists(), "{name}"),
+                "rendered-d" => assert_eq!(fs::read_to_string(at.join("etc/a")).unwrap(), "a"),
+                _ => {
+                    let found = fs::symlink_metadata(at.join("etc/a")).unwrap();
+                    assert_eq!((found.is_file(), found.is_symlink()), (name == "file", name == "link"));
+                }
+            }
+            assert_eq!(fs::read_to_string(at.join("etc/other/b")).unwrap(), "of the host", "{name} {config}");
+        })
+        .await;
+    }
+}
+
+type Act = fn(&Path);
+
+/// Name, first config, obstacle, second config, words of the refusal.
+const REFUSED: [(&str, &str, Act, &str, &str); 6] = [
+    (
+        "a foreign file deep in the directory",
+        DIRECTORY,
+        |at| fs::write(at.join("etc/a/d/foreign"), "mine").unwrap(),
+        FILE,
+        "holds what no config brought",
+    ),
+    (
+        "a foreign directory in the directory",
+        DIRECTORY,
+        |at| fs::create_dir(at.join("etc/a/deep/foreign")).unwrap(),
+        FILE,
+        "holds what no config brought",
+    ),
+    (
+        "a foreign file in place of the directory",
+        "{}",
+        |at| fs::write(at.join("etc/a"), "mine").unwrap(),
+        DIRECTORY,
+        "which no config brought",
+    ),
+    (
+        "a file in a directory that its group may write to",
+        "{}",
+        |_| {},
+        r#"{"directories":[{"path":"/etc/a","mode":509,"group":{"id":7}}],"files":[{"path":"/etc/a/b"}]}"#,
+        "mode 0775",
+    ),
+    (
+        "a directory that its group may write to from now on",
+        r#"{"directories":[{"path":"/etc/a"}],"files":[{"path":"/etc/a/b"}]}"#,
+        |_| {},
+        r#"{"directories":[{"path":"/etc/a","mode":509}],"files":[{"path":"/etc/a/b"}]}"#,
+        "mode 0775",
+    ),
+    (
+        "a third account between",
+        "{}",
+        |_| {},
+        r#"{"directories":[{"path":"/etc/a","user":{"id":7}},{"path":"/etc/a/d","user":{"id":8}}],
+            "files":[{"path":"/etc/a/d/b"}]}"#,
+        "/etc/a/d",
+    ),
+];
+
+/// Nothing is touched, and no workload leaves.
+#[tokio::test(start_paused = true)]
+async fn obstacle_of_directory_is_refused_by_plan() {
+    for (name, first, block, second, words) in REFUSED {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        plain_host::bare(at);
+        let plane = plane(&[("rendered-a", first), ("rendered-b", second)]);
+        let mut agent = agent(at, &plane);
+        let mut run = Box::pin(agent.run());
+        done(&after(&mut run, &plane, MINUTE).await);
+        block(at);
+        *plane.desired.borrow_mut() = Target::new(ConfigName::new("rendered-b").unwrap(), None);
+        plane.nudge.notify_one();
+        let report = after(&mut run, &plane, MINUTE).await;
+        let fault = report.fault.as_ref().unwrap_or_else(|| panic!("{name}: {report:#?}"));
+        assert_eq!(
+            (report.state, fault.reason.as_str()),
+            (NodeState::Unreconcilable, "HostNotPrepared"),
+            "{name}: {fault}"
+        );
+        assert!(fault.message.contains(words), "{name}: {fault}");
+        assert!(!plane.requests.borrow().contains(&"drain"), "{name}");
+        assert!(!fault.next.contains("chown root"), "{name}: {}", fault.next);
+    }
+}
+
+/// A mount that ends with the test, however that ends.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ended = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Mounted by the installation, and listed beside it: Ignition sets what the entry says on the root of the file system.
+#[tokio::test(start_paused = true)]
+async fn directory_that_is_mount_point_gets_its_attributes() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    directory(at, "var/data", 0o755, 0);
+    directory(at, "var/data/in", 0o755, 0);
+    directory(at, "srv/disk", 0o711, 5);
+    if rustix::mount::mount_bind(at.join("srv/disk"), at.join("var/data")).is_err() {
+        crate::ran::not_run("directory_that_is_mount_point_gets_its_attributes", "to mount (CAP_SYS_ADMIN)");
+        return;
+    }
+    let mounted = Mounted(at.join("var/data"));
+    let configs = [
+        ("rendered-0", "{}"),
+        (
+            "rendered-a",
+            r#"{"directories":[{"path":"/var/data","mode":448,"user":{"id":7}}],
+                "files":[{"path":"/var/data/f","contents":{"source":"data:,f"}}]}"#,
+        ),
+        ("rendered-b", "{}"),
+    ];
+    through(at, &configs, |name| {
+        let is_listed = name == "rendered-a";
+        assert_eq!(dress(at, "var/data"), if is_listed { (0o700, 7, 5) } else { (0o711, 5, 5) }, "{name}");
+        assert_eq!(at.join("srv/disk/f").exists(), is_listed, "{name}");
+    })
+    .await;
+    drop(mounted);
+    assert_eq!(dress(at, "var/data"), (0o755, 0, 0), "what the mount is over");
+}
