@@ -35,13 +35,18 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
 
 /// Returns what would refuse the keys of an account. Writes nothing.
 pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError> {
-    let home = user.home.trim_end_matches('/');
-    let new = DesiredPath::file(&[], PRIVATE, user.uid, user.gid);
-    let way = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), user.uid, new))?;
+    obstacle_in(root, &user.home, user.uid)
+}
+
+/// Returns what would refuse the keys of a user id in a home.
+pub fn obstacle_in(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>, HostError> {
+    let home = home.trim_end_matches('/');
+    let new = DesiredPath::file(&[], PRIVATE, uid, uid);
+    let way = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))?;
     if way.obstacle.is_some() {
         return Ok(way.obstacle);
     }
-    for path in paths(user) {
+    for path in paths_in(home) {
         let (found, expected) = match (root.observe(&path)?, path.ends_with(KEYS_FILE)) {
             (ObservedFile::Absent, _) => return Ok(None),
             (ObservedFile::Directory { .. }, false)
@@ -56,7 +61,7 @@ pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError>
             (ObservedFile::Special | ObservedFile::Unreachable, false) => ("no directory", "a directory"),
         };
         // A `.ssh` of another user is moved aside.
-        let is_foreign = |owner: u32| owner != user.uid && owner != 0;
+        let is_foreign = |owner: u32| owner != uid && owner != 0;
         if path.ends_with("/.ssh") && root.dress_of(&path)?.is_some_and(|(_, owner, _)| is_foreign(owner)) {
             return Ok(None);
         }
@@ -84,7 +89,11 @@ pub fn foreign(root: &Root, user: &User) -> Result<Option<ManagedPath>, HostErro
 
 /// Returns the directories and the file of an account's keys.
 pub fn paths(user: &User) -> Vec<String> {
-    let mut at = user.home.trim_end_matches('/').to_owned();
+    paths_in(&user.home)
+}
+
+fn paths_in(home: &str) -> Vec<String> {
+    let mut at = home.trim_end_matches('/').to_owned();
     let below = |name: &str| {
         at = format!("{at}/{name}");
         at.clone()

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::accounts;
+use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
@@ -29,7 +29,8 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
         }
     }
     let of_accounts = steps.iter().filter(|step| matches!(step.op.batch(), Batch::Accounts | Batch::Users));
-    let of_accounts = of_accounts.flat_map(|step| accounts::blocked(input, step));
+    let of_accounts = of_accounts.flat_map(|step| account_obstacles::blocked(input, step));
+    let of_accounts = account_obstacles::databases_blocked(input, steps).into_iter().chain(of_accounts);
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     reasons.extend(originals(input, steps));
     reasons.extend(space(input, steps));
@@ -92,8 +93,8 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             said(found.paths.get(&path).filter(|_| is_touched(input, op, &path)))
         }
         BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
-        // Each of them changes lines of /etc/shadow.
-        BatchOp::User(..) | BatchOp::Account(..) => said(found.password.as_ref()),
+        // By `account_obstacles`.
+        BatchOp::User(..) | BatchOp::Account(..) => None,
         BatchOp::Link(_, unit) => {
             let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
             let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });
@@ -105,10 +106,7 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
 }
 
 fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
-    let next = obstacle.next.trim_end_matches('.');
-    let mut rest = next.chars();
-    let first = rest.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
-    unreachable(field, format!("{}; {first}{}", obstacle.cause, rest.as_str()))
+    unreachable(field, obstacle.to_string())
 }
 
 /// Returns true if a step changes its path: one that is as desired is left alone.
@@ -370,7 +368,7 @@ mod tests {
         let unit = || UnitName::new("a.service").unwrap();
         let said = refused(&from, &to, |facts| {
             facts.obstacles.keys.insert("core".to_owned(), obstacle());
-            facts.obstacles.password = Some(obstacle());
+            facts.obstacles.databases.insert("/etc/shadow".to_owned(), obstacle());
             facts.obstacles.units.insert(unit(), obstacle());
         });
         for field in ["sshAuthorizedKeys", "passwordHash", r#"systemd.units "a.service""#] {
