@@ -27,6 +27,12 @@ pub(super) fn keys_hold(desired: &[SshKey], found: &ObservedAccount) -> bool {
     }
 }
 
+/// Returns true if the keys file has the text of these keys, whoever owns it.
+pub(super) fn are_keys_of(keys: &[SshKey], found: &ObservedAccount) -> bool {
+    let text = Contents::new(keys_text(keys).into_bytes());
+    matches!(&found.keys, ObservedFile::Regular { sha256, .. } if *sha256 == text.sha256())
+}
+
 /// Returns true if no password opens the account.
 pub(super) fn is_password_locked(found: &ObservedAccount) -> bool {
     found.password.as_ref().is_none_or(PasswordHash::is_locked)

@@ -1,7 +1,7 @@
 //! The steps of accounts and groups. They are on no image, so in image mode they are judged by the present state.
 
 use super::accounts::{
-    account_holds, group_password_holds, is_locked, is_modified, is_password_locked, keys_hold,
+    account_holds, are_keys_of, group_password_holds, is_locked, is_modified, is_password_locked, keys_hold,
     password_holds,
 };
 use super::input::PlanInput;
@@ -181,7 +181,7 @@ fn secrets(
     let keys = match (new.and_then(|new| new.desired_keys(name)), old_keys) {
         (Some(desired), _) => !keys_hold(desired, found),
         (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !keys_hold(&[], found),
-        (None, Some(old)) => found.has_original || keys_hold(old, found),
+        (None, Some(old)) => found.has_original || are_keys_of(old, found),
         (None, None) => false,
     };
     let password =
