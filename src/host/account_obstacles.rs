@@ -105,8 +105,7 @@ pub fn home(
             examine(root, &Change::new(&*home, owner, made))?.obstacle
         }
         ObservedFile::Directory { uid, .. } if uid == 0 || account.uid == Some(uid) => {
-            let Some(uid) = account.uid.filter(|_| !account.keys.is_empty()) else { return Ok(None) };
-            keys::obstacle_in(root, &home, uid)?
+            if account.keys.is_empty() { None } else { keys::obstacle_in(root, &home, uid)? }
         }
         ObservedFile::Directory { uid, .. } => Some(of_another(accounts, &home, uid)),
         ObservedFile::Regular { .. } => kind("a file"),

@@ -69,15 +69,35 @@ pub(super) fn databases_blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Re
     let mut blocked = BTreeMap::new();
     for step in steps {
         for obstacle in closed(input, &step.op) {
-            let field = match &step.op {
-                op if op.is_of_group() => group_field(&op.target()),
-                Op::SetPassword { user } => format!("{} passwordHash", user_field(user.as_str())),
-                op => user_field(&op.target()),
+            let name = step.op.target();
+            let field = if step.op.is_of_group() {
+                group_field(&name)
+            } else if matches!(step.op, Op::SetPassword { .. }) {
+                format!("{} passwordHash", user_field(&name))
+            } else {
+                user_field(&name)
             };
             blocked.entry(obstacle.to_string()).or_insert(field);
         }
     }
     blocked.into_iter().map(|(message, field)| refusal(field, message)).collect()
+}
+
+/// Returns the accounts of the new config that would be members of a group which leaves with the old one.
+pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+    let goes = |group: &&String| {
+        let removes = |step: &Step| matches!(&step.op, Op::RemoveGroup { group: one } if one.as_str() == group.as_str());
+        steps.iter().any(removes)
+    };
+    let entries = input.to.users.accounts.iter().filter(|(_, account)| account.should_exist);
+    let members = entries.flat_map(|(name, account)| account.groups.iter().map(move |group| (name, group)));
+    let refused = members.filter(|(_, group)| goes(group)).map(|(name, group)| {
+        let message = format!(
+            "the group {group} leaves with its entry of passwd.groups; keep the entry, or the user out of it"
+        );
+        refusal(format!("{} groups", user_field(name.as_str())), message)
+    });
+    refused.collect()
 }
 
 /// Returns the obstacles of a step on this host, its databases aside.

@@ -31,6 +31,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = steps.iter().filter(|step| matches!(step.op.batch(), Batch::Accounts | Batch::Users));
     let of_accounts = of_accounts.flat_map(|step| account_obstacles::blocked(input, step));
     let of_accounts = account_obstacles::databases_blocked(input, steps).into_iter().chain(of_accounts);
+    let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     reasons.extend(originals(input, steps));
     reasons.extend(space(input, steps));
@@ -93,15 +94,14 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             said(found.paths.get(&path).filter(|_| is_touched(input, op, &path)))
         }
         BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
-        // By `account_obstacles`.
-        BatchOp::User(..) | BatchOp::Account(..) => None,
         BatchOp::Link(_, unit) => {
             let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
             let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });
             let masked = masked.or_else(|| if turned { own_link(input, unit) } else { None });
             masked.or_else(|| said(found.units.get(unit)))
         }
-        BatchOp::Os(_) | BatchOp::Service(_) => None,
+        // Accounts by `account_obstacles`.
+        BatchOp::User(..) | BatchOp::Account(..) | BatchOp::Os(_) | BatchOp::Service(_) => None,
     }
 }
 

@@ -203,10 +203,10 @@ fn names<'a, I: Iterator<Item = &'a UserName>>(
     of(input.from).chain(of(input.to)).collect()
 }
 
-fn ordered<'a>(
-    names: std::collections::BTreeSet<&'a UserName>,
+fn ordered(
+    names: std::collections::BTreeSet<&UserName>,
     is_first: impl Fn(&UserName) -> bool,
-) -> Vec<&'a UserName> {
+) -> Vec<&UserName> {
     let (first, rest): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_first(name));
     first.into_iter().chain(rest).collect()
 }

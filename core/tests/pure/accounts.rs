@@ -330,3 +330,19 @@ fn account_that_can_not_be_written_refuses_plan() {
         [("passwd.users \"app\" homeDir".to_owned(), "/home/app is of guest; move it".to_owned())]
     );
 }
+
+/// It would be removed under its new member.
+#[test]
+fn member_of_group_that_leaves_refuses_plan() {
+    let users = json!([{"name": "app", "groups": ["staff"]}]);
+    let from = spec("rendered-a", users.clone(), json!([{"name": "staff"}]));
+    let host = ModelHost::holding(&from);
+    for users in [users, json!([{"name": "app"}, {"name": "other", "groups": ["staff"]}])] {
+        let to = spec("rendered-b", users, json!([]));
+        let facts = host.facts(&from, &to, EmbeddedConfig::Unknown);
+        let refused = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap_err();
+        assert!(refused.to_string().contains("groups: the group staff leaves with its entry"), "{refused}");
+    }
+    let to = spec("rendered-c", json!([{"name": "app"}]), json!([]));
+    assert_eq!(steps(&host, &from, &to), ["modify-user app", "remove-group staff"]);
+}
