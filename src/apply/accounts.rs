@@ -10,7 +10,7 @@ use crate::host::account_records::{AccountRecords, GroupRecord, UserOriginal, Us
 use crate::host::accounts::{self, Accounts};
 use crate::host::durable::{Attempt, Change, DesiredPath};
 use crate::host::saved::{Bytes, PathSnapshot};
-use crate::host::{Host, HostError, account_programs};
+use crate::host::{Host, HostError, Root, account_programs, image_groups};
 use crate::journal::Intent;
 use crate::model::UserName;
 use crate::model::users::{Account, KEYS_FILE};
@@ -48,7 +48,8 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
 /// Reads what the batch changes.
 fn originals(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<AccountLines, HostError> {
     let (mut users, mut groups) = (Vec::new(), BTreeSet::new());
-    let records = AccountRecords::load(&host.root)?;
+    let known = Accounts::load(&host.root)?;
+    let records = AccountRecords::load_current(&host.root)?;
     for step in steps {
         match step.op.in_batch() {
             BatchOp::Account(AccountOp::CreateGroup | AccountOp::ModifyGroup, name) => {
@@ -61,9 +62,15 @@ fn originals(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<Account
                 users.push(SavedUser { name: name.to_string(), home: home.transpose()?.flatten() });
                 // Its own group comes with it.
                 groups.insert(name.to_string());
+                groups.extend(image_groups::alone(&known, &needed(&host.root, account)));
             }
             BatchOp::Account(AccountOp::ModifyUser, name) => {
                 users.push(SavedUser { name: name.to_string(), home: None });
+                let new = intent.to().users.accounts.get(name).map(|account| &account.groups);
+                let old = intent.from().users.accounts.get(name).map(|account| &account.groups);
+                groups.extend(new.iter().flat_map(|groups| image_groups::alone(&known, groups)));
+                let left = old.into_iter().flatten().filter(|group| records.is_group_copied(group));
+                groups.extend(left.cloned());
             }
             BatchOp::Os(_)
             | BatchOp::File(_)
@@ -87,7 +94,7 @@ async fn apply_step(
         AccountOp::CreateGroup => create_group(intent, host, name, run).await,
         AccountOp::ModifyGroup => modify_group(intent, host, name, run),
         AccountOp::CreateUser => match new {
-            Some(account) => create_user(host, name, account).await,
+            Some(account) => create_user(host, name, account, run).await,
             None => Ok(()),
         },
         AccountOp::ModifyUser => modify_user(host, name, old, new, run).await,
@@ -102,16 +109,16 @@ async fn create_group(
 ) -> Result<(), HostError> {
     let (root, name_text) = (&host.root, name.as_str());
     let Some(group) = intent.to().users.groups.get(name) else { return Ok(()) };
-    let mut records = AccountRecords::load(root)?;
-    if records.groups.get(name_text) != Some(&GroupRecord::Agent)
-        || Accounts::load(root)?.group(name_text).is_none()
-    {
+    let mut records = AccountRecords::load_current(root)?;
+    let is_made = matches!(records.groups.get(name_text), Some(GroupRecord::Agent { .. }));
+    if !is_made || Accounts::load(root)?.group(name_text).is_none() {
         records.set_group(name_text, Some(GroupRecord::Begun));
         records.save(root)?;
         host.fail_points.hit("group-recorded");
         account_programs::create_group(root, name_text, group).await?;
         host.fail_points.hit("group-created");
-        records.set_group(name_text, Some(GroupRecord::Agent));
+        let gid = Accounts::load(root)?.group(name_text);
+        records.set_group(name_text, Some(GroupRecord::Agent { gid }));
         records.save(root)?;
     }
     let Some(password) = &group.password else { return Ok(()) };
@@ -120,7 +127,7 @@ async fn create_group(
 
 fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt) -> Result<(), HostError> {
     let (root, text) = (&host.root, name.as_str());
-    let mut records = AccountRecords::load(root)?;
+    let mut records = AccountRecords::load_current(root)?;
     if !records.groups.contains_key(text) {
         let password = account_lines::group_password(root, text)?;
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
@@ -138,19 +145,33 @@ fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt)
     Ok(())
 }
 
-async fn create_user(host: &Host, name: &UserName, account: &Account) -> Result<(), HostError> {
+/// Returns the groups that useradd has to find in `/etc/group`. With a prefix it asks no NSS.
+fn needed(root: &Root, account: Option<&Account>) -> BTreeSet<String> {
+    let primary = account.and_then(|account| account.primary_group.clone()).filter(|_| !root.is_machine());
+    account.iter().flat_map(|account| account.groups.clone()).chain(primary).collect()
+}
+
+async fn create_user(host: &Host, name: &UserName, account: &Account, run: Attempt) -> Result<(), HostError> {
     let (root, text) = (&host.root, name.as_str());
-    let mut records = AccountRecords::load(root)?;
-    let is_made = records.users.get(text) == Some(&UserRecord::Agent);
+    let records = AccountRecords::load_current(root)?;
+    let is_made = matches!(records.users.get(text), Some(UserRecord::Agent { .. }));
     if is_made && Accounts::load(root)?.user(text).is_some() {
         return Ok(());
     }
+    image_groups::copy(root, &needed(root, Some(account)), run, &host.fail_points)?;
+    let mut records = AccountRecords::load_current(root)?;
     records.set_user(text, Some(UserRecord::Begun));
     records.save(root)?;
     host.fail_points.hit("user-recorded");
     account_programs::create_user(root, text, account).await?;
     host.fail_points.hit("user-created");
-    records.set_user(text, Some(UserRecord::Agent));
+    let uid = Accounts::load(root)?.user(text).map(|user| user.uid);
+    if let Some(uid) = uid {
+        account_lines::set_mark(root, text, uid, &host.fail_points)?;
+    }
+    // A host without /etc/shadow has no mark.
+    let uid = uid.filter(|uid| accounts::mark(root, text).is_ok_and(|mark| mark == Some(Some(*uid))));
+    records.set_user(text, Some(UserRecord::Agent { uid }));
     records.save(root)?;
     host.fail_points.hit("user-made");
     Ok(())
@@ -172,16 +193,28 @@ async fn modify_user(
     let original = original.as_ref();
     let nothing = Account::default();
     let is_gone = new.is_none() && old.is_none_or(|old| old.keys.is_empty() && old.password.is_none());
+    let is_listed = new.is_some();
     let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
-    let before = |old: &Option<String>, original: Option<&String>| old.as_ref().and(original).cloned();
-    let gecos = new.gecos.clone().or_else(|| before(&old.gecos, original.map(|one| &one.gecos)));
-    let shell = new.shell.clone().or_else(|| before(&old.shell, original.map(|one| &one.shell)));
+    let before = |old: &Option<String>, original: Option<String>| original.filter(|_| old.is_some());
+    let (mut gecos, mut shell) = (new.gecos.clone(), new.shell.clone());
+    if let Some(original) = original {
+        gecos = gecos.or_else(|| before(&old.gecos, Some(original.gecos.clone())));
+        shell = shell.or_else(|| before(&old.shell, Some(original.shell.clone())));
+    } else if records.is_made(text) && is_listed {
+        // One that was locked is as one that is made now.
+        let is_opened = account_lines::is_expired(root, text)?;
+        gecos = gecos.or_else(|| (is_opened || old.gecos.is_some()).then(String::new));
+        if shell.is_none() && (is_opened || old.shell.is_some()) {
+            shell = Some(account_programs::default_shell(root).await?);
+        }
+    }
     let now = accounts.groups_of(text);
     let primary = accounts.group_name(user.gid);
     let joins = new.groups.iter().filter(|group| !now.contains(*group) && primary != Some(group.as_str()));
     let joins: BTreeSet<String> = joins.cloned().collect();
     let (gecos, shell) =
         (gecos.filter(|gecos| *gecos != user.gecos), shell.filter(|shell| *shell != user.shell));
+    image_groups::copy(root, &joins, run, &host.fail_points)?;
     account_programs::modify_user(root, text, gecos.as_deref(), shell.as_deref(), &joins).await?;
     host.fail_points.hit("user-modified");
     let stays = |group: &&String| {
@@ -189,7 +222,8 @@ async fn modify_user(
     };
     let leaves = old.groups.iter().filter(|group| !stays(group)).cloned().collect();
     account_lines::release(root, text, &leaves, run, &host.fail_points)?;
-    let mut records = records;
+    image_groups::remove_unused(root, &leaves, run, &host.fail_points)?;
+    let mut records = AccountRecords::load_current(root)?;
     if is_gone && original.is_some() {
         // Keys and password would follow in a later batch; there are none.
         records.set_user(text, None);
@@ -201,7 +235,7 @@ async fn modify_user(
 /// Keeps what an account of the host is before the first change; one that the agent made has nothing to go back to.
 pub(super) fn record_original(host: &Host, name: &UserName) -> Result<AccountRecords, HostError> {
     let (root, text) = (&host.root, name.as_str());
-    let mut records = AccountRecords::load(root)?;
+    let mut records = AccountRecords::load_current(root)?;
     let accounts = Accounts::load(root)?;
     let Some(user) = accounts.user(text).filter(|_| !records.users.contains_key(text)) else {
         return Ok(records);

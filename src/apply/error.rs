@@ -79,6 +79,18 @@ impl ApplyError {
         move |source| Self::Host { object, source }
     }
 
+    /// Returns true if one step of its batch failed, and it is this one.
+    pub(super) fn is_of(&self, step: &Step) -> bool {
+        match self {
+            Self::Host { object, .. } => *object == step.to_string(),
+            Self::Originals { .. }
+            | Self::WrongImage { .. }
+            | Self::Stage { .. }
+            | Self::Late { .. }
+            | Self::NotInConfig { .. } => false,
+        }
+    }
+
     /// Returns the error of a step that its config or its batch does not allow.
     pub(super) fn foreign(step: &Step, config: &str) -> Self {
         Self::NotInConfig { step: step.to_string(), config: config.to_owned() }

@@ -65,8 +65,12 @@ pub(super) async fn together(
     }
     let since = Instant::now();
     let done = work.await;
+    let failed = done.as_ref().err().and_then(|error| steps.iter().find(|step| error.is_of(step)));
     for (step, place) in places() {
-        ended(step, place, prefix, since, done.as_ref().err());
+        match failed {
+            Some(failed) if failed != step => held_up(step, place, prefix, failed),
+            Some(_) | None => ended(step, place, prefix, since, done.as_ref().err()),
+        }
     }
     if many {
         batch_ended(intent, steps, prefix, since, done.as_ref().err());
@@ -141,6 +145,20 @@ fn ended(step: &Step, place: ApplyContext<'_>, prefix: &str, since: Instant, err
             chain(error)
         ),
     }
+}
+
+/// Logs a step of a batch in which another one failed: they are taken back together.
+fn held_up(step: &Step, place: ApplyContext<'_>, prefix: &str, failed: &Step) {
+    let ApplyContext { number, of, .. } = place;
+    let (op, on) = (step.op.as_str(), step.op.target());
+    logged!(
+        place,
+        MCA_STEP = op,
+        MCA_TARGET = on,
+        step = number,
+        of,
+        "Step {number} of {of}: {prefix}{step}: not done, because {failed} failed"
+    );
 }
 
 /// Logs a path that is not restored: it is in directories that another user can change.

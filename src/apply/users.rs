@@ -63,7 +63,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         _ => "the accounts".to_owned(),
     };
     let failed = || ApplyError::host(object.clone());
-    let records = AccountRecords::load(&host.root).map_err(failed())?;
+    let records = AccountRecords::load_current(&host.root).map_err(failed())?;
     let lines = lines(host, &works, &groups, &records).map_err(failed())?;
     prepare(intent, host, &mut works).map_err(failed())?;
     let changes: Vec<Change<'_>> = works.iter().filter_map(change).collect();
@@ -95,7 +95,7 @@ fn lines(
 
 /// Decides what each account is to have, and prepares the directories of its keys.
 fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(), HostError> {
-    let records = AccountRecords::load(&host.root)?;
+    let records = AccountRecords::load_current(&host.root)?;
     let mut prepared = false;
     for work in works.iter_mut() {
         let new = intent.to().users.accounts.get(work.name);
@@ -172,7 +172,7 @@ fn apply_works(
         }
     }
     // What the config says next of an account of the host begins from the host again.
-    let mut records = AccountRecords::load(root)?;
+    let mut records = AccountRecords::load_current(root)?;
     for work in works.iter().filter(|work| !intent.to().users.accounts.contains_key(work.name)) {
         if !records.is_made(work.name.as_str()) {
             records.set_user(work.name.as_str(), None);
@@ -188,7 +188,7 @@ fn remove_group(host: &Host, group: &str, run: Attempt) -> Result<(), HostError>
         return Ok(());
     }
     account_lines::remove_group(&host.root, group, run, &host.fail_points)?;
-    let mut records = AccountRecords::load(&host.root)?;
+    let mut records = AccountRecords::load_current(&host.root)?;
     records.set_group(group, None);
     records.save(&host.root)
 }

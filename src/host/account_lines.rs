@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::account_records::{AccountRecords, GroupRecord, UserRecord};
-use super::accounts::lock;
+use super::accounts::{MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::root::Root;
@@ -18,7 +18,7 @@ use crate::model::users::PasswordHash;
 
 const PASSWD: &str = "/etc/passwd";
 const SHADOW: &str = "/etc/shadow";
-const GROUP: &str = "/etc/group";
+pub(in crate::host) const GROUP: &str = "/etc/group";
 const GSHADOW: &str = "/etc/gshadow";
 /// Databases with lines of a user.
 const OF_USERS: [&str; 4] = [PASSWD, SHADOW, "/etc/subuid", "/etc/subgid"];
@@ -155,9 +155,14 @@ pub fn is_expired(root: &Root, user: &str) -> Result<bool, HostError> {
     Ok(field(&shadow, user, EXPIRY) == Some(EXPIRED))
 }
 
+/// Returns the line of a name, without its end.
+pub(in crate::host) fn line_of<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))
+}
+
 /// Returns a field of the line of a name.
 fn field<'a>(bytes: &'a [u8], name: &str, place: usize) -> Option<&'a [u8]> {
-    let line = bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))?;
+    let line = line_of(bytes, name)?;
     line.split(|byte| *byte == b':').nth(place)
 }
 
@@ -202,6 +207,17 @@ pub fn lock_account(
     })
 }
 
+/// Marks an account as the agent's, by its id in the last field of its line in `/etc/shadow`.
+pub fn set_mark(root: &Root, user: &str, uid: u32, fail_points: &FailPoints) -> Result<(), HostError> {
+    edit(root, Attempt::First, fail_points, &|path, bytes| {
+        if path == SHADOW {
+            with_field(bytes, user, MARK, uid.to_string().as_bytes())
+        } else {
+            bytes.to_vec()
+        }
+    })
+}
+
 /// Ends the expiry of an account that [`lock_account`] has locked, and its membership in groups.
 pub fn release(
     root: &Root,
@@ -235,7 +251,7 @@ pub fn remove_group(
 }
 
 /// Edits the databases under their lock; what stays the same is not written.
-fn edit(
+pub(in crate::host) fn edit(
     root: &Root,
     run: Attempt,
     fail_points: &FailPoints,
@@ -286,7 +302,7 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Returns the database with the lines of a name as they were.
-fn with_line(bytes: &[u8], name: &str, original: Option<&[u8]>) -> Vec<u8> {
+pub(in crate::host) fn with_line(bytes: &[u8], name: &str, original: Option<&[u8]>) -> Vec<u8> {
     let (mut new, mut left) = (Vec::with_capacity(bytes.len()), original);
     for line in lines(bytes) {
         if is_of(line, name) {

@@ -19,6 +19,10 @@ use crate::model::users::{Account, Group};
 /// Directories of the programs.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const PROGRAMS: [&str; 3] = ["useradd", "usermod", "groupadd"];
+/// Databases that the programs open.
+pub(in crate::host) const DATABASES: [&str; 6] =
+    ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
+
 /// They wait 15 seconds for the lock of lckpwdf(3).
 const LIMIT: Duration = Duration::from_secs(120);
 const DEFAULTS: &str = "/etc/default/useradd";
@@ -30,6 +34,13 @@ fn find(program: &str) -> Option<String> {
     at.into_iter().find(|path| rustix::fs::access(path.as_str(), Access::EXEC_OK).is_ok())
 }
 
+fn found(program: &'static str) -> Result<String, HostError> {
+    find(program).ok_or_else(|| HostError::Command {
+        program: program.to_owned(),
+        cause: "it is not on this host (package shadow-utils, passwd or shadow)".to_owned(),
+    })
+}
+
 /// Returns the programs that the host lacks.
 pub fn missing() -> BTreeSet<String> {
     PROGRAMS.into_iter().filter(|program| find(program).is_none()).map(str::to_owned).collect()
@@ -37,16 +48,30 @@ pub fn missing() -> BTreeSet<String> {
 
 /// Returns the home of an account that is made; `None` if none is.
 pub fn home_of(root: &Root, name: &str, account: &Account) -> Result<Option<String>, HostError> {
-    if account.no_create_home {
-        return Ok(None);
-    }
+    if account.no_create_home { Ok(None) } else { default_home(root, name, account).map(Some) }
+}
+
+/// Returns the home that an account is given, whether it is made or not.
+pub fn default_home(root: &Root, name: &str, account: &Account) -> Result<String, HostError> {
     if let Some(home) = &account.home {
-        return Ok(Some(home.clone()));
+        return Ok(home.clone());
     }
     let defaults = root.read_text(DEFAULTS)?.unwrap_or_default();
     let base = defaults.lines().find_map(|line| line.trim().strip_prefix("HOME=").map(str::trim));
     let base = base.filter(|base| base.starts_with('/')).unwrap_or("/home");
-    Ok(Some(format!("{}/{name}", base.trim_end_matches('/'))))
+    Ok(format!("{}/{name}", base.trim_end_matches('/')))
+}
+
+/// Returns the shell of accounts that are made without one, as useradd itself says.
+pub async fn default_shell(root: &Root) -> Result<String, HostError> {
+    let mut arguments = vec!["-D".to_owned()];
+    if !root.is_machine() {
+        arguments.extend(["--prefix".to_owned(), root.base_path()?.display().to_string()]);
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let defaults = command::output(&found("useradd")?, &arguments, LIMIT).await?;
+    let shell = defaults.lines().find_map(|line| line.strip_prefix("SHELL="));
+    Ok(shell.unwrap_or_default().to_owned())
 }
 
 /// Makes a group.
@@ -117,31 +142,31 @@ pub async fn modify_user(
     run(root, "usermod", arguments, name).await
 }
 
-async fn run(root: &Root, program: &str, mut arguments: Vec<String>, name: &str) -> Result<(), HostError> {
+async fn run(
+    root: &Root,
+    program: &'static str,
+    mut arguments: Vec<String>,
+    name: &str,
+) -> Result<(), HostError> {
     if !root.is_machine() {
-        plain_databases(root)?;
+        for path in DATABASES {
+            plain(root, path)?.map_or(Ok(()), Err)?;
+        }
         arguments.extend(["--prefix".to_owned(), root.base_path()?.display().to_string()]);
     }
     arguments.extend(["--".to_owned(), name.to_owned()]);
-    let missing = || HostError::Command {
-        program: program.to_owned(),
-        cause: "it is not on this host (package shadow-utils, passwd or shadow)".to_owned(),
-    };
-    let path = find(program).ok_or_else(missing)?;
+    let path = found(program)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     command::run(&path, &arguments, LIMIT).await?;
     // Its own sync covers the files, not their names.
     durable::sync_directory(root, "/etc")
 }
 
-/// Refuses a root whose databases are links: the programs would follow them out of it.
-fn plain_databases(root: &Root) -> Result<(), HostError> {
-    for path in ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"] {
-        let is_plain = root.real_path(path)? == path
-            && matches!(root.observe(path)?, ObservedFile::Regular { .. } | ObservedFile::Absent);
-        if !is_plain {
-            return Err(HostError::Kind { path: path.to_owned(), expected: "a file", found: "a link" });
-        }
-    }
-    Ok(())
+/// Returns an error for a database of a root in a directory that is a link: the programs would follow it out of the root.
+pub(in crate::host) fn plain(root: &Root, path: &str) -> Result<Option<HostError>, HostError> {
+    let is_plain = root.is_machine()
+        || (root.real_path(path)? == path
+            && matches!(root.observe(path)?, ObservedFile::Regular { .. } | ObservedFile::Absent));
+    let error = || HostError::Kind { path: path.to_owned(), expected: "a file", found: "a link" };
+    Ok((!is_plain).then(error))
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
+use super::accounts::{self, Accounts};
 use super::error::ACCOUNT_RECORDS;
 use super::root::Root;
 use super::saved::{Bytes, PathSnapshot};
@@ -39,7 +40,12 @@ pub enum UserRecord {
     /// The agent was about to make it.
     Begun,
     /// The agent made it.
-    Agent,
+    Agent {
+        /// Its user id, which is its mark in `/etc/shadow`, too: an account that somebody made again under the name lacks the
+        /// mark. Earlier agents left none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Option<u32>,
+    },
     /// The host has it; this is what it was before a config changed it.
     Host(UserOriginal),
 }
@@ -66,7 +72,13 @@ pub enum GroupRecord {
     /// The agent was about to make it.
     Begun,
     /// The agent made it.
-    Agent,
+    Agent {
+        /// Its group id: a group with another one is not the agent's. Earlier agents left none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gid: Option<u32>,
+    },
+    /// It is of the OS image; the agent copied it to `/etc/group`, where it can have members.
+    Copied,
     /// The host has it; this is the password before a config changed it.
     Host {
         /// The password.
@@ -98,6 +110,39 @@ impl AccountRecords {
         Ok(records)
     }
 
+    /// Reads the record, without the accounts and groups of the agent's that somebody has removed and made again since: those are
+    /// the host's.
+    pub fn load_current(root: &Root) -> Result<Self, HostError> {
+        let mut records = Self::load(root)?;
+        let is_of_agent = |record: &UserRecord| matches!(record, UserRecord::Agent { uid: Some(_) });
+        let has_group =
+            records.groups.values().any(|record| matches!(record, GroupRecord::Agent { gid: Some(_) }));
+        if !has_group && !records.users.values().any(is_of_agent) {
+            return Ok(records);
+        }
+        let accounts = Accounts::load(root)?;
+        let mut remade = Vec::new();
+        for (name, record) in &records.users {
+            if let (UserRecord::Agent { uid: Some(uid) }, Some(user)) = (record, accounts.user(name))
+                && (user.uid != *uid || accounts::mark(root, name)?.is_some_and(|mark| mark != Some(*uid)))
+            {
+                remade.push(name.clone());
+            }
+        }
+        records.users.retain(|name, _| !remade.contains(name));
+        records.groups.retain(|name, record| match (record, accounts.group(name)) {
+            (GroupRecord::Agent { gid: Some(made) }, Some(gid)) => *made == gid,
+            (
+                GroupRecord::Begun
+                | GroupRecord::Agent { .. }
+                | GroupRecord::Copied
+                | GroupRecord::Host { .. },
+                _,
+            ) => true,
+        });
+        Ok(records)
+    }
+
     /// Writes the record, durably; an equal one is not written.
     pub fn save(&self, root: &Root) -> Result<(), HostError> {
         if Self::load(root)? == *self {
@@ -115,19 +160,24 @@ impl AccountRecords {
 
     /// Returns true if the agent made a user.
     pub fn is_made(&self, user: &str) -> bool {
-        matches!(self.users.get(user), Some(UserRecord::Begun | UserRecord::Agent))
+        matches!(self.users.get(user), Some(UserRecord::Begun | UserRecord::Agent { .. }))
     }
 
     /// Returns true if the agent made a group.
     pub fn is_group_made(&self, group: &str) -> bool {
-        matches!(self.groups.get(group), Some(GroupRecord::Begun | GroupRecord::Agent))
+        matches!(self.groups.get(group), Some(GroupRecord::Begun | GroupRecord::Agent { .. }))
+    }
+
+    /// Returns true if the agent copied a group of the image.
+    pub fn is_group_copied(&self, group: &str) -> bool {
+        self.groups.get(group) == Some(&GroupRecord::Copied)
     }
 
     /// Returns what a user of the host was before.
     pub fn original(&self, user: &str) -> Option<&UserOriginal> {
         match self.users.get(user) {
             Some(UserRecord::Host(original)) => Some(original),
-            Some(UserRecord::Begun | UserRecord::Agent) | None => None,
+            Some(UserRecord::Begun | UserRecord::Agent { .. }) | None => None,
         }
     }
 
@@ -137,7 +187,7 @@ impl AccountRecords {
             Some(GroupRecord::Host { password }) => {
                 Some(password.as_ref().and_then(|bytes| PasswordHash::new(bytes.to_text())))
             }
-            Some(GroupRecord::Begun | GroupRecord::Agent) | None => None,
+            Some(GroupRecord::Begun | GroupRecord::Agent { .. } | GroupRecord::Copied) | None => None,
         }
     }
 

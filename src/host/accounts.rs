@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::process::{Flock, FlockOffsetType, FlockType};
 
 use super::HostError;
 use super::durable::{self, Attempt, Change, DesiredPath};
@@ -19,6 +20,12 @@ use crate::model::users::PasswordHash;
 
 const SHADOW: &str = "/etc/shadow";
 const LOCK: &str = ".pwd.lock";
+/// The path of the lock.
+pub(in crate::host) const LOCK_PATH: &str = "/etc/.pwd.lock";
+/// The field of `/etc/shadow` with the mark of an account.
+pub(in crate::host) const MARK: usize = 8;
+/// Other programs hold the lock for no longer.
+const MOMENT: Duration = Duration::from_secs(1);
 /// lckpwdf(3) gives up after as long.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
 
@@ -180,15 +187,58 @@ fn field_of(shadow: &[u8], user: &str) -> Option<std::ops::Range<usize>> {
     None
 }
 
+/// Returns the mark of an account that the agent made: the last field of its line in `/etc/shadow`, which no program uses and
+/// all keep (shadow(5), "reserved"). `None` when there is no such line; `Some(None)` when the field holds no number.
+pub fn mark(root: &Root, user: &str) -> Result<Option<Option<u32>>, HostError> {
+    let shadow = root.read(SHADOW)?.unwrap_or_default();
+    let line = shadow
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.strip_prefix(user.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':')));
+    let field = line.map(|line| line.split(|byte| *byte == b':').nth(MARK).unwrap_or_default());
+    Ok(field.map(|field| std::str::from_utf8(field).ok()?.parse().ok()))
+}
+
 /// Takes the lock of lckpwdf(3). It goes with the returned descriptor.
-pub(in crate::host) fn lock(root: &Root) -> Result<OwnedFd, HostError> {
-    let path = format!("/etc/{LOCK}");
-    let failed = |errno: rustix::io::Errno| HostError::io("lock", &*path, errno);
+pub(crate) fn lock(root: &Root) -> Result<OwnedFd, HostError> {
+    let failed = |errno: rustix::io::Errno| HostError::io("lock", LOCK_PATH, errno);
     let Some(etc) = root.walk("/etc", 0, Missing::Make, &mut Vec::new())? else {
         return Err(failed(rustix::io::Errno::NOENT));
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&etc, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    wait(fd, LOCK_WAIT)
+}
+
+/// Returns the process that holds the lock of lckpwdf(3) for longer than a moment. Makes no lock file.
+pub(in crate::host) fn lock_holder(root: &Root) -> Result<Option<i32>, HostError> {
+    let failed = |errno: rustix::io::Errno| HostError::io("inspect", LOCK_PATH, errno);
+    let Ok((etc, true)) = root.walk_existing("/etc", 0) else { return Ok(None) };
+    let fd = match rustix::fs::openat(
+        &etc,
+        LOCK,
+        OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    let whole = Flock {
+        start: 0,
+        length: 0,
+        pid: None,
+        typ: FlockType::WriteLock,
+        offset_type: FlockOffsetType::Set,
+    };
+    let Some(held) = rustix::process::fcntl_getlk(&fd, &whole).map_err(failed)? else { return Ok(None) };
+    match wait(fd, MOMENT) {
+        Ok(_) => Ok(None),
+        Err(HostError::Timeout { .. }) => Ok(Some(held.pid.map_or(0, |pid| pid.as_raw_nonzero().get()))),
+        Err(error) => Err(error),
+    }
+}
+
+fn wait(fd: OwnedFd, limit: Duration) -> Result<OwnedFd, HostError> {
+    let failed = |errno: rustix::io::Errno| HostError::io("lock", LOCK_PATH, errno);
     let (send, receive) = mpsc::channel();
     // fcntl(2) waits without a limit: it waits in a thread of its own. Should we give up, the thread's lock goes with
     // its descriptor when it is granted at last.
@@ -197,11 +247,11 @@ pub(in crate::host) fn lock(root: &Root) -> Result<OwnedFd, HostError> {
         drop(send.send(locked));
     };
     let spawned = thread::Builder::new().name("lckpwdf".to_owned()).spawn(wait);
-    spawned.map_err(|source| HostError::io("lock", &*path, source))?;
-    match receive.recv_timeout(LOCK_WAIT) {
+    spawned.map_err(|source| HostError::io("lock", LOCK_PATH, source))?;
+    match receive.recv_timeout(limit) {
         Ok(locked) => locked.map_err(failed),
         Err(_) => {
-            Err(HostError::Timeout { object: format!("the lock {path}"), seconds: LOCK_WAIT.as_secs() })
+            Err(HostError::Timeout { object: format!("the lock {LOCK_PATH}"), seconds: limit.as_secs() })
         }
     }
 }

@@ -27,7 +27,7 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
     for (directory, name) in
         [(ssh.clone(), ".ssh"), (format!("{ssh}/authorized_keys.d"), "authorized_keys.d")]
     {
-        if is_foreign(root, &directory, user)? {
+        if is_foreign(root, &directory, user.uid)? {
             root.move_aside(&directory, &format!("{name}.{ASIDE}"), user.uid)?;
         }
         root.own_dir(&directory, PRIVATE, user.uid, user.gid)?;
@@ -36,21 +36,26 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
 }
 
 /// Returns true if what is at the place of one of the directories is moved aside.
-fn is_foreign(root: &Root, directory: &str, user: &User) -> Result<bool, HostError> {
+fn is_foreign(root: &Root, directory: &str, uid: u32) -> Result<bool, HostError> {
     let owner = root.dress_of(directory)?.map(|(_, owner, _)| owner);
-    let is_of_other = owner.is_some_and(|owner| owner != user.uid && owner != 0);
-    Ok(is_of_other || !root.may_own_dir(directory, user.uid)?)
+    let is_of_other = owner.is_some_and(|owner| owner != uid && owner != 0);
+    Ok(is_of_other || !root.may_own_dir(directory, uid)?)
 }
 
 /// Returns what would refuse the keys of an account. Writes nothing.
 pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError> {
-    let home = user.home.trim_end_matches('/');
-    let new = DesiredPath::file(&[], PRIVATE, user.uid, user.gid);
-    let way = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), user.uid, new))?;
+    obstacle_in(root, &user.home, user.uid)
+}
+
+/// Returns what would refuse the keys of a user id in a home.
+pub fn obstacle_in(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>, HostError> {
+    let home = home.trim_end_matches('/');
+    let new = DesiredPath::file(&[], PRIVATE, uid, uid);
+    let way = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))?;
     if way.obstacle.is_some() {
         return Ok(way.obstacle);
     }
-    for path in paths(user) {
+    for path in paths_in(home) {
         let (found, expected) = match (root.observe(&path)?, path.ends_with(KEYS_FILE)) {
             (ObservedFile::Absent, _) => return Ok(None),
             (ObservedFile::Directory { .. }, false)
@@ -65,7 +70,7 @@ pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError>
             (ObservedFile::Special | ObservedFile::Unreachable, false) => ("no directory", "a directory"),
         };
         // A directory of another user is moved aside.
-        if !path.ends_with(KEYS_FILE) && is_foreign(root, &path, user)? {
+        if !path.ends_with(KEYS_FILE) && is_foreign(root, &path, uid)? {
             return Ok(None);
         }
         return Ok(Some((&HostError::Kind { path, expected, found }).into()));
@@ -92,7 +97,11 @@ pub fn foreign(root: &Root, user: &User) -> Result<Option<ManagedPath>, HostErro
 
 /// Returns the directories and the file of an account's keys.
 pub fn paths(user: &User) -> Vec<String> {
-    let mut at = user.home.trim_end_matches('/').to_owned();
+    paths_in(&user.home)
+}
+
+fn paths_in(home: &str) -> Vec<String> {
+    let mut at = home.trim_end_matches('/').to_owned();
     let below = |name: &str| {
         at = format!("{at}/{name}");
         at.clone()

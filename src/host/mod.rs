@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is where the machine is touched")]
 
 pub mod account_lines;
+pub mod account_obstacles;
 pub mod account_programs;
 pub mod account_records;
 pub mod accounts;
@@ -25,6 +26,7 @@ pub mod failpoint;
 pub mod finalization;
 pub mod given;
 pub mod health;
+pub mod image_groups;
 pub mod keys;
 pub mod limits;
 pub mod meter;

@@ -83,7 +83,7 @@ fn managed_with(
 ) -> Result<Observation, ObserveError> {
     let root = &host.root;
     let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
-    let records = AccountRecords::load(root).map_err(ObserveError::wrap("the accounts"))?;
+    let records = AccountRecords::load_current(root).map_err(ObserveError::wrap("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
     Ok(Observation {
         storage: storage::found(root, specs)?,

@@ -12,8 +12,9 @@
 //! | `UnknownAccount` | yes, by the plan |
 //! | `Unit` | yes: the links are made in memory; a mask by the plan |
 //! | `Malformed` | of accounts: this observation fails; of the agent's originals: no, they are made by the batch |
-//! | `Timeout` | no: another program holds `/etc/.pwd.lock`, or systemd does not answer |
-//! | `Bus`, `Job`, `Command` | no: only the request to systemd, or the labels' worker, tells |
+//! | `Timeout` | another program holds `/etc/.pwd.lock`: yes; systemd does not answer: no |
+//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, ids, groups and homes (`account_obstacles`); others: no |
+//! | `Bus`, `Job` | no: only the request to systemd tells |
 //! | `UnsafeFile`, `NotStopped`, `NoBackend`, `Os` | not of these batches |
 //!
 //! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
@@ -24,7 +25,7 @@ use std::collections::BTreeSet;
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
 use crate::host::systemd::{LinkVerb, UnitLinks};
-use crate::host::{HostError, Root, keys};
+use crate::host::{HostError, Root, account_obstacles, keys};
 use crate::model::ids::STATE_DIR;
 use crate::model::observation::UnitFileState;
 use crate::model::paths::LinkTarget;
@@ -34,8 +35,6 @@ use crate::model::{
 };
 
 use super::ObserveError;
-
-const SHADOW: &str = "/etc/shadow";
 
 /// Looks for the obstacles of an update.
 pub(super) fn obstacles(
@@ -51,9 +50,10 @@ pub(super) fn obstacles(
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
     let names: BTreeSet<&str> =
         from.users.accounts.keys().chain(to.users.accounts.keys()).map(UserName::as_str).collect();
-    if !names.is_empty() {
+    if !names.is_empty() || !from.users.groups.is_empty() || !to.users.groups.is_empty() {
         let known = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
         accounts(root, &known, &names, &mut found).map_err(ObserveError::wrap("the accounts"))?;
+        made(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
     }
     let state = Change::new(format!("{STATE_DIR}/record.json"), 0, DesiredPath::Absent);
     // A state that can't be reached is an error of its own.
@@ -219,11 +219,25 @@ fn accounts(
     names: &BTreeSet<&str>,
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
-    let password = Change::new(SHADOW, 0, DesiredPath::file(&[], 0, 0, 0));
-    found.password = examine(root, &password)?.obstacle;
+    found.databases = account_obstacles::databases(root)?;
+    // Whoever holds a lock file holds that lock, too.
+    found.password_lock = account_obstacles::password_lock(root)?;
+    if found.password_lock.is_none() {
+        found.locks = account_obstacles::locks(root)?;
+    }
     for user in names.iter().filter_map(|name| Some((*name, accounts.user(name)?))) {
         let obstacle = keys::obstacle(root, user.1)?;
         found.keys.extend(obstacle.map(|obstacle| (user.0.to_owned(), obstacle)));
+    }
+    Ok(())
+}
+
+/// Looks at the homes of the accounts that are made.
+fn made(root: &Root, accounts: &Accounts, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
+    let made = to.users.accounts.iter().filter(|(name, account)| account.is_made(name));
+    for (name, account) in made.filter(|(name, _)| accounts.user(name.as_str()).is_none()) {
+        let obstacle = account_obstacles::home(root, accounts, name.as_str(), account)?;
+        found.homes.extend(obstacle.map(|obstacle| (name.to_string(), obstacle)));
     }
     Ok(())
 }

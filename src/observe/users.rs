@@ -52,6 +52,7 @@ fn account(
         primary_group: accounts.group_name(user.gid).map(str::to_owned),
         groups: accounts.groups_of(name),
         maker: maker(records.is_made(name), user.is_local),
+        has_original: records.original(name).is_some(),
         is_expired: records.is_made(name) && account_lines::is_expired(root, name).map_err(failed())?,
     })
 }

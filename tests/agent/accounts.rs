@@ -39,6 +39,42 @@ fn add(at: &Path, file: &str, line: &str) {
     fs::write(path, format!("{text}{line}\n")).unwrap();
 }
 
+fn want(plane: &FakeControlPlane, name: &str) {
+    *plane.desired.borrow_mut() = Target::new(ConfigName::new(name).unwrap(), None);
+    plane.nudge.notify_one();
+}
+
+/// Lets the agent go on until it has reached a config. The host's programs take time of the machine, not of this clock.
+async fn settled(
+    run: &mut (impl Future<Output: std::fmt::Debug> + Unpin),
+    plane: &FakeControlPlane,
+    name: &str,
+) -> NodeReport {
+    for _ in 0..1000 {
+        let report = after(run, plane, Duration::from_millis(100)).await;
+        let is_reached = report.current_config.as_ref().is_some_and(|one| one.as_str() == name);
+        if report.state == NodeState::Done && is_reached {
+            return report;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{name} is not reached: {:#?}", plane.reports.borrow().last())
+}
+
+/// Edits a file as an administrator does.
+fn edit(at: &Path, file: &str, old: &str, new: &str) {
+    let text = fs::read_to_string(at.join(file)).unwrap();
+    assert!(text.contains(old), "{file}: {text}");
+    fs::write(at.join(file), text.replacen(old, new, 1)).unwrap();
+}
+
+#[expect(clippy::disallowed_types, reason = "it plays an administrator")]
+fn program(at: &Path, program: &str, arguments: &[&str]) {
+    let output =
+        std::process::Command::new(program).arg("--prefix").arg(at).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+}
+
 /// `core` on a host that comes without it: its keys and its password follow when it appears, with no new target; a restart of
 /// the agent in between changes nothing.
 #[tokio::test(start_paused = true)]
@@ -89,23 +125,14 @@ async fn accounts_are_made_watched_and_left() {
     let mut agent = agent(at, &plane);
     let mut run = Box::pin(agent.run());
     let read = |path: &str| fs::read_to_string(at.join(path)).unwrap();
-    // The programs take time of the machine, not of this clock.
-    let settled = async |run: &mut _, name: &str| {
-        for _ in 0..100 {
-            let report = after(run, &plane, MINUTE).await;
-            if report.state == NodeState::Done
-                && report.current_config.as_ref().is_some_and(|one| one.as_str() == name)
-            {
-                return report;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("{name} is not reached: {:#?}", plane.reports.borrow().last())
-    };
-    done(&settled(&mut run, "rendered-a").await);
+    done(&settled(&mut run, &plane, "rendered-a").await);
     assert!(read("etc/group").contains("staff:x:1600:app\n"), "{}", read("etc/group"));
     assert!(read("etc/passwd").contains("app:x:1500:"));
-    assert!(read(RECORDS).contains(r#""app":{"maker":"agent"}"#));
+    assert!(read(RECORDS).contains(r#""app":{"maker":"agent","uid":1500}"#));
+    assert!(
+        read("etc/shadow").lines().any(|line| line.starts_with("app:") && line.ends_with(":1500")),
+        "its mark"
+    );
     assert_eq!(read("home/app/.ssh/authorized_keys.d/ignition"), "ssh-ed25519 app\n");
 
     let group = read("etc/group");
@@ -115,11 +142,10 @@ async fn accounts_are_made_watched_and_left() {
     fs::write(at.join("etc/group"), group).unwrap();
     done(&after(&mut run, &plane, MINUTE).await);
 
-    *plane.desired.borrow_mut() = Target::new(ConfigName::new("rendered-b").unwrap(), None);
-    plane.nudge.notify_one();
-    done(&settled(&mut run, "rendered-b").await);
+    want(&plane, "rendered-b");
+    done(&settled(&mut run, &plane, "rendered-b").await);
     assert!(!read("etc/group").contains("staff"));
-    assert!(read("etc/shadow").lines().any(|line| line.starts_with("app:*:") && line.ends_with(":1:")));
+    assert!(read("etc/shadow").lines().any(|line| line.starts_with("app:*:") && line.ends_with(":1:1500")));
     assert!(at.join("home/app").is_dir() && !at.join("home/app/.ssh/authorized_keys.d/ignition").exists());
     drop(run);
     assert!(!plane.reports.borrow().iter().any(|report| report.phase == "Draining"));
@@ -146,4 +172,79 @@ async fn imported_accounts_are_neither_made_nor_drift() {
         current.contains(r#"passwd.users \"app\""#) && current.contains(r#"passwd.groups \"staff\""#),
         "{current}"
     );
+}
+
+const KEYS: &str = "home/app/.ssh/authorized_keys.d/ignition";
+
+/// Words of the difference, and what an administrator edits: file, text, new text.
+const DRIFT: [(&str, &str, &str, &str); 9] = [
+    (
+        "shell",
+        "etc/passwd",
+        "/bin/sh\napp:x:1500:1500:The app:/home/app:/bin/sh",
+        "/bin/sh\napp:x:1500:1500:The app:/home/app:/bin/ash",
+    ),
+    ("gecos", "etc/passwd", ":The app:", ":Another:"),
+    ("uid", "etc/passwd", "app:x:1500:", "app:x:1577:"),
+    ("missing", "etc/passwd", "app:x:1500:1500:The app:/home/app:/bin/sh\n", ""),
+    ("password", "etc/shadow", "app:$6$x:", "app:!$6$x:"),
+    ("expir", "etc/shadow", ":::1500", "::1:1500"),
+    ("member of staff", "etc/group", "staff:x:1600:app", "staff:x:1600:"),
+    ("gid", "etc/group", "staff:x:1600:", "staff:x:1601:"),
+    ("keys", KEYS, "ssh-ed25519 app", "ssh-ed25519 other"),
+];
+
+/// Each is reported as long as it lasts; accounts are never repaired, and nothing else is touched.
+#[tokio::test(start_paused = true)]
+async fn each_change_of_account_is_drift_until_it_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    add(at, "etc/shadow", "root:*:19000:0:99999:7:::");
+    let passwd = r#"{"groups":[{"name":"staff","gid":1600}],
+        "users":[{"name":"app","uid":1500,"groups":["staff"],"sshAuthorizedKeys":["ssh-ed25519 app"],"gecos":"The app",
+        "shell":"/bin/sh","passwordHash":"$6$x"}]}"#;
+    let plane = plane(&[("rendered-a", passwd)]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    settled(&mut run, &plane, "rendered-a").await;
+    let databases = ["etc/passwd", "etc/shadow", "etc/group", KEYS];
+    let read = || databases.map(|path| fs::read_to_string(at.join(path)).unwrap());
+    for (words, path, old, new) in DRIFT {
+        let before = fs::read_to_string(at.join(path)).unwrap();
+        edit(at, path, old, new);
+        let edited = read();
+        let report = after(&mut run, &plane, MINUTE).await;
+        assert_eq!(report.state, NodeState::Degraded, "{words}: {report:#?}");
+        let fault = report.fault.unwrap();
+        assert!(fault.reason == "ConfigDrift" && fault.message.contains(words), "{words}: {fault}");
+        assert_eq!(read(), edited, "{words}: nothing is touched");
+        fs::write(at.join(path), before).unwrap();
+        done(&after(&mut run, &plane, MINUTE).await);
+    }
+}
+
+/// An account that an administrator removed and made again is the host's: nothing of it goes with its entry but the config's keys.
+#[tokio::test(start_paused = true)]
+async fn account_made_again_by_administrator_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    add(at, "etc/shadow", "root:*:19000:0:99999:7:::");
+    let passwd = r#"{"users":[{"name":"app","uid":1500,"sshAuthorizedKeys":["ssh-ed25519 app"]}]}"#;
+    let plane = plane(&[("rendered-a", passwd), ("rendered-b", "{}")]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    settled(&mut run, &plane, "rendered-a").await;
+    program(at, "userdel", &["app"]);
+    program(at, "useradd", &["--uid=1500", "--comment=Mine", "--password=$6$own", "app"]);
+    let line = |path: &str| {
+        let text = fs::read_to_string(at.join(path)).unwrap();
+        text.lines().find(|line| line.starts_with("app:")).unwrap_or_default().to_owned()
+    };
+    let before = ["etc/passwd", "etc/shadow"].map(line);
+    want(&plane, "rendered-b");
+    done(&settled(&mut run, &plane, "rendered-b").await);
+    assert_eq!(["etc/passwd", "etc/shadow"].map(line), before);
+    assert!(!at.join(KEYS).exists(), "the keys of the config do not stay");
 }

@@ -135,6 +135,52 @@ const OBSTACLES: [(&str, &str, Act, Act); 10] = [
     ),
 ];
 
+/// The same of accounts that the config makes.
+const OF_ACCOUNTS: [(&str, &str, Act, Act); 5] = [
+    (
+        "an immutable database",
+        "/etc/passwd is immutable",
+        |at| flags(&at.join("etc/passwd"), IFlags::IMMUTABLE),
+        |at| flags(&at.join("etc/passwd"), IFlags::empty()),
+    ),
+    (
+        "a lock file of no process",
+        "/etc/group.lock names no process",
+        |at| fs::write(at.join("etc/group.lock"), "").unwrap(),
+        |at| fs::remove_file(at.join("etc/group.lock")).unwrap(),
+    ),
+    (
+        "a home that is a file",
+        "/home/app is a file",
+        |at| fs::write(at.join("home/app"), "").unwrap(),
+        |at| fs::remove_file(at.join("home/app")).unwrap(),
+    ),
+    (
+        "a home of another account",
+        "/home/app is there and belongs to core",
+        |at| {
+            fs::create_dir(at.join("home/app")).unwrap();
+            chown(at.join("home/app"), Some(1000), Some(1000)).unwrap();
+        },
+        |at| fs::remove_dir(at.join("home/app")).unwrap(),
+    ),
+    (
+        "an id of another account",
+        "uid 1500 is of other",
+        |at| {
+            let text = fs::read_to_string(at.join("etc/passwd")).unwrap();
+            fs::write(at.join("etc/passwd"), text + "other:x:1500:1500::/:/bin/sh\n").unwrap();
+        },
+        |at| {
+            let text = fs::read_to_string(at.join("etc/passwd")).unwrap();
+            fs::write(at.join("etc/passwd"), text.replace("other:x:1500:1500::/:/bin/sh\n", "")).unwrap();
+        },
+    ),
+];
+
+const ACCOUNT: &str =
+    r#","passwd":{"users":[{"name":"app","uid":1500,"sshAuthorizedKeys":["ssh-ed25519 AAAA"]}]}"#;
+
 const MORE: &str = r#","systemd":{"units":[{"name":"a.service","enabled":true}]},
     "passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 AAAA"]}]}"#;
 
@@ -184,6 +230,41 @@ async fn obstacle_is_refused_before_drain_and_its_end_begins_update() {
         assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{name}: {report:#?}");
         assert_eq!(fs::read_to_string(dir.path().join(PATH)).unwrap(), "rendered-b", "{name}");
         assert!(plane.requests.borrow().contains(&"drain"), "{name}: the update drains");
+    }
+}
+
+/// What would refuse an account, or the programs that make it, is seen before the drain, too.
+#[tokio::test(start_paused = true)]
+async fn obstacle_of_account_is_refused_before_drain() {
+    for (name, words, block, clear) in OF_ACCOUNTS {
+        let dir = host();
+        let plane = plane(ACCOUNT);
+        plane.config("rendered-c", &config("rendered-c", ACCOUNT));
+        let mut agent = agent(dir.path(), &plane);
+        let mut run = Box::pin(agent.run());
+        after(&mut run, &plane, Duration::from_secs(1)).await;
+        block(dir.path());
+        want(&plane, "rendered-b");
+        let report = after(&mut run, &plane, Duration::from_secs(5)).await;
+        let fault = report.fault.as_ref().unwrap_or_else(|| panic!("{name}: {report:#?}"));
+        assert_eq!(
+            (report.state, fault.reason.as_str()),
+            (NodeState::Unreconcilable, "HostNotPrepared"),
+            "{name}: {fault}"
+        );
+        assert!(fault.message.contains(words), "{name}: {fault}");
+        assert!(!plane.requests.borrow().contains(&"drain"), "{name}: it was drained in vain");
+        clear(dir.path());
+        want(&plane, "rendered-c");
+        let mut tries = 0;
+        // The host's programs take time of the machine, not of this clock.
+        while after(&mut run, &plane, Duration::from_millis(100)).await.state != NodeState::Done {
+            tries += 1;
+            assert!(tries < 1000, "{name}: {:#?}", plane.reports.borrow().last());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let keys = dir.path().join("home/app/.ssh/authorized_keys.d/ignition");
+        assert_eq!(fs::read_to_string(keys).unwrap(), "ssh-ed25519 AAAA\n", "{name}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::observation::{
 };
 use super::paths::LinkTarget;
 use super::units::{Enablement, Mask, UnitSpec};
-use super::users::{Account, CORE, KEYS_FILE};
+use super::users::{Account, CORE, KEYS_FILE, PasswordHash};
 use super::{
     BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation,
     ObservedFile, Obstacles, Principal, Sha256,
@@ -215,7 +215,7 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
         keys,
         uid: id,
         gid: id,
-        password: account.password.clone(),
+        password: Some(account.password.clone().unwrap_or_else(PasswordHash::locked)),
         foreign: None,
         gecos: account.gecos.clone().unwrap_or_default(),
         shell: account.shell.clone().unwrap_or_else(|| "/bin/bash".to_owned()),
@@ -223,6 +223,7 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
         groups: account.groups.clone(),
         maker: if is_core { Maker::Host } else { Maker::Agent },
         is_expired: false,
+        has_original: true,
         home,
     })
 }

@@ -262,6 +262,8 @@ pub struct ObservedAccount {
     pub maker: Maker,
     /// It has expired, as the agent has its own accounts expire that no config lists any more.
     pub is_expired: bool,
+    /// The agent keeps what the host's own account was before a config changed it.
+    pub has_original: bool,
 }
 
 /// The maker of an account or a group.

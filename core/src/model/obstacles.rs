@@ -1,6 +1,7 @@
 //! Obstacles that keep paths of a host from being changed, as far as it can be seen before a change.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::{ManagedPath, UnitName};
 
@@ -20,6 +21,14 @@ pub struct Obstacle {
     pub cause: String,
     /// The next step.
     pub next: String,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.next.trim_end_matches('.').chars();
+        let first = rest.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
+        write!(f, "{}; {first}{}", self.cause, rest.as_str())
+    }
 }
 
 /// The space of a file system.
@@ -42,10 +51,16 @@ pub struct Obstacles {
     pub paths: BTreeMap<ManagedPath, Obstacle>,
     /// Of the links of units.
     pub units: BTreeMap<UnitName, Obstacle>,
-    /// Of the keys of `core`.
+    /// Of the keys of accounts.
     pub keys: BTreeMap<String, Obstacle>,
-    /// Of the passwords.
-    pub password: Option<Obstacle>,
+    /// Of the homes of accounts that are made.
+    pub homes: BTreeMap<String, Obstacle>,
+    /// Of the databases of accounts, by path.
+    pub databases: BTreeMap<String, Obstacle>,
+    /// Lock files that useradd, usermod and groupadd do not take over, by database.
+    pub locks: BTreeMap<String, Obstacle>,
+    /// The lock of lckpwdf(3), which every change of an account takes.
+    pub password_lock: Option<Obstacle>,
     /// File systems, by their device.
     pub spaces: BTreeMap<u64, Space>,
     /// The device that a managed path is on, or would be.

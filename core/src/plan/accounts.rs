@@ -1,4 +1,4 @@
-//! Accounts and groups compared with the host: the differences, and what keeps an entry from being applied.
+//! Accounts and groups compared with the host: the differences, and what can't be changed on those that exist.
 //!
 //! # Decisions
 //! `groups` adds memberships: those that the host has given an account stay. Home, primary group and ids are set when an
@@ -6,7 +6,6 @@
 
 use super::difference::{Difference, DifferenceKind, Kind, difference};
 use super::input::PlanInput;
-use super::{Op, Step};
 use crate::model::observation::{Maker, Observation, ObservedAccount, ObservedGroup};
 use crate::model::text::counted;
 use crate::model::users::{Account, Group, PasswordHash, SshKey, group_field, keys_text, user_field};
@@ -28,6 +27,12 @@ pub(super) fn keys_hold(desired: &[SshKey], found: &ObservedAccount) -> bool {
     }
 }
 
+/// Returns true if the keys file has the text of these keys, whoever owns it.
+pub(super) fn are_keys_of(keys: &[SshKey], found: &ObservedAccount) -> bool {
+    let text = Contents::new(keys_text(keys).into_bytes());
+    matches!(&found.keys, ObservedFile::Regular { sha256, .. } if *sha256 == text.sha256())
+}
+
 /// Returns true if no password opens the account.
 pub(super) fn is_password_locked(found: &ObservedAccount) -> bool {
     found.password.as_ref().is_none_or(PasswordHash::is_locked)
@@ -44,9 +49,9 @@ pub(super) fn is_locked(found: &ObservedAccount) -> bool {
 }
 
 /// A field, and why it can't be applied, with the next step.
-type Refusal = (String, String);
+pub(super) type Refusal = (String, String);
 
-fn refusal(field: impl Into<String>, message: impl Into<String>) -> Refusal {
+pub(super) fn refusal(field: impl Into<String>, message: impl Into<String>) -> Refusal {
     (field.into(), message.into())
 }
 
@@ -273,67 +278,4 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
         }
     }
     refused
-}
-
-impl Op {
-    /// Returns true if the step is about a group.
-    pub(super) fn is_of_group(&self) -> bool {
-        matches!(self, Self::CreateGroup { .. } | Self::ModifyGroup { .. } | Self::RemoveGroup { .. })
-    }
-}
-
-/// Returns the program that carries a step out, where that is one of the host's.
-fn program(op: &Op) -> Option<&'static str> {
-    if matches!(op, Op::CreateGroup { .. }) {
-        Some("groupadd")
-    } else if matches!(op, Op::CreateUser { .. }) {
-        Some("useradd")
-    } else {
-        matches!(op, Op::ModifyUser { .. }).then_some("usermod")
-    }
-}
-
-/// Returns the obstacles of a step on this host.
-pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
-    let (users, facts) = (&input.to.users, &input.facts.accounts);
-    let mut blocked = Vec::new();
-    let is_of_group = step.op.is_of_group();
-    let name = step.op.target();
-    let field = if is_of_group { group_field(&name) } else { user_field(&name) };
-    if let Some(program) = program(&step.op).filter(|program| facts.missing_programs.contains(*program)) {
-        let message =
-            format!("this host has no {program}; install it (package shadow-utils, passwd or shadow)");
-        blocked.push(refusal(field.clone(), message));
-    }
-    let taken = |part: &str, id: u32, owner: Option<&String>, name: &str| {
-        let owner = owner.filter(|owner| owner.as_str() != name)?;
-        let message = format!("{part} {id} is of {owner} on this host; choose another one, or give it free");
-        Some(refusal(format!("{field} {part}"), message))
-    };
-    if let Op::CreateGroup { group } = &step.op {
-        let gid = users.groups.get(group).and_then(|group| group.gid);
-        blocked.extend(gid.and_then(|gid| taken("gid", gid, facts.gid_owners.get(&gid), group.as_str())));
-    }
-    let (Op::CreateUser { user } | Op::ModifyUser { user }) = &step.op else { return blocked };
-    let found = input.facts.observed.accounts.get(user.as_str());
-    if found.is_some_and(|found| found.maker == Maker::Image) {
-        let message = "the account is in /usr/lib/passwd of the OS image, which usermod can't change; \
-                       copy its line to /etc/passwd first";
-        blocked.push(refusal(field.clone(), message));
-    }
-    let Some(account) = users.accounts.get(user) else { return blocked };
-    if found.is_none() {
-        let uid = account.uid;
-        blocked.extend(uid.and_then(|uid| taken("uid", uid, facts.uid_owners.get(&uid), user.as_str())));
-    }
-    let needed = account.groups.iter().map(|group| ("groups", group));
-    let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
-    let lacks =
-        needed.filter(|(_, group)| facts.missing_groups.contains(*group) && !users.makes_group(group));
-    blocked.extend(lacks.map(|(part, group)| {
-        let message =
-            format!("this host has no group {group:?}; add it to passwd.groups, or create it first");
-        refusal(format!("{field} {part}"), message)
-    }));
-    blocked
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::accounts;
+use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
@@ -29,7 +29,9 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
         }
     }
     let of_accounts = steps.iter().filter(|step| matches!(step.op.batch(), Batch::Accounts | Batch::Users));
-    let of_accounts = of_accounts.flat_map(|step| accounts::blocked(input, step));
+    let of_accounts = of_accounts.flat_map(|step| account_obstacles::blocked(input, step));
+    let of_accounts = account_obstacles::databases_blocked(input, steps).into_iter().chain(of_accounts);
+    let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     reasons.extend(originals(input, steps));
     reasons.extend(space(input, steps));
@@ -95,23 +97,19 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             shared::refused(input, op, &path).or_else(|| said(found.paths.get(&path)))
         }
         BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
-        // Each of them changes lines of /etc/shadow.
-        BatchOp::User(..) | BatchOp::Account(..) => said(found.password.as_ref()),
         BatchOp::Link(_, unit) => {
             let masked = if matches!(op, Op::EnableUnit { .. }) { masked(input, unit, steps) } else { None };
             let turned = matches!(op, Op::EnableUnit { .. } | Op::DisableUnit { .. });
             let masked = masked.or_else(|| if turned { own_link(input, unit) } else { None });
             masked.or_else(|| said(found.units.get(unit)))
         }
-        BatchOp::Os(_) | BatchOp::Service(_) => None,
+        // Accounts by `account_obstacles`.
+        BatchOp::User(..) | BatchOp::Account(..) | BatchOp::Os(_) | BatchOp::Service(_) => None,
     }
 }
 
 fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
-    let next = obstacle.next.trim_end_matches('.');
-    let mut rest = next.chars();
-    let first = rest.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
-    unreachable(field, format!("{}; {first}{}", obstacle.cause, rest.as_str()))
+    unreachable(field, obstacle.to_string())
 }
 
 /// Returns true if a step changes its path: one that is as desired is left alone.
@@ -409,7 +407,7 @@ mod tests {
         let unit = || UnitName::new("a.service").unwrap();
         let said = refused(&from, &to, |facts| {
             facts.obstacles.keys.insert("core".to_owned(), obstacle());
-            facts.obstacles.password = Some(obstacle());
+            facts.obstacles.databases.insert("/etc/shadow".to_owned(), obstacle());
             facts.obstacles.units.insert(unit(), obstacle());
         });
         for field in ["sshAuthorizedKeys", "passwordHash", r#"systemd.units "a.service""#] {

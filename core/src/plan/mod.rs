@@ -19,6 +19,7 @@
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
 //! | `shared` | directories of the new config that others could change what is in |
+//! | `account_obstacles` | what keeps a step of an account or a group from being taken |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
@@ -42,6 +43,7 @@ pub mod repair;
 pub mod step;
 pub mod warnings;
 
+mod account_obstacles;
 mod accounts;
 mod batch;
 mod blocked;

@@ -1,7 +1,7 @@
 //! The steps of accounts and groups. They are on no image, so in image mode they are judged by the present state.
 
 use super::accounts::{
-    account_holds, group_password_holds, is_locked, is_modified, is_password_locked, keys_hold,
+    account_holds, are_keys_of, group_password_holds, is_locked, is_modified, is_password_locked, keys_hold,
     password_holds,
 };
 use super::input::PlanInput;
@@ -73,7 +73,9 @@ fn never_applied(spec: &HostSpec, name: &UserName, old: &Account, observed: &Obs
 pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
     let observed = &input.facts.observed;
     let mut steps = Vec::new();
-    for name in names(input, |spec| spec.users.groups.keys()) {
+    // First those that have an id in the config: the host's programs could give it to another one.
+    let has_gid = |name: &UserName| input.to.users.groups.get(name).is_some_and(|group| group.gid.is_some());
+    for name in ordered(names(input, |spec| spec.users.groups.keys()), has_gid) {
         let Some(because) = input.changed_group(name) else { continue };
         let new = input.to.users.groups.get(name).filter(|group| group.should_exist);
         let old = input.from.users.groups.get(name).and_then(|group| group.password.as_ref());
@@ -94,7 +96,8 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
         };
         steps.push(Step { op, because });
     }
-    for name in names(input, |spec| spec.users.accounts.keys()) {
+    let has_uid = |name: &UserName| input.to.users.accounts.get(name).is_some_and(|one| one.uid.is_some());
+    for name in ordered(names(input, |spec| spec.users.accounts.keys()), has_uid) {
         let Some(because) = input.changed_account(name) else { continue };
         let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
         let op = match (new, observed.accounts.get(name.as_str())) {
@@ -113,19 +116,20 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
     steps
 }
 
-/// Returns true if the config lets an attribute go that the host's own account had before.
+/// Returns true if the config lets an attribute go: it becomes the default, or what the host's own account had before.
 fn drops(old: Option<&Account>, new: Option<&Account>, found: &ObservedAccount) -> bool {
     let Some(old) = old.filter(|old| old.should_exist) else { return false };
-    let nothing = Account::default();
+    let (is_listed, nothing) = (new.is_some(), Account::default());
     let new = new.unwrap_or(&nothing);
     let left = old.groups.difference(&new.groups).any(|group| found.groups.contains(group));
     let dropped = |old: Option<&String>, new: Option<&String>| old.is_some() && new.is_none();
     let text =
         dropped(old.gecos.as_ref(), new.gecos.as_ref()) || dropped(old.shell.as_ref(), new.shell.as_ref());
     match found.maker {
-        // Whoever lists it no more has it locked; one that stays keeps its shell.
-        Maker::Agent => left,
-        Maker::Host | Maker::Image => left || text,
+        // One that no config lists is locked, and gets its attributes anew when it is opened.
+        Maker::Agent => left || (is_listed && text),
+        // Without an original, it was so before.
+        Maker::Host | Maker::Image => found.has_original && (left || text),
     }
 }
 
@@ -165,7 +169,8 @@ fn first(name: &UserName, new: &Account) -> Vec<Op> {
     keys.into_iter().chain(open.map(|_| Op::SetPassword { user: name.clone() })).collect()
 }
 
-/// Returns the steps of keys and password of an account that exists. What the config lets go is put back.
+/// Returns the steps of keys and password of an account that exists. What the config lets go is put back; where the agent
+/// keeps no original, what still is as in the old config goes with it, and anything else is the host's.
 fn secrets(
     name: &UserName,
     old: Option<&Account>,
@@ -176,13 +181,16 @@ fn secrets(
     let keys = match (new.and_then(|new| new.desired_keys(name)), old_keys) {
         (Some(desired), _) => !keys_hold(desired, found),
         (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !keys_hold(&[], found),
-        (None, old) => old.is_some(),
+        (None, Some(old)) => found.has_original || are_keys_of(old, found),
+        (None, None) => false,
     };
     let password =
         match (new.and_then(|new| new.password.as_ref()), old.and_then(|old| old.password.as_ref())) {
             (Some(desired), _) => !password_holds(desired, found),
             (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !is_password_locked(found),
-            (None, old) => old.is_some(),
+            (None, Some(_)) if found.has_original => found.password.is_some(),
+            (None, Some(old)) => !is_password_locked(found) && password_holds(old, found),
+            (None, None) => false,
         };
     let keys = keys.then(|| Op::SetSshKeys { user: name.clone() });
     keys.into_iter().chain(password.then(|| Op::SetPassword { user: name.clone() })).collect()
@@ -193,6 +201,14 @@ fn names<'a, I: Iterator<Item = &'a UserName>>(
     of: impl Fn(&'a HostSpec) -> I,
 ) -> std::collections::BTreeSet<&'a UserName> {
     of(input.from).chain(of(input.to)).collect()
+}
+
+fn ordered(
+    names: std::collections::BTreeSet<&UserName>,
+    is_first: impl Fn(&UserName) -> bool,
+) -> Vec<&UserName> {
+    let (first, rest): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_first(name));
+    first.into_iter().chain(rest).collect()
 }
 
 /// Returns the keys and the password of accounts that have appeared on the host since their config was committed.

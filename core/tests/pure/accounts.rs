@@ -1,7 +1,9 @@
 //! Accounts that the host lacks, and entries that machine-config-daemon has committed and never applied.
 
 use machine_config_core::model::observation::{EmbeddedConfig, Maker};
-use machine_config_core::model::{DisruptionPolicy, HostSpec, NotAppliedReason, Observation};
+use machine_config_core::model::{
+    DisruptionPolicy, Facts, HostSpec, NotAppliedReason, Observation, Obstacle,
+};
 use machine_config_core::plan::differences::DifferenceKind;
 use machine_config_core::plan::{Drain, PostActions, differences, late, observed_origin, plan};
 use serde_json::{Value, json};
@@ -155,4 +157,192 @@ fn keys_of_imported_core_leave_with_its_entry_and_hold_no_other_update() {
     assert_eq!(steps(&host, &imported, &same), ["set-ssh-keys core"], "the account's comment waits");
     same.never_applied = Some(late::never_applied(&imported, &same, &observed));
     assert!(differences(&same, &observed).iter().all(|one| one.what == DifferenceKind::Content));
+}
+
+fn refused(users: Value, groups: Value) -> String {
+    model_host::config("rendered-a", json!({"users": users, "groups": groups}))
+        .spec(None)
+        .unwrap_err()
+        .to_string()
+}
+
+/// `useradd` and `groupadd` would fail on the second one, after a drain.
+#[test]
+fn id_of_two_entries_is_refused_with_both_names() {
+    let text = refused(json!([{"name": "one", "uid": 1500}, {"name": "two", "uid": 1500}]), json!([]));
+    assert!(
+        text.contains("passwd.users \"two\" uid") && text.contains("the user one has the uid 1500"),
+        "{text}"
+    );
+    let text = refused(json!([]), json!([{"name": "one", "gid": 1600}, {"name": "two", "gid": 1600}]));
+    assert!(
+        text.contains("passwd.groups \"two\" gid") && text.contains("the group one has the gid"),
+        "{text}"
+    );
+    let gone = json!([{"name": "one", "uid": 1500, "shouldExist": false}, {"name": "two", "uid": 1500}]);
+    spec("rendered-a", gone, json!([{"name": "one", "gid": 1500}]));
+}
+
+#[test]
+fn bad_name_is_told_with_its_kind() {
+    let text = refused(json!([]), json!([{"name": "Big Group"}]));
+    assert!(text.contains("group name") && !text.contains("user name"), "{text}");
+    for part in [json!({"groups": ["Big"]}), json!({"primaryGroup": "Big"})] {
+        let mut user = json!({"name": "app"});
+        user.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+        let text = refused(json!([user]), json!([]));
+        assert!(text.contains("group name") && !text.contains("user name"), "{text}");
+    }
+    assert!(refused(json!([{"name": "Big"}]), json!([])).contains("user name"));
+}
+
+/// Ignition sets `*` for it.
+#[test]
+fn empty_password_hash_locks_password() {
+    let mut host = ModelHost::bare(None, Image::default());
+    let mut guest = model_host::account("guest", 1100, Maker::Host);
+    guest.password = machine_config_core::model::users::PasswordHash::new("$6$own");
+    host.accounts.insert("guest".to_owned(), guest);
+    let from = HostSpec::empty("rendered-0".to_owned().try_into().unwrap());
+    let to = spec("rendered-a", json!([{"name": "guest", "passwordHash": ""}]), json!([]));
+    assert_eq!(steps(&host, &from, &to), ["set-password guest"]);
+    assert_eq!(differences(&to, &host.observe(&[&to])).len(), 1);
+}
+
+/// What an account has follows from the config, not from the configs before it.
+#[test]
+fn attribute_that_leaves_entry_of_own_account_is_reset() {
+    let users = |more: Value| {
+        let mut user = json!({"name": "app"});
+        user.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!([user])
+    };
+    for part in [json!({"gecos": "The app"}), json!({"shell": "/bin/zsh"})] {
+        let (full, plain) =
+            (spec("rendered-a", users(part), json!([])), spec("rendered-b", users(json!({})), json!([])));
+        let mut host = ModelHost::holding(&full);
+        assert_eq!(steps(&host, &full, &plain), ["modify-user app"]);
+        let facts = host.facts(&full, &plain, EmbeddedConfig::Unknown);
+        let plan = plan(&full, &plain, &facts, &DisruptionPolicy::defaults()).unwrap();
+        host.apply(&plan, &full, &plain);
+        let observe = |host: &ModelHost| host.observe(&[&plain]).accounts;
+        assert_eq!(observe(&host), observe(&ModelHost::holding(&plain)));
+    }
+}
+
+/// An administrator removed the agent's account and made it again: it is the host's.
+#[test]
+fn remade_account_keeps_all_but_keys_of_config() {
+    let user = json!([{"name": "app", "passwordHash": "$6$config", "sshAuthorizedKeys": ["a"], "gecos": "App",
+        "groups": ["core"]}]);
+    let (from, to) = (spec("rendered-a", user, json!([])), spec("rendered-b", json!([]), json!([])));
+    let mut host = ModelHost::holding(&from);
+    let app = host.accounts.get_mut("app").unwrap();
+    (app.maker, app.has_original) = (Maker::Host, false);
+    app.password = machine_config_core::model::users::PasswordHash::new("$6$own");
+    assert_eq!(steps(&host, &from, &to), ["set-ssh-keys app"], "the config's own keys");
+    host.accounts.insert("app".to_owned(), model_host::account("app", 1500, Maker::Host));
+    assert_eq!(steps(&host, &from, &to), Vec::<String>::new());
+}
+
+/// The host's programs choose free ids: they must not choose one that the config gives to another entry.
+#[test]
+fn entries_with_ids_are_made_first() {
+    let users = json!([{"name": "a"}, {"name": "b", "uid": 1000}]);
+    let groups = json!([{"name": "c"}, {"name": "d", "gid": 1000}]);
+    let from = HostSpec::empty("rendered-0".to_owned().try_into().unwrap());
+    let to = spec("rendered-a", users, groups);
+    let host = ModelHost::bare(None, Image::default());
+    assert_eq!(
+        steps(&host, &from, &to),
+        ["create-group d", "create-group c", "create-user b", "create-user a"]
+    );
+}
+
+fn reasons(host: &ModelHost, to: &HostSpec, change: impl FnOnce(&mut Facts)) -> Vec<(String, String)> {
+    let from = HostSpec::empty("rendered-0".to_owned().try_into().unwrap());
+    let mut facts = host.facts(&from, to, EmbeddedConfig::Unknown);
+    change(&mut facts);
+    let refused = plan(&from, to, &facts, &DisruptionPolicy::defaults());
+    refused.err().map_or_else(Vec::new, |refused| {
+        assert!(refused.is_of_host, "{refused}");
+        refused.reasons.into_iter().map(|reason| (reason.field, reason.message)).collect()
+    })
+}
+
+/// Each obstacle of the host's databases is named once, by the steps that it holds.
+#[test]
+fn closed_database_refuses_steps_that_change_it() {
+    let (cause, next) = ("it is closed".to_owned(), "Open it.".to_owned());
+    let obstacle = || Obstacle { cause: cause.clone(), next: next.clone() };
+    let host = ModelHost::bare(None, Image::default());
+    let users = |users: Value, groups: Value| spec("rendered-a", users, groups);
+    let make = || users(json!([{"name": "a"}, {"name": "b"}]), json!([]));
+    let group = || users(json!([]), json!([{"name": "g"}]));
+    let keys = || users(json!([{"name": "core", "sshAuthorizedKeys": ["a"]}]), json!([]));
+    let password = || users(json!([{"name": "core", "passwordHash": "$6$x"}]), json!([]));
+    let all = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
+    for (to, held, by_program) in [
+        (make(), &all[..], true),
+        (group(), &["/etc/group", "/etc/gshadow"][..], true),
+        (keys(), &[][..], false),
+        (password(), &["/etc/shadow"][..], false),
+    ] {
+        for path in all {
+            let closed = reasons(&host, &to, |facts| {
+                facts.obstacles.databases.insert(path.to_owned(), obstacle());
+            });
+            let locked =
+                reasons(&host, &to, |facts| drop(facts.obstacles.locks.insert(path.to_owned(), obstacle())));
+            let expected = usize::from(held.contains(&path));
+            assert_eq!(
+                (closed.len(), locked.len()),
+                (expected, expected * usize::from(by_program)),
+                "{path}"
+            );
+            assert!(closed.iter().all(|(_, message)| message == "it is closed; open it"), "{closed:?}");
+        }
+        let locked = reasons(&host, &to, |facts| facts.obstacles.password_lock = Some(obstacle()));
+        assert_eq!(locked.len(), usize::from(!held.is_empty()));
+    }
+}
+
+#[test]
+fn account_that_can_not_be_written_refuses_plan() {
+    let mut host = ModelHost::bare(None, Image::default());
+    let password = spec("rendered-a", json!([{"name": "core", "passwordHash": "$6$x"}]), json!([]));
+    host.accounts.get_mut("core").unwrap().password = None;
+    let [(field, message)] = &reasons(&host, &password, |_| ())[..] else { panic!("it was not refused") };
+    assert!(
+        field == "passwd.users \"core\" passwordHash" && message.contains("no line in /etc/shadow"),
+        "{message}"
+    );
+    let keys = spec("rendered-a", json!([{"name": "core", "sshAuthorizedKeys": ["a"]}]), json!([]));
+    assert_eq!(reasons(&host, &keys, |_| ()), vec![], "it has no password to lock");
+
+    let home = spec("rendered-a", json!([{"name": "app"}]), json!([]));
+    let told = reasons(&host, &home, |facts| {
+        let obstacle = Obstacle { cause: "/home/app is of guest".to_owned(), next: "Move it.".to_owned() };
+        facts.obstacles.homes.insert("app".to_owned(), obstacle);
+    });
+    assert_eq!(
+        told,
+        [("passwd.users \"app\" homeDir".to_owned(), "/home/app is of guest; move it".to_owned())]
+    );
+}
+
+/// It would be removed under its new member.
+#[test]
+fn member_of_group_that_leaves_refuses_plan() {
+    let users = json!([{"name": "app", "groups": ["staff"]}]);
+    let from = spec("rendered-a", users.clone(), json!([{"name": "staff"}]));
+    let host = ModelHost::holding(&from);
+    for users in [users, json!([{"name": "app"}, {"name": "other", "groups": ["staff"]}])] {
+        let to = spec("rendered-b", users, json!([]));
+        let facts = host.facts(&from, &to, EmbeddedConfig::Unknown);
+        let refused = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap_err();
+        assert!(refused.to_string().contains("groups: the group staff leaves with its entry"), "{refused}");
+    }
+    let to = spec("rendered-c", json!([{"name": "app"}]), json!([]));
+    assert_eq!(steps(&host, &from, &to), ["modify-user app", "remove-group staff"]);
 }

@@ -149,7 +149,7 @@ fn each_obstacle_refuses(
             (BatchOp::User(UserOp::SshKeys, user), _) => {
                 facts.obstacles.keys.insert(user.to_string(), obstacle());
             }
-            (BatchOp::User(..) | BatchOp::Account(..), _) => facts.obstacles.password = Some(obstacle()),
+            (BatchOp::User(..) | BatchOp::Account(..), _) => facts.obstacles.password_lock = Some(obstacle()),
             (BatchOp::Link(_, unit), _) => drop(facts.obstacles.units.insert(unit.clone(), obstacle())),
             (BatchOp::File(_) | BatchOp::Os(_) | BatchOp::Service(_), _) => continue,
         }
@@ -188,7 +188,9 @@ fn account_fact(facts: &mut Facts, words: &[&str]) {
                 "agent" => Maker::Agent,
                 other => panic!("{other}"),
             };
-            facts.observed.accounts.insert(words[1].to_owned(), model_host::account(words[1], 1500, maker));
+            let mut account = model_host::account(words[1], 1500, maker);
+            account.has_original = maker != Maker::Agent;
+            facts.observed.accounts.insert(words[1].to_owned(), account);
         }
         "group" => {
             let is_primary = words.get(3) == Some(&"primary");

@@ -190,13 +190,9 @@ impl ModelHost {
         let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
         found.groups.retain(|group| !old.groups.contains(group));
         found.groups.extend(new.groups.iter().cloned());
-        let text = |new: &Option<String>, now: &String, before: String| {
-            new.clone().unwrap_or(if found.maker == Maker::Agent { now.clone() } else { before })
-        };
-        let (gecos, shell) = (
-            text(&new.gecos, &found.gecos, found_before.gecos),
-            text(&new.shell, &found.shell, found_before.shell),
-        );
+        let gecos = new.gecos.clone().unwrap_or(found_before.gecos);
+        let shell = new.shell.clone().unwrap_or(found_before.shell);
+        found.has_original = found.maker != Maker::Agent;
         (found.gecos, found.shell, found.is_expired) = (gecos, shell, false);
     }
 
@@ -590,6 +586,7 @@ pub fn account(name: &str, id: u32, maker: Maker) -> ObservedAccount {
         groups: BTreeSet::new(),
         maker,
         is_expired: false,
+        has_original: false,
     }
 }
 

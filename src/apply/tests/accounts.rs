@@ -7,6 +7,10 @@
 )]
 
 use super::*;
+use crate::host::account_obstacles;
+use crate::host::account_records::AccountRecords;
+use crate::host::accounts::{self, Accounts};
+use crate::host::durable::Attempt;
 use crate::model::users::Group;
 
 const ROOT: &str = "MCA_TEST_ACCOUNTS_ROOT";
@@ -27,6 +31,7 @@ fn accounts_fixture(at: &Path) {
     );
     write("etc/group", "root:x:0:\nguest:x:1100:\nwheel:x:10:last\nsudo:x:27:guest,last\nlast:x:1200:\n");
     write("etc/gshadow", "root:*::\nguest:!::\nwheel:*::last\nsudo:*::guest,last\nlast:!::\n");
+    write("usr/lib/group", "docker:x:900:svc\nchrony:x:989:\n");
     write("etc/shadow", "root:!:1::::::\nguest:$6$own:19000:0:99999:7:::\nlast:!:1::::::\n");
     write("etc/subuid", "guest:100000:65536\n");
     write("etc/subgid", "guest:100000:65536\n");
@@ -53,7 +58,7 @@ fn with_accounts() -> HostSpec {
         uid: Some(1500),
         gecos: Some("The app, no".to_owned()),
         shell: Some("/bin/sh".to_owned()),
-        groups: groups(&["staff", "wheel"]),
+        groups: groups(&["docker", "staff", "wheel"]),
         keys: key("APP"),
         password: PasswordHash::new("$6$app"),
         ..Account::default()
@@ -61,7 +66,7 @@ fn with_accounts() -> HostSpec {
     let guest = Account {
         gecos: Some("Managed".to_owned()),
         shell: Some("/bin/zsh".to_owned()),
-        groups: groups(&["staff", "sudo"]),
+        groups: groups(&["docker", "staff", "sudo"]),
         keys: key("GUEST"),
         password: PasswordHash::new("$6$guest"),
         ..Account::default()
@@ -159,6 +164,12 @@ async fn accounts_are_made_changed_and_undone() {
     assert_eq!(line(at, "etc/passwd", "guest"), "guest:x:1100:1100:Managed:/home/guest:/bin/zsh");
     assert_eq!(line(at, "etc/group", "staff"), "staff:x:1600:app,guest");
     assert_eq!(line(at, "etc/group", "wheel"), "wheel:x:10:last,app");
+    assert_eq!(
+        line(at, "etc/group", "docker"),
+        "docker:x:900:svc,app,guest",
+        "a group of the image is copied"
+    );
+    assert_eq!(line(at, "etc/group", "chrony"), "", "one that has no member of the config is not");
     assert_eq!(line(at, "etc/group", "sudo"), "sudo:x:27:guest,last", "a membership of the host's stays");
     assert!(line(at, "etc/gshadow", "staff").starts_with("staff:$6$staff:"));
     assert!(line(at, "etc/shadow", "app").starts_with("app:$6$app:"));
@@ -205,6 +216,7 @@ async fn what_leaves_config_is_locked_or_as_before() {
         (String::new(), String::new())
     );
     assert_eq!(line(at, "etc/group", "wheel"), "wheel:x:10:last");
+    assert_eq!(line(at, "etc/group", "docker"), "", "the image's own counts again");
 
     take_back(&host, &from, &to, &left(), 10).await;
     assert_eq!(state(at), managed, "what left comes back");
@@ -309,4 +321,139 @@ async fn half_account_is_made_again() {
     assert_eq!(state(at), state(straight.path()));
     undo_bring(&again).await;
     assert_eq!(state(at), before);
+}
+
+/// An account of this fixture that the agent made.
+async fn made(at: &Path, account: Account) -> (Host, HostSpec) {
+    accounts_fixture(at);
+    let host = host(at, FailPoints::off());
+    let mut to = spec("rendered-made");
+    to.users.accounts.insert(name("app"), account);
+    let create = vec![(Batch::Accounts, steps(vec![Op::CreateUser { user: name("app") }]))];
+    carry(&host, &spec("rendered-old"), &to, &create, 0).await;
+    (host, to)
+}
+
+fn is_of_agent(host: &Host) -> bool {
+    AccountRecords::load_current(&host.root).unwrap().is_made("app")
+}
+
+fn run(program: &str, at: &Path, arguments: &[&str]) {
+    let output =
+        std::process::Command::new(program).args(["--prefix"]).arg(at).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+}
+
+/// The same name, the same id, the same home, on the same day: it is another account all the same.
+#[tokio::test(flavor = "current_thread")]
+async fn account_made_again_by_administrator_is_hosts() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let (host, _) = made(at, Account::default()).await;
+    let uid = Accounts::load(&host.root).unwrap().user("app").unwrap().uid.to_string();
+    assert!(is_of_agent(&host));
+    for change in [&["--comment=Other"][..], &["--shell=/bin/zsh"], &["--lock"], &["--expiredate=2030-01-01"]]
+    {
+        run("usermod", at, &[change, &["app"]].concat());
+        assert!(is_of_agent(&host), "a change of the account is none of its identity: {change:?}");
+    }
+    accounts::set_password(
+        &host.root,
+        "app",
+        &PasswordHash::new("$6$other").unwrap(),
+        Attempt::First,
+        &FailPoints::off(),
+    )
+    .unwrap();
+    assert!(is_of_agent(&host));
+    run("userdel", at, &["app"]);
+    assert!(is_of_agent(&host), "nobody has made it again");
+    run("useradd", at, &["--uid", &uid, "app"]);
+    assert!(!is_of_agent(&host));
+    run("userdel", at, &["app"]);
+    run("useradd", at, &["--uid", "1777", "app"]);
+    assert!(!is_of_agent(&host));
+}
+
+/// Records of earlier agents know no id.
+#[tokio::test(flavor = "current_thread")]
+async fn account_of_earlier_record_is_agents() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, _) = made(dir.path(), Account::default()).await;
+    let earlier =
+        r#"{"schemaVersion":1,"users":{"app":{"maker":"agent"}},"groups":{"sudo":{"maker":"agent"}}}"#;
+    fs::write(dir.path().join("var/lib/machine-config-agent/accounts.json"), earlier).unwrap();
+    assert!(is_of_agent(&host));
+    let records = AccountRecords::load_current(&host.root).unwrap();
+    assert!(records.is_group_made("sudo"));
+    let other = earlier.replace(r#"{"sudo":{"maker":"agent"}}"#, r#"{"sudo":{"maker":"agent","gid":1}}"#);
+    fs::write(dir.path().join("var/lib/machine-config-agent/accounts.json"), other).unwrap();
+    assert!(
+        !AccountRecords::load_current(&host.root).unwrap().is_group_made("sudo"),
+        "another id: made again"
+    );
+}
+
+/// Whatever an entry had before, or that it was locked meanwhile: the account is as one that is made from the entry now.
+#[tokio::test(flavor = "current_thread")]
+async fn attributes_follow_from_entry_alone() {
+    let straight = tempfile::tempdir().unwrap();
+    let (_, plain) = made(straight.path(), Account { uid: Some(1500), ..Account::default() }).await;
+    let expected = line(straight.path(), "etc/passwd", "app");
+    let full = Account {
+        uid: Some(1500),
+        gecos: Some("The app".to_owned()),
+        shell: Some("/bin/zsh".to_owned()),
+        ..Account::default()
+    };
+    let modify = || vec![(Batch::Accounts, steps(vec![Op::ModifyUser { user: name("app") }]))];
+    let lock = vec![(Batch::Users, steps(vec![Op::LockUser { user: name("app") }]))];
+    for is_locked in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (host, from) = made(dir.path(), full.clone()).await;
+        assert_ne!(line(dir.path(), "etc/passwd", "app"), expected);
+        if is_locked {
+            carry(&host, &from, &spec("rendered-none"), &lock, 1).await;
+            carry(&host, &spec("rendered-none"), &plain, &modify(), 2).await;
+        } else {
+            carry(&host, &from, &plain, &modify(), 1).await;
+        }
+        assert_eq!(line(dir.path(), "etc/passwd", "app"), expected, "locked: {is_locked}");
+    }
+}
+
+/// Not a test of its own: it holds the lock of the accounts until its standard input ends.
+#[test]
+#[ignore = "a child process of `held_lock_of_accounts_is_seen`"]
+fn lock_child() {
+    let root = Root::open(Path::new(&std::env::var(ROOT).unwrap())).unwrap();
+    let lock = accounts::lock(&root).unwrap();
+    fs::write(std::env::var(KILL).unwrap(), "").unwrap();
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    drop(lock);
+}
+
+#[test]
+fn held_lock_of_accounts_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    accounts_fixture(dir.path());
+    let root = Root::open(dir.path()).unwrap();
+    let seen = || account_obstacles::password_lock(&root).unwrap();
+    assert_eq!(seen(), None);
+    assert!(!dir.path().join("etc/.pwd.lock").exists(), "a look makes no lock file");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "apply::tests::accounts::lock_child", "--ignored", "--quiet"])
+        .envs([(ROOT, dir.path().join("")), (KILL, dir.path().join("held"))])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !dir.path().join("held").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        std::thread::yield_now();
+    }
+    let told = seen().unwrap();
+    assert!(told.cause.contains(&format!("process {}", child.id())), "{told:?}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(seen(), None);
 }

@@ -36,6 +36,21 @@ async fn failed_step_is_logged_with_its_cause() {
         let line = message_of(&lines, message::NOT_RESTORED);
         assert!(line.ends_with("can't write /etc/motd: no storage space"), "{line}");
     }
+    let steps = steps(vec![
+        Op::CreateUser { user: UserName::new("one").unwrap() },
+        Op::CreateUser { user: UserName::new("two").unwrap() },
+    ]);
+    let work = Work::Apply { batch: Batch::Accounts, steps: &steps };
+    let intent = Intent::for_tests(work, &old, &new, originals(0));
+    let failed = async { Err(ApplyError::Host { object: steps[1].to_string(), source: full() }) };
+    together(&intent, &steps, "", failed).await.unwrap_err();
+    let told: Vec<String> = lines.take().iter().map(|line| line["message"].clone()).collect();
+    assert!(
+        told.contains(&"Step 1 of 2: create-user one: not done, because create-user two failed".to_owned()),
+        "{told:#?}"
+    );
+    assert_eq!(told.iter().filter(|line| line.contains("no storage space")).count(), 1, "{told:#?}");
+
     let id = UpdateId::new("update-1").unwrap();
     let step = SingleStep { id: &id, image: None, name: "unpack", target: "/var" };
     step.run(async { Err::<(), _>(full()) }).await.unwrap_err();

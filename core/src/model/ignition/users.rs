@@ -23,25 +23,52 @@ pub(super) fn read(
         let name = UserName::new(user.name.as_str())
             .map_err(|error| within.error(field.clone(), error.to_string()))?;
         let account = account(within, &field, &name, user)?;
+        let owner = owner_of(&read.accounts, |other| other.uid.filter(|_| other.should_exist), account.uid);
+        if let Some(owner) = owner.filter(|_| account.should_exist) {
+            return Err(within.error(format!("{field} uid"), same_id("uid", account.uid, &owner, "user")));
+        }
         if read.accounts.insert(name, account).is_some() {
             return Err(within.unreachable(field, "the user is listed twice; keep one entry"));
         }
     }
     for group in groups {
         let field = group_field(&short(&group.name, 40));
-        let name = UserName::new(group.name.as_str())
-            .map_err(|error| within.error(field.clone(), error.to_string()))?;
+        let name = group_name(group.name).map_err(|cause| within.error(field.clone(), cause))?;
         let entry = Group {
             should_exist: group.should_exist != Some(false),
             gid: id(within, &field, "gid", group.gid)?,
-            password: password(within, &field, group.password_hash)?,
+            password: password(within, &field, filled(group.password_hash))?,
             system: group.system == Some(true),
         };
+        let owner = owner_of(&read.groups, |other| other.gid.filter(|_| other.should_exist), entry.gid);
+        if let Some(owner) = owner.filter(|_| entry.should_exist) {
+            return Err(within.error(format!("{field} gid"), same_id("gid", entry.gid, &owner, "group")));
+        }
         if read.groups.insert(name, entry).is_some() {
             return Err(within.unreachable(field, "the group is listed twice; keep one entry"));
         }
     }
     Ok(read)
+}
+
+/// Returns the entry that has an id already: `useradd` and `groupadd` make no second one of it.
+fn owner_of<T>(
+    entries: &BTreeMap<UserName, T>,
+    of: impl Fn(&T) -> Option<u32>,
+    id: Option<u32>,
+) -> Option<UserName> {
+    let id = id?;
+    entries.iter().find(|(_, entry)| of(entry) == Some(id)).map(|(name, _)| name.clone())
+}
+
+fn same_id(part: &str, id: Option<u32>, owner: &UserName, kind: &str) -> String {
+    let id = id.map(|id| id.to_string()).unwrap_or_default();
+    format!("the {kind} {owner} has the {part} {id}, too; give each {kind} its own")
+}
+
+/// Names of groups follow the rule of users.
+fn group_name(name: String) -> Result<UserName, String> {
+    UserName::new(name).map_err(|error| error.to_string().replacen("user name", "group name", 1))
 }
 
 fn account(
@@ -58,8 +85,7 @@ fn account(
         hash = Some(PasswordHash::locked());
     }
     let group = |part: &str, group: String| {
-        let name = UserName::new(group)
-            .map_err(|error| within.error(format!("{field} {part}"), error.to_string()))?;
+        let name = group_name(group).map_err(|cause| within.error(format!("{field} {part}"), cause))?;
         Ok::<_, ModelError>(String::from(name))
     };
     let groups: BTreeSet<String> = user
@@ -73,7 +99,7 @@ fn account(
         keys,
         password: hash,
         uid: id(within, field, "uid", user.uid)?,
-        gecos: text(within, field, "gecos", user.gecos)?,
+        gecos: text(within, field, "gecos", filled(user.gecos))?,
         home: path(within, field, "homeDir", user.home_dir)?,
         no_create_home: user.no_create_home == Some(true),
         primary_group: filled(user.primary_group).map(|one| group("primaryGroup", one)).transpose()?,
@@ -112,7 +138,12 @@ fn password(
     field: &str,
     hash: Option<String>,
 ) -> Result<Option<PasswordHash>, ModelError> {
-    let Some(hash) = filled(hash) else { return Ok(None) };
+    let hash = match hash {
+        None => return Ok(None),
+        // As with Ignition: no password opens the account.
+        Some(hash) if hash.is_empty() => return Ok(Some(PasswordHash::locked())),
+        Some(hash) => hash,
+    };
     let refused = || {
         within.error(format!("{field} passwordHash"), "it holds `:` or a line break; give a crypt(3) hash")
     };

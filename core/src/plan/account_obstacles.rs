@@ -1,0 +1,170 @@
+//! Obstacles of the steps of accounts and groups on this host.
+
+use std::collections::BTreeMap;
+
+use super::accounts::{Refusal, refusal};
+use super::input::PlanInput;
+use super::{Op, Step};
+use crate::model::observation::{Maker, ObservedGroup};
+use crate::model::obstacles::{Obstacle, Obstacles};
+use crate::model::users::{Account, group_field, user_field};
+
+const PASSWD: &str = "/etc/passwd";
+const SHADOW: &str = "/etc/shadow";
+const GROUP: &str = "/etc/group";
+const GSHADOW: &str = "/etc/gshadow";
+const SUBORDINATE: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
+
+impl Op {
+    /// Returns true if the step is about a group.
+    pub(super) fn is_of_group(&self) -> bool {
+        matches!(self, Self::CreateGroup { .. } | Self::ModifyGroup { .. } | Self::RemoveGroup { .. })
+    }
+}
+
+/// Returns the program that carries a step out, where that is one of the host's.
+fn program(op: &Op) -> Option<&'static str> {
+    if matches!(op, Op::CreateGroup { .. }) {
+        Some("groupadd")
+    } else if matches!(op, Op::CreateUser { .. }) {
+        Some("useradd")
+    } else {
+        matches!(op, Op::ModifyUser { .. }).then_some("usermod")
+    }
+}
+
+/// Returns the databases that a step opens to write.
+fn databases(input: &PlanInput<'_>, op: &Op) -> Vec<&'static str> {
+    let is_system = |account: &Account| account.system;
+    if op.is_of_group() {
+        vec![GROUP, GSHADOW]
+    } else if let Op::CreateUser { user } = op {
+        // A system account has no subordinate ids.
+        let alone = input.to.users.accounts.get(user).is_some_and(is_system);
+        let more = SUBORDINATE.into_iter().filter(|_| !alone);
+        [PASSWD, SHADOW, GROUP, GSHADOW].into_iter().chain(more).collect()
+    } else if matches!(op, Op::ModifyUser { .. }) {
+        vec![PASSWD, SHADOW, GROUP, GSHADOW]
+    } else if matches!(op, Op::SetPassword { .. } | Op::LockUser { .. }) {
+        vec![SHADOW]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Returns the obstacles of the databases that a step changes.
+fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a Obstacle> {
+    let Obstacles { databases: closed, locks, password_lock, .. } = &input.facts.obstacles;
+    let opened = databases(input, op);
+    let locked = if opened.is_empty() { None } else { password_lock.as_ref() };
+    let by_program = program(op).is_some();
+    let of_each = opened.into_iter().flat_map(move |database| {
+        closed.get(database).into_iter().chain(locks.get(database).filter(|_| by_program))
+    });
+    locked.into_iter().chain(of_each)
+}
+
+/// Returns the obstacles of the databases of accounts, each once, with the first step that it holds.
+pub(super) fn databases_blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+    let mut blocked = BTreeMap::new();
+    for step in steps {
+        for obstacle in closed(input, &step.op) {
+            let name = step.op.target();
+            let field = if step.op.is_of_group() {
+                group_field(&name)
+            } else if matches!(step.op, Op::SetPassword { .. }) {
+                format!("{} passwordHash", user_field(&name))
+            } else {
+                user_field(&name)
+            };
+            blocked.entry(obstacle.to_string()).or_insert(field);
+        }
+    }
+    blocked.into_iter().map(|(message, field)| refusal(field, message)).collect()
+}
+
+/// Returns the accounts of the new config that would be members of a group which leaves with the old one.
+pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+    let goes = |group: &&String| {
+        let removes = |step: &Step| matches!(&step.op, Op::RemoveGroup { group: one } if one.as_str() == group.as_str());
+        steps.iter().any(removes)
+    };
+    let entries = input.to.users.accounts.iter().filter(|(_, account)| account.should_exist);
+    let members = entries.flat_map(|(name, account)| account.groups.iter().map(move |group| (name, group)));
+    let refused = members.filter(|(_, group)| goes(group)).map(|(name, group)| {
+        let message = format!(
+            "the group {group} leaves with its entry of passwd.groups; keep the entry, or the user out of it"
+        );
+        refusal(format!("{} groups", user_field(name.as_str())), message)
+    });
+    refused.collect()
+}
+
+/// Returns the obstacles of a step on this host, its databases aside.
+pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
+    let (users, facts, observed) = (&input.to.users, &input.facts.accounts, &input.facts.observed);
+    let name = step.op.target();
+    let field = if step.op.is_of_group() { group_field(&name) } else { user_field(&name) };
+    let mut blocked = Vec::new();
+    if let Some(program) = program(&step.op).filter(|program| facts.missing_programs.contains(*program)) {
+        let message =
+            format!("this host has no {program}; install it (package shadow-utils, passwd or shadow)");
+        blocked.push(refusal(field.clone(), message));
+    }
+    if let Op::CreateGroup { group } = &step.op {
+        let gid = users.groups.get(group).and_then(|group| group.gid);
+        let owner = gid.and_then(|gid| facts.gid_owners.get(&gid));
+        blocked.extend(gid.and_then(|gid| taken(&field, "gid", gid, owner, group.as_str())));
+    }
+    let is_of_image = |group: &ObservedGroup| group.maker == Maker::Image;
+    if matches!(step.op, Op::ModifyGroup { .. }) && observed.groups.get(&name).is_some_and(is_of_image) {
+        let message = "the group is in /usr/lib/group of the OS image, where it can have no password; copy its line to \
+                       /etc/group first";
+        blocked.push(refusal(field.clone(), message));
+    }
+    let found = observed.accounts.get(&name);
+    if let (Op::SetPassword { .. }, Some(found)) = (&step.op, found)
+        && found.password.is_none()
+    {
+        let message = "it has no line in /etc/shadow, which would have its password; add one (`pwconv`), or leave \
+                       passwordHash out";
+        blocked.push(refusal(format!("{field} passwordHash"), message));
+    }
+    let (Op::CreateUser { user } | Op::ModifyUser { user }) = &step.op else { return blocked };
+    if found.is_some_and(|found| found.maker == Maker::Image) {
+        let message = "the account is in /usr/lib/passwd of the OS image, which usermod can't change; \
+                       copy its line to /etc/passwd first";
+        blocked.push(refusal(field.clone(), message));
+    }
+    let Some(account) = users.accounts.get(user) else { return blocked };
+    if found.is_none() {
+        let owner = account.uid.and_then(|uid| facts.uid_owners.get(&uid));
+        blocked.extend(account.uid.and_then(|uid| taken(&field, "uid", uid, owner, user.as_str())));
+        let home = input.facts.obstacles.homes.get(user.as_str());
+        blocked.extend(home.map(|home| refusal(format!("{field} homeDir"), home.to_string())));
+    }
+    blocked.extend(groups(input, &field, account));
+    blocked
+}
+
+fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Refusal> {
+    let owner = owner.filter(|owner| owner.as_str() != name)?;
+    let message = format!("{part} {id} is of {owner} on this host; choose another one, or give it free");
+    Some(refusal(format!("{field} {part}"), message))
+}
+
+/// Returns the groups that an account can't be given.
+fn groups(input: &PlanInput<'_>, field: &str, account: &Account) -> Vec<Refusal> {
+    let (users, facts) = (&input.to.users, &input.facts.accounts);
+    let needed = account.groups.iter().map(|group| ("groups", group));
+    let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
+    let refused = needed.filter_map(|(part, group)| {
+        if facts.missing_groups.contains(group) && !users.makes_group(group) {
+            let message =
+                format!("this host has no group {group:?}; add it to passwd.groups, or create it first");
+            return Some(refusal(format!("{field} {part}"), message));
+        }
+        None
+    });
+    refused.collect()
+}

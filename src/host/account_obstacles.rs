@@ -1,0 +1,204 @@
+//! Obstacles of accounts and groups, seen before a change. Writes nothing.
+//!
+//! useradd, usermod and groupadd of shadow-utils 4.13 refuse a database that is immutable or beside a lock file that holds no
+//! process id, or that of a running process; a lock file of a process that has ended is taken over. A home that is there is
+//! left as it is, whatever it is.
+
+use std::collections::BTreeMap;
+
+use rustix::process::Pid;
+
+use super::account_programs::{DATABASES, default_home, plain};
+use super::accounts::{Accounts, LOCK_PATH, lock_holder};
+use super::durable::{Change, DesiredPath, examine};
+use super::root::Root;
+use super::{HostError, keys};
+use crate::model::users::Account;
+use crate::model::{ObservedFile, Obstacle};
+
+/// Returns the databases that can't be written.
+pub fn databases(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    for path in DATABASES {
+        let change = Change::new(path, 0, DesiredPath::file(&[], 0, 0, 0));
+        let obstacle = match examine(root, &change)?.obstacle {
+            None => plain(root, path)?.map(|error| (&error).into()),
+            obstacle => obstacle,
+        };
+        found.extend(obstacle.map(|obstacle| (path.to_owned(), obstacle)));
+    }
+    Ok(found)
+}
+
+/// Returns the lock files that the programs do not take over, by database.
+pub fn locks(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    for database in DATABASES {
+        let path = format!("{database}.lock");
+        let obstacle = match root.observe(&path)? {
+            ObservedFile::Absent => None,
+            ObservedFile::Regular { .. } => held(&path, &root.read(&path)?.unwrap_or_default()),
+            ObservedFile::Symlink { .. }
+            | ObservedFile::Directory { .. }
+            | ObservedFile::Special
+            | ObservedFile::Unreachable => {
+                let cause = format!("{path}, the lock file of {database}, is no regular file");
+                Some(Obstacle { cause, next: format!("Move it away (ls -ld {path}).") })
+            }
+        };
+        found.extend(obstacle.map(|obstacle| (database.to_owned(), obstacle)));
+    }
+    Ok(found)
+}
+
+fn held(path: &str, text: &[u8]) -> Option<Obstacle> {
+    let text = text.strip_suffix(b"\0").unwrap_or(text);
+    let number: Option<i32> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let Some(pid) = number.and_then(Pid::from_raw) else {
+        let cause = format!("the lock file {path} names no process, so that no program takes it over");
+        return Some(Obstacle { cause, next: format!("Remove it, if no vipw or useradd runs: rm {path}") });
+    };
+    let is_gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
+    (!is_gone).then(|| Obstacle {
+        cause: format!("the lock file {path} is of process {}, which runs", pid.as_raw_nonzero()),
+        next: format!(
+            "Wait for its end; if it is another program (ps -p {0}): rm {path}",
+            pid.as_raw_nonzero()
+        ),
+    })
+}
+
+/// Returns the obstacle of a lock of lckpwdf(3) that another process holds for longer than a moment.
+pub fn password_lock(root: &Root) -> Result<Option<Obstacle>, HostError> {
+    let Some(holder) = lock_holder(root)? else { return Ok(None) };
+    let (holder, look) = match holder {
+        0 => ("another process".to_owned(), "lslocks".to_owned()),
+        pid => (format!("process {pid}"), format!("ps -p {pid}")),
+    };
+    let cause = format!("{holder} holds {LOCK_PATH}, the lock of all accounts");
+    Ok(Some(Obstacle { cause, next: format!("Wait for its end, or end it ({look}).") }))
+}
+
+/// Returns what keeps the home of an account that is made from being its own. One that is there stays as it is: it has to be
+/// root's, or that of the account's uid.
+pub fn home(
+    root: &Root,
+    accounts: &Accounts,
+    name: &str,
+    account: &Account,
+) -> Result<Option<Obstacle>, HostError> {
+    if account.no_create_home && account.keys.is_empty() {
+        return Ok(None);
+    }
+    let home = default_home(root, name, account)?;
+    let home = root.real_path(home.trim_end_matches('/'))?;
+    if home.trim_end_matches('/').is_empty() {
+        return Ok(None);
+    }
+    let kind = |found| {
+        Some((&HostError::Kind { path: home.clone(), expected: "a directory or nothing", found }).into())
+    };
+    Ok(match root.observe(&home)? {
+        ObservedFile::Absent => {
+            let owner = account.uid.unwrap_or_default();
+            let made = DesiredPath::Directory { mode: None, uid: None, gid: None };
+            examine(root, &Change::new(&*home, owner, made))?.obstacle
+        }
+        ObservedFile::Directory { uid, .. } if uid == 0 || account.uid == Some(uid) => {
+            if account.keys.is_empty() { None } else { keys::obstacle_in(root, &home, uid)? }
+        }
+        ObservedFile::Directory { uid, .. } => Some(of_another(accounts, &home, uid)),
+        ObservedFile::Regular { .. } => kind("a file"),
+        ObservedFile::Symlink { .. } => kind("a link"),
+        ObservedFile::Special | ObservedFile::Unreachable => kind("no directory"),
+    })
+}
+
+fn of_another(accounts: &Accounts, home: &str, uid: u32) -> Obstacle {
+    match accounts.user_name(uid) {
+        Some(owner) => Obstacle {
+            cause: format!("its home {home} is there and belongs to {owner}"),
+            next: "Choose another homeDir, or move the directory away.".to_owned(),
+        },
+        None => Obstacle {
+            cause: format!("its home {home} is there and belongs to uid {uid}, which no account has"),
+            next: format!("Set uid: {uid}, if it is the account's, or move the directory away."),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn host(at: &Path) -> Root {
+        fs::create_dir_all(at.join("etc")).unwrap();
+        fs::create_dir_all(at.join("home")).unwrap();
+        fs::write(
+            at.join("etc/passwd"),
+            "root:x:0:0::/root:/bin/sh\nguest:x:1100:1100::/home/guest:/bin/sh\n",
+        )
+        .unwrap();
+        Root::open(at).unwrap()
+    }
+
+    /// useradd of this machine decides: what it takes over is no obstacle, and what it refuses is one.
+    #[tokio::test(flavor = "current_thread")]
+    async fn lock_files_are_judged_as_by_useradd() {
+        let own = std::process::id().to_string();
+        for (text, refused) in [("", true), ("abc", true), ("4194303", false), (&*own, true), ("1\n", true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = host(dir.path());
+            for file in ["group", "shadow", "gshadow"] {
+                fs::write(dir.path().join("etc").join(file), "").unwrap();
+            }
+            fs::write(dir.path().join("etc/shadow.lock"), text).unwrap();
+            let found = locks(&root).unwrap();
+            assert_eq!(found.contains_key("/etc/shadow"), refused, "{text:?}: {found:?}");
+            let account = Account { no_create_home: true, ..Account::default() };
+            let made = crate::host::account_programs::create_user(&root, "app", &account).await;
+            assert_eq!(made.is_err(), refused, "{text:?}: {made:?}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let root = host(dir.path());
+        fs::create_dir(dir.path().join("etc/passwd.lock")).unwrap();
+        assert!(locks(&root).unwrap()["/etc/passwd"].cause.contains("no regular file"));
+    }
+
+    #[test]
+    fn home_of_new_account_is_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = host(dir.path());
+        let at = |name: &str| dir.path().join("home").join(name);
+        for (name, owner) in [("of-root", 0), ("of-guest", 1100), ("of-nobody", 4711), ("own", 1500)] {
+            fs::create_dir(at(name)).unwrap();
+            std::os::unix::fs::chown(at(name), Some(owner), Some(owner)).unwrap();
+        }
+        fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink("/etc", at("link")).unwrap();
+        let accounts = Accounts::load(&root).unwrap();
+        let seen = |name: &str, account: Account| home(&root, &accounts, name, &account).unwrap();
+        for name in ["of-root", "own", "new"] {
+            assert_eq!(seen(name, Account { uid: Some(1500), ..Account::default() }), None, "{name}");
+        }
+        let deep = Account { home: Some("/srv/a/b/app".to_owned()), ..Account::default() };
+        assert_eq!(seen("app", deep), None, "its parents are made");
+        let below = Account { home: Some("/home/file/app".to_owned()), ..Account::default() };
+        assert!(seen("app", below).unwrap().cause.contains("not a directory"));
+        for (name, cause) in [
+            ("of-guest", "belongs to guest"),
+            ("of-nobody", "belongs to uid 4711, which no account has"),
+            ("own", "belongs to uid 1500"),
+            ("file", "is a file"),
+            ("link", "is a link"),
+        ] {
+            let told = seen(name, Account::default()).unwrap();
+            assert!(told.cause.contains(cause) && told.cause.contains(name), "{name}: {told:?}");
+            let unused = Account { no_create_home: true, ..Account::default() };
+            assert_eq!(seen(name, unused), None, "{name}: nobody uses it");
+        }
+    }
+}
