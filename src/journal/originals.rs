@@ -256,7 +256,7 @@ pub fn drop_left(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<(), Host
 fn drop_stale(root: &Root, managed: &BTreeSet<ManagedPath>) -> Result<(), HostError> {
     let known: BTreeSet<String> = managed.iter().map(saved::original_path).collect();
     let directory = format!("{PREIMAGES}/{}", saved::SAVED_DIRECTORY);
-    let names = root.list(&directory)?.into_iter().filter(|name| name.ends_with(".json"));
+    let names = root.list(&directory)?.into_iter().filter(|name| name.strip_suffix(".json").is_some());
     let paths = names.map(|name| format!("{directory}/{name}"));
     drop_originals(root, paths.filter(|path| !known.contains(path)).collect())
 }
