@@ -124,8 +124,10 @@ impl<C: ControlPlane> Agent<C> {
                 self.provisioned = Some(target);
                 return Ok(());
             }
-            self.journal.keep_originals(&origin, to.spec())?;
-            return self.adopt(to.into_stored());
+            let desired = to.spec().clone();
+            self.journal.keep_originals(&origin, &desired)?;
+            self.adopt(to.into_stored())?;
+            return Ok(self.journal.drop_originals(&origin, &desired)?);
         }
         let now = self.host.clock.now();
         let booted = facts.observed.os.booted().map(|os| os.deployment.clone());

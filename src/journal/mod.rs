@@ -389,20 +389,27 @@ impl Journal {
             // The next update, to the whole config, comes from the observation.
             target.save(&self.root, &state("from.json"))?;
             self.fail_points.hit("from-saved");
+            originals::drop_left(&self.root, from, to)?;
             return self.end(Outcome::Committed, None, now);
         }
         target.save(&self.root, &state("current.json"))?;
         self.current = Some(target.target.clone());
         self.fail_points.hit("committed");
+        originals::drop_left(&self.root, from, to)?;
         mcd::write(&self.root, &target)?;
         self.root.remove(&state("from.json"))?;
         self.end(Outcome::Committed, None, now)
     }
 
     /// Keeps the originals of the paths that the target manages from now on, on a host that is as the target already;
-    /// [`Journal::adopt`] follows.
+    /// [`Journal::adopt`] and [`Journal::drop_originals`] follow.
     pub fn keep_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
         Ok(originals::promote(&self.root, None, from, to)?)
+    }
+
+    /// Drops the originals of the paths that the adopted target no longer manages.
+    pub fn drop_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
+        Ok(originals::drop_left(&self.root, from, to)?)
     }
 
     /// Records a host that is as the target already: nothing was done, so there is no update.
@@ -445,6 +452,7 @@ impl Journal {
             self.fail_points.hit("originals-kept");
             target.save(&self.root, &state("from.json"))?;
             self.fail_points.hit("from-saved");
+            originals::drop_left(&self.root, &open.from, &open.to)?;
         }
         self.end(outcome, fault, now)
     }

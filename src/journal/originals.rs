@@ -214,8 +214,8 @@ fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
     Ok(Some(document))
 }
 
-/// At a commit: keeps the originals of paths that are managed from now on, and drops those of paths that no longer
-/// are. It may be repeated. `update` brought the host there; `None` when nothing was to be done.
+/// Before a commit: keeps the originals of paths that are managed from now on. It may be repeated. `update` brought the host
+/// there; `None` when nothing was to be done. [`drop_left`] follows the commit.
 pub fn promote(
     root: &Root,
     update: Option<&UpdateId>,
@@ -223,6 +223,7 @@ pub fn promote(
     to: &HostSpec,
 ) -> Result<(), HostError> {
     let (before, after) = (from.managed(), to.managed());
+    drop_stale(root, &before)?;
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
     let mut observed = BTreeSet::new();
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
@@ -241,14 +242,36 @@ pub fn promote(
     }
     let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
     let private = FileMode::PRIVATE.bits();
-    let mut changes: Vec<Change<'_>> = kept
+    let changes: Vec<Change<'_>> = kept
         .iter()
         .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
         .collect();
-    let dropped = before
-        .difference(&after)
-        .map(|path| Change::new(saved::original_path(path), user, DesiredPath::Absent));
-    changes.extend(dropped);
+    durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
+}
+
+/// After a commit: drops the originals of paths that are no longer managed. Before it, a crash and another target would bring
+/// the old config back, and its originals are needed once more. It may be repeated.
+pub fn drop_left(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<(), HostError> {
+    let left = from.managed().difference(&to.managed()).map(saved::original_path).collect();
+    drop_originals(root, left)
+}
+
+/// Drops what a process left that died after a commit, or before one that never came.
+fn drop_stale(root: &Root, managed: &BTreeSet<ManagedPath>) -> Result<(), HostError> {
+    let known: BTreeSet<String> = managed.iter().map(saved::original_path).collect();
+    let directory = format!("{PREIMAGES}/{}", saved::SAVED_DIRECTORY);
+    let names = root.list(&directory)?.into_iter().filter(|name| name.strip_suffix(".json").is_some());
+    let paths = names.map(|name| format!("{directory}/{name}"));
+    drop_originals(root, paths.filter(|path| !known.contains(path)).collect())
+}
+
+fn drop_originals(root: &Root, paths: Vec<String>) -> Result<(), HostError> {
+    let (user, _) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
+    let changes: Vec<Change<'_>> =
+        paths.into_iter().map(|path| Change::new(path, user, DesiredPath::Absent)).collect();
+    if changes.is_empty() {
+        return Ok(());
+    }
     durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
 }
 

@@ -201,7 +201,8 @@ fn differs_from_image(
     Ok(live != Some(&own))
 }
 
-fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
+/// Returns what the kernel says of its FIPS mode.
+pub(super) fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
     let text = root.read_text(FIPS).map_err(ObserveError::wrap("the FIPS mode"))?;
     Ok(match text.as_deref().map(str::trim) {
         Some("1") => ObservedFips::On,

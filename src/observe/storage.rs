@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use tracing::debug;
 
-use super::ObserveError;
+use super::{ObserveError, facts};
 use crate::host::Root;
-use crate::model::fixed::{Evidence, FixedEntry};
+use crate::model::fixed::{Evidence, FIPS_FIELD, FixedEntry};
 use crate::model::hosted::SERVED;
+use crate::model::observation::ObservedFips;
 use crate::model::{HostSpec, installed_storage, machineconfig};
 
 /// Returns the fields of the entries that are there: those that show, and those that the host was installed with.
@@ -25,6 +26,9 @@ pub(super) fn found(root: &Root, specs: &[&HostSpec]) -> Result<BTreeSet<String>
         let installed = installed(root);
         let made = open.into_iter().filter(|entry| installed.iter().any(|one| one.is_same(entry)));
         found.extend(made.map(|entry| entry.field));
+    }
+    if specs.iter().any(|spec| spec.fips) && facts::fips(root)? == ObservedFips::On {
+        found.insert(FIPS_FIELD.to_owned());
     }
     Ok(found)
 }

@@ -32,6 +32,7 @@ mod catalog;
 mod collect;
 mod conformance;
 mod control_directory;
+mod corpus;
 mod daemon_process;
 mod docs;
 mod firstboot;

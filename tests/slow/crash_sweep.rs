@@ -134,3 +134,21 @@ fn host_state_depends_on_config_alone() {
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
+
+/// What an administrator had before the config stays known when a config that leaves it dies on its way and is superseded: his
+/// mask, and his file.
+#[test]
+fn originals_survive_superseded_config_that_left_them() {
+    let home = sweep::scratch();
+    let ways = ways::units();
+    let (_, way) = ways.iter().find(|(name, _)| *name == "held-masked").unwrap();
+    let [none, masked] = [&way[0], &way[1]].map(Clone::clone);
+    let file = sweep::model::Wish { files: [("etc/motd", (0o600, false, "one\n"))].into(), ..none.clone() };
+    let ways = [("mask", masked, 4), ("file", file, 30)];
+    let played = ways.map(|(name, one, points)| {
+        let way = [none.clone(), one.clone(), none.clone(), one, none.clone()];
+        random::killed(home.path(), name, &way, 2, points)
+    });
+    let wrong: Vec<String> = played.into_iter().filter_map(Result::err).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -13,4 +13,5 @@
 )]
 
 mod crash_sweep;
+mod fates;
 mod sweep;

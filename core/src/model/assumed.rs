@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::fixed::FIPS_FIELD;
 use super::image::{PULL_SECRETS, Transport};
 use super::kargs::FormerKargs;
 use super::observation::{
@@ -79,7 +80,7 @@ impl Observation {
             kargs: spec.kargs.clone(),
             former_kargs: FormerKargs::default(),
             image_kargs: Vec::new(),
-            storage: spec.fixed.entries().into_iter().map(|entry| entry.field).collect(),
+            storage: installed(spec),
             files: observed_files(spec),
             hard_links: spec.hard_targets().map(|(path, target)| (path.clone(), target.clone())).collect(),
             units: spec.units.iter().map(|(name, unit)| (name.clone(), observed_unit(unit))).collect(),
@@ -90,6 +91,12 @@ impl Observation {
             group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
         })
     }
+}
+
+/// What an installation with a spec makes.
+fn installed(spec: &HostSpec) -> BTreeSet<String> {
+    let storage = spec.fixed.entries().into_iter().map(|entry| entry.field);
+    storage.chain(spec.fips.then(|| FIPS_FIELD.to_owned())).collect()
 }
 
 fn observed_files(spec: &HostSpec) -> BTreeMap<ManagedPath, ObservedFile> {

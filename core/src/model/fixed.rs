@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::Karg;
 use super::spec::FixedSections;
 
+/// The field of the FIPS mode, which is switched on when a host is installed.
+pub const FIPS_FIELD: &str = "spec.fips";
+
 /// An entry that Ignition makes when a host is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedEntry {

@@ -187,9 +187,12 @@ pub(super) fn group_difference(
     }
 }
 
-/// Returns true if the password of a group is as desired.
+/// Returns true if the password of a group is as desired; none is as locked as one that starts with `!` or `*`.
 pub(super) fn group_password_holds(group: &Group, found: &ObservedGroup) -> bool {
-    group.password.as_ref().is_none_or(|password| found.password.as_ref() == Some(password))
+    let is_locked = found.password.as_ref().is_none_or(PasswordHash::is_locked);
+    group.password.as_ref().is_none_or(|password| {
+        found.password.as_ref() == Some(password) || (password.is_locked() && is_locked)
+    })
 }
 
 /// Returns the differences of every account and group, those aside that were never applied.

@@ -2,17 +2,27 @@
 //! silence.
 
 use super::late;
-use crate::model::fixed::{Evidence, FixedEntry};
+use crate::model::fixed::{Evidence, FIPS_FIELD, FixedEntry};
 use crate::model::{HostSpec, Karg, NotApplied, NotAppliedReason, Observation};
 
 /// Returns what is not applied of a spec on the observed host, in the order of the fields.
 pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
     let storage = spec.fixed.entries().into_iter().filter_map(|entry| missing(&entry, observed));
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
+    found.extend(fips(spec, observed));
     found.extend(late::accounts(spec, observed));
     found.sort();
     found.dedup();
     found
+}
+
+/// FIPS mode is switched on when a host is installed. A kernel that says that it is off refuses the config; one that says
+/// nothing is not in it.
+fn fips(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
+    let message = "it is switched on when a host is installed; the kernel of this host does not say that it is on \
+                   (/proc/sys/crypto/fips_enabled); install the host with this config, or remove the field";
+    let is_missing = spec.fips && !observed.storage.contains(FIPS_FIELD);
+    is_missing.then(|| NotApplied::new(FIPS_FIELD, NotAppliedReason::Installation, message))
 }
 
 /// Returns why an entry that Ignition makes is not on this host; `None` if it is.
@@ -75,6 +85,19 @@ mod tests {
         assert_eq!(found[1].because, NotAppliedReason::Installation);
         assert!(found[1].to_string().starts_with(r#"storage.luks "logs": "#), "{}", found[1]);
         assert!(found[1].message.contains("/dev/mapper/logs"), "{}", found[1]);
+    }
+
+    #[test]
+    fn fips_that_kernel_does_not_report_is_named() {
+        let mut spec = spec(&[]);
+        spec.fips = true;
+        let mut observed = Observation::as_specified(&spec).unwrap();
+        assert_eq!(not_applied(&spec, &observed), []);
+        observed.storage.clear();
+        let found = not_applied(&spec, &observed);
+        assert_eq!((found.len(), found[0].field.as_str()), (1, "spec.fips"), "{found:?}");
+        spec.fips = false;
+        assert_eq!(not_applied(&spec, &observed), []);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A user of the node who does what a user may, as fast as he can: moves, links, pipes and sizes in his own home.
+//! A user of the node who does what a user may, as fast as he can: moves, links, pipes and sizes in a directory of his own.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,11 +12,29 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
+use super::model::{HOME, RULES};
 use super::play::Chance;
 
-/// Paths in his home that the agent writes.
-const PLACES: [&str; 5] =
+/// Paths in the home of core that the agent writes.
+const OF_HOME: [&str; 5] =
     [".ssh", ".ssh/authorized_keys.d", ".ssh/authorized_keys.d/ignition", ".profile", ".config"];
+
+/// Paths in the directory of polkitd that the agent writes, and some beside.
+const OF_RULES: [&str; 5] = [RULE, "50-x.rules.mca-new", "sub", "sub/50-x.rules", "other"];
+
+/// The file of the config in the directory of polkitd.
+pub const RULE: &str = "50-x.rules";
+
+/// An account, and its directory below the root.
+#[derive(Debug, Clone, Copy)]
+pub struct User {
+    id: u32,
+    directory: &'static str,
+    places: [&'static str; 5],
+}
+
+pub const CORE: User = User { id: 1000, directory: HOME, places: OF_HOME };
+pub const POLKITD: User = User { id: 4711, directory: RULES, places: OF_RULES };
 
 /// More than the agent may take.
 const HUGE: u64 = 6 << 30;
@@ -27,14 +45,14 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Has core attack from home; `outside` is a directory that is no business of the agent.
-    pub fn start(root: &Path, home: &str, outside: &Path, seed: u64) -> Self {
+    /// Has a user attack from his directory; `outside` is one that is no business of the agent.
+    pub fn start(root: &Path, user: User, outside: &Path, seed: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (ends, root, home) = (stop.clone(), root.to_owned(), root.join(home));
+        let (ends, root, home) = (stop.clone(), root.to_owned(), root.join(user.directory));
         let outside = outside.to_owned();
         let thread = std::thread::spawn(move || {
             // Of this thread only: the kernel keeps them for each.
-            let (uid, gid) = (Uid::from_raw(1000), Gid::from_raw(1000));
+            let (uid, gid) = (Uid::from_raw(user.id), Gid::from_raw(user.id));
             set_thread_groups(&[]).unwrap();
             set_thread_res_gid(gid, gid, gid).unwrap();
             set_thread_res_uid(uid, uid, uid).unwrap();
@@ -42,7 +60,7 @@ impl Attacker {
             let mut chance = Chance(seed);
             let mut moves = 0;
             while !ends.load(Ordering::Relaxed) {
-                moves += u64::from(step(&home, &outside, &mut chance));
+                moves += u64::from(step(&home, user.places, &outside, &mut chance));
                 std::thread::yield_now();
             }
             moves
@@ -57,8 +75,8 @@ impl Attacker {
     }
 }
 
-fn step(home: &Path, outside: &Path, chance: &mut Chance) -> bool {
-    let mut place = || home.join(PLACES[usize::try_from(chance.draw(5)).unwrap() - 1]);
+fn step(home: &Path, places: [&str; 5], outside: &Path, chance: &mut Chance) -> bool {
+    let mut place = || home.join(places[usize::try_from(chance.draw(5)).unwrap() - 1]);
     let (at, other) = (place(), place());
     let aside = home.join(format!(".aside-{}", chance.draw(4)));
     match chance.draw(14) {

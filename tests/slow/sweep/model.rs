@@ -13,6 +13,8 @@ use super::tree::{Entry, Tree, read};
 
 pub const UNITS: &str = "etc/systemd/system";
 pub const HOME: &str = "var/home/core";
+/// A directory of another account's program, in which configs write.
+pub const RULES: &str = "etc/polkit-1/rules.d";
 pub const KEYS: &str = "var/home/core/.ssh/authorized_keys.d/ignition";
 const SHADOW: &str = "root:!:1:0:99999:7:::\ncore:*:1:0:99999:7:::\n";
 
@@ -56,8 +58,12 @@ const ENABLED: [&str; 6] =
 /// Files of the administrator: path, mode, contents. No config has the same: on a host that was never managed
 /// that would be taken for the config's own.
 const INSTALLED: [(&str, u32, &str); 10] = [
-    ("etc/passwd", 0o644, "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/var/home/core:/bin/sh\n"),
-    ("etc/group", 0o644, "root:x:0:\ncore:x:1000:\n"),
+    (
+        "etc/passwd",
+        0o644,
+        "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/var/home/core:/bin/sh\npolkitd:x:4711:4711::/:/bin/false\n",
+    ),
+    ("etc/group", 0o644, "root:x:0:\ncore:x:1000:\npolkitd:x:4711:\n"),
     ("etc/shadow", 0o600, SHADOW),
     ("etc/motd", 0o644, "of the distribution\n"),
     ("etc/many/1/setuid", 0o4755, "by hand\n"),
@@ -124,7 +130,7 @@ impl Wish {
 pub fn policy() -> String {
     let none = json!([{"type": "None"}]);
     let units: Vec<Value> = NAMES.iter().map(|name| json!({"name": name, "actions": none})).collect();
-    let files = ["/etc/motd", "/etc/many", "/etc/app.conf", "/etc/link", "/var/home"];
+    let files = ["/etc/polkit-1", "/etc/motd", "/etc/many", "/etc/app.conf", "/etc/link", "/var/home"];
     let files: Vec<Value> = files.iter().map(|path| json!({"path": path, "actions": none})).collect();
     json!({
         "apiVersion": "operator.openshift.io/v1",
@@ -155,6 +161,8 @@ pub fn install(root: &Path) {
     put("proc/sys/kernel/random/boot_id", 0o644, "b\n");
     symlink("motd", root.join("etc/link")).unwrap();
     symlink("/dev/null", root.join(UNITS).join(MASKED)).unwrap();
+    fs::create_dir_all(root.join(RULES)).unwrap();
+    chown(root.join(RULES), Some(4711), Some(4711)).unwrap();
     for path in ["", ".bashrc"] {
         chown(root.join(HOME).join(path), Some(1000), Some(1000)).unwrap();
     }

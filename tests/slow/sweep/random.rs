@@ -5,10 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::attacker::Attacker;
+use super::attacker::{Attacker, CORE, POLKITD};
 use super::host::{Down, FAILED, KILLED, Kind, REBOOT, REFUSED, Ran, SweepHost};
 use super::model::{
-    HOME, KEYS, MASKED, NAMES, Unit, Wish, expected_tree, found, install, is_link_of, masked, plain, policy,
+    HOME, KEYS, MASKED, NAMES, RULES, Unit, Wish, expected_tree, found, install, is_link_of, masked, plain,
+    policy,
 };
 use super::play::Chance;
 use super::tree::{Tree, exactly, one_of};
@@ -29,7 +30,8 @@ pub(super) const CONTENTS: [&str; 6] = [
 ];
 pub(super) const DROPINS: [&str; 3] =
     ["[Service]\nNice=1\n", "[Install]\nWantedBy=b.target\n", "[Service]\nNice=2\n"];
-const FILES: [(&str, bool); 8] = [
+const FILES: [(&str, bool); 9] = [
+    (RULE, false),
     ("etc/motd", false),
     ("etc/app.conf", false),
     ("etc/many/1/a", false),
@@ -43,6 +45,7 @@ const TEXTS: [&str; 3] = ["one\n", "two\n", ""];
 const MODES: [u32; 3] = [0o644, 0o600, 0o755];
 /// File of an administrator that has the next config written whatever drifted.
 const FORCE: &str = "root/run/machine-config-daemon-force";
+const RULE: &str = "etc/polkit-1/rules.d/50-x.rules";
 const PROFILE: &str = "var/home/core/.profile";
 const SETS_OF_KEYS: [&[&str]; 3] =
     [&["ssh-ed25519 AAAA one"], &["ssh-ed25519 BBBB two", "ssh-rsa CC three"], &[]];
@@ -245,7 +248,7 @@ impl Player {
     /// Returns true if the config is refused for what an attacker took away, and keeps some of it: what it lets go must not
     /// hold it.
     fn is_held_by_robbery(&self, wish: &Wish, ran: &Ran) -> bool {
-        let keeps = wish.core.is_some() || wish.files.contains_key(PROFILE);
+        let keeps = wish.core.is_some() || [PROFILE, RULE].iter().any(|path| wish.files.contains_key(path));
         self.robbed && keeps && ran.log.contains("no update starts") && !self.dir.join(FORCE).exists()
     }
 
@@ -256,7 +259,9 @@ impl Player {
         let name = self.write(&wish);
         self.counts.attacked += 1;
         let (root, seed) = (self.dir.join("root"), self.chance.draw(u64::MAX));
-        let attacker = Attacker::start(&root, HOME, &self.dir.join("outside"), seed);
+        let users = [(CORE, seed), (POLKITD, !seed)];
+        let attackers =
+            users.map(|(user, seed)| Attacker::start(&root, user, &self.dir.join("outside"), seed));
         let mut wrong = None;
         let mut last = Ran { code: 0, out: String::new(), log: String::new() };
         for _ in 0..3 {
@@ -279,9 +284,10 @@ impl Player {
                 }
             }
         }
-        self.counts.moves += attacker.end();
-        // Reading what he left would wait at his pipes.
-        for entry in fs::read_dir(root.join(HOME)).unwrap() {
+        self.counts.moves += attackers.map(Attacker::end).iter().sum::<u64>();
+        // Reading what they left would wait at their pipes.
+        let left = [HOME, RULES].map(|path| fs::read_dir(root.join(path)).unwrap());
+        for entry in left.into_iter().flatten() {
             let path = entry.unwrap().path();
             fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).unwrap();
         }
@@ -292,7 +298,7 @@ impl Player {
         let wishes = [&self.has, &wish];
         let of_root = |tree: Tree| {
             let mut tree = plain(tree, &wishes);
-            tree.retain(|path, _| !path.starts_with("var/home"));
+            tree.retain(|path, _| !is_of_user(path));
             tree
         };
         let [old, new] = wishes.map(|wish| of_root(expected_tree(&self.installed, wish)));
@@ -304,7 +310,7 @@ impl Player {
         if secret != "secret" || outside != 1 {
             return Err(self.wrong(&wish, &ran, "something outside of the host was touched"));
         }
-        self.installed.retain(|path, _| !path.starts_with("var/home"));
+        self.installed.retain(|path, _| !is_of_user(path));
         self.robbed = true;
         Ok(())
     }
@@ -314,7 +320,7 @@ impl Player {
         let mut found = plain(found(&self.dir.join("root")), &[&wish]);
         if self.counts.attacked > 0 {
             // Files that he left there are his own.
-            let his = |path: &str| path.starts_with("var/home") && path != KEYS;
+            let his = |path: &str| is_of_user(path) && path != KEYS;
             let files = &wish.files;
             expected.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
             found.retain(|path, _| !his(path) || files.contains_key(path.as_str()));
@@ -346,6 +352,11 @@ impl Player {
             self.number, self.has, ran.code, ran.out
         )
     }
+}
+
+/// Returns true for what is below a directory of a user.
+fn is_of_user(path: &str) -> bool {
+    path.starts_with("var/home/") || path.starts_with(RULES)
 }
 
 /// All of an update that ended, or nothing of it: a half would be right path by path.
@@ -408,6 +419,23 @@ pub fn along(home: &Path, name: &str, ways: &[Wish], is_forced: bool) -> Result<
             player.force();
         }
         player.play(wish.clone(), Kills::None).map_err(|why| format!("{name}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Plays a way whose config at `index` is killed at one of the first fail points, and superseded by the next.
+pub fn killed(home: &Path, name: &str, ways: &[Wish], index: usize, points: u32) -> Result<(), String> {
+    for point in 1..=points {
+        let mut player = Player::new(home.join(format!("{name}-{point}")), Chance(1))?;
+        for (at, wish) in ways.iter().enumerate() {
+            if at == index {
+                let config = player.write(wish);
+                player.host.apply(&config, None, Some(&format!("kill:{point}")))?;
+            } else {
+                let played = player.play(wish.clone(), Kills::None);
+                played.map_err(|why| format!("{name}, killed at {point}: {why}"))?;
+            }
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
     reason = "shared by tests: it fails by panicking, and each uses its own part of it"
 )]
 
+pub mod course;
 pub mod os;
 
 use std::cell::{Cell, RefCell};
@@ -74,6 +75,8 @@ pub struct FakeControlPlane {
     pub deaf: Rc<Cell<bool>>,
     /// True if the content of a config is part of the target, as it is in a file.
     pub tells_content: Rc<Cell<bool>>,
+    /// Checked at the end: no drain without a write.
+    pub course: Rc<course::Course>,
 }
 
 impl FakeControlPlane {
@@ -102,6 +105,7 @@ impl FakeControlPlane {
             pins: Rc::default(),
             deaf: Rc::default(),
             tells_content: Rc::default(),
+            course: Rc::default(),
         }
     }
 
@@ -205,15 +209,20 @@ impl ControlPlane for FakeControlPlane {
     async fn drain(&mut self, _target: &Target) -> Result<DrainStatus, ControlError> {
         self.requests.borrow_mut().push("drain");
         let mut answers = self.drained.borrow_mut();
-        Ok(if answers.len() > 1 {
+        let answer = if answers.len() > 1 {
             answers.remove(0)
         } else {
             answers.first().cloned().unwrap_or(DrainStatus::NotRequested)
-        })
+        };
+        if answer == DrainStatus::Yes {
+            self.course.drained();
+        }
+        Ok(answer)
     }
 
     async fn uncordon(&mut self, _committed: &Target) -> Result<UncordonStatus, ControlError> {
         self.requests.borrow_mut().push("uncordon");
+        self.course.uncordoned();
         Ok(self.released.clone())
     }
 
@@ -222,6 +231,7 @@ impl ControlPlane for FakeControlPlane {
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {
+        self.course.reported(report);
         self.reports.borrow_mut().push(report.clone());
         (self.at_report)();
         self.published.notify_one();

@@ -77,6 +77,9 @@ fn holds(world: &World, action: &Action, rules: &Rules) {
     if let Action::Query(Query::Staged) = action {
         assert!(is_desired, "a superseded target wins");
     }
+    if matches!(action, Action::Commit) && record.drained {
+        assert!(world.has_written || !world.is_cordoned, "drained for nothing: {}", world.key());
+    }
     if let Action::Commit = action {
         assert!(world.is_content(), "no Done without content: {record:#?}");
     }
@@ -149,6 +152,7 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
         !(world.is_cordoned && is_before),
         "a node that nothing was changed on is cordoned: {actions:#?}"
     );
+    assert!(world.has_written || !world.is_cordoned, "a drain without a write: {actions:#?}");
     let Some(record) = &world.record else {
         assert_eq!(world.current, world.desired, "{actions:#?}");
         // A difference from the current target is drift, which is reported.

@@ -77,8 +77,19 @@ pub(super) fn follow(world: &World, action: &Action, rules: &Rules) -> Vec<World
 /// A world that may follow, and the curse that would always bring it about.
 pub(super) type Outcome = (Option<Curse>, World);
 
+impl World {
+    /// The node loses its workload.
+    fn cordon(&mut self) {
+        self.has_written &= self.is_cordoned;
+        self.is_cordoned = true;
+    }
+}
+
 fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
     let mut good = world.clone();
+    // Without a drain it means nothing, and would only make more states.
+    good.has_written |= good.is_cordoned && matches!(action, Action::Execute | Action::Reboot);
+    let world = &good.clone();
     let bad = world.misfortunes.checked_sub(1).map(|misfortunes| World { misfortunes, ..world.clone() });
     match action {
         Action::Query(query) => {
@@ -316,12 +327,12 @@ fn answered(mut world: World, query: Query, rules: &Rules) -> World {
         Query::Blocks => world.answers.is_blocked = Some(false),
         Query::Drained => {
             world.answers.drained = Some(DrainStatus::Yes);
-            world.is_cordoned = true;
+            world.cordon();
             world.record.as_mut().unwrap().draining = None;
         }
         Query::Uncordoned => {
             world.answers.uncordoned = Some(UncordonStatus::Yes);
-            world.is_cordoned = false;
+            (world.is_cordoned, world.has_written) = (false, false);
         }
         Query::WatchSet => world.answers.is_watched = true,
         Query::CountOver => {
@@ -370,7 +381,7 @@ fn ill_answered(mut world: World, query: Query) -> Vec<Outcome> {
         Query::Drained => {
             let begun = Begun { boot_id: world.boot_id(), since: micros(world.now) };
             world.answers.drained = Some(DrainStatus::Waiting { why: why() });
-            world.is_cordoned = true;
+            world.cordon();
             world.record.as_mut().unwrap().draining.get_or_insert(begun);
         }
         Query::Uncordoned => world.answers.uncordoned = Some(UncordonStatus::Waiting { why: why() }),

@@ -144,6 +144,8 @@ pub(super) struct World {
     pub(super) wrong: u32,
     /// The node was drained, and was not given back since.
     pub(super) is_cordoned: bool,
+    /// The host was written, or the reboot requested, since the node was drained.
+    pub(super) has_written: bool,
 }
 
 pub(super) fn fault(class: FaultClass, reason: &str) -> Fault {
@@ -194,6 +196,7 @@ impl World {
             reboots: 0,
             wrong: 0,
             is_cordoned: false,
+            has_written: false,
         }
     }
 
@@ -358,7 +361,7 @@ impl World {
         );
         let host = (self.current, self.left, self.desired, self.there, self.staged, menu);
         let numbers = (self.misfortunes, self.changes, self.reboots, self.wrong);
-        let rest = (numbers, backoff.is_failing(), self.is_cordoned);
+        let rest = (numbers, backoff.is_failing(), self.is_cordoned, self.has_written);
         format!(
             "{record:?} {times:?} {host:?} {rest:?} {:?} {:?} {:?}",
             self.first_boot, self.finalization, self.answers

@@ -1,0 +1,41 @@
+//! Cases that the series found, as small as they are.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use super::entry::{Check, Entry, Fate};
+use super::{Case, Counts, Host, Outcome, play};
+use crate::sweep;
+
+fn plays(case: &Case) {
+    let home = sweep::scratch();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let played = play(home.path(), case, &mut Counts::default());
+    assert!(played.is_ok(), "{played:?}");
+}
+
+/// An update was rolled back after its write: the lock that was asked for was not seen as one.
+#[test]
+fn locked_password_of_group_is_applied() {
+    for hash in ["*", "!", "!$6$a$b"] {
+        let mut group = Entry::new("config.passwd.groups");
+        group.set("name", json!("ops"), Fate::Way);
+        let check = Check::Shadow("gshadow", "ops".to_owned(), hash.to_owned());
+        group.set("passwordHash", json!(hash), Fate::Applied(check));
+        plays(&Case { host: vec![], first: vec![group.clone()], second: vec![group] });
+    }
+}
+
+/// A kernel that does not report its FIPS mode is not in it: the first config said nothing about that.
+#[test]
+fn fips_is_named_where_kernel_does_not_report_it() {
+    let home = sweep::scratch();
+    let mut host = Host::new(home.path().join("host"), &[]);
+    fs::remove_file(host.root().join("proc/sys/crypto/fips_enabled")).unwrap();
+    let mut entry = Entry::new("");
+    entry.set("fips", json!(true), Fate::Named("spec.fips".to_owned(), vec![]));
+    let played = host.play("first", &[entry], &mut Counts::default());
+    assert!(matches!(played, Ok(Outcome::Applied)), "{played:?}");
+}
