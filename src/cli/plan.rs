@@ -103,7 +103,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
     let (origin, from, mut facts) = if arguments.from == "current" {
         observe(arguments, environment, &to).await?
     } else {
-        let image = input::image(arguments.from_image.as_deref())?;
+        let image = input::image("--from-image", arguments.from_image.as_deref())?;
         let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
         let facts = Facts::assumed(&from, &to)?;
         (Some(from.target()), from, facts)
@@ -120,7 +120,7 @@ async fn destination(
     arguments: &Arguments,
     environment: &Environment,
 ) -> Result<(HostSpec, DisruptionPolicy), CliError> {
-    let image = input::image(arguments.to_image.as_deref())?;
+    let image = input::image("--to-image", arguments.to_image.as_deref())?;
     let named = arguments.policy.as_deref();
     let unknown = arguments.unknown;
     if arguments.to != "desired" {
