@@ -266,12 +266,12 @@ impl Manifests {
         path: &Path,
         reading: Reading,
     ) -> Result<(), ManifestError> {
+        let refused = |error| ManifestError::refused(path, error);
         let (name, _) = self.read_object::<ControllerConfig>(document, path, reading)?;
         if name != CONTROLLER_CONFIG {
             let cause = format!("ControllerConfig {name} is not read; name it {CONTROLLER_CONFIG}");
-            return Err(ManifestError::Unread { path: path.to_owned(), cause });
+            return Err(refused(document.refuse("metadata.name", &cause)));
         }
-        let refused = |error| ManifestError::refused(path, error);
         let whole: Value = document.read().map_err(refused)?.value;
         let old = self.controller_config.replace(WholeObject(whole));
         reading.on_twice.check(old.is_some(), path, Kind::CONTROLLER_CONFIG, name)

@@ -4,14 +4,15 @@
 //! Config Operator's definitions lets pass.
 
 use machine_config_core::model::ConfigName;
-use machine_config_core::model::document::{Document, Kind};
+use machine_config_core::model::document::{self, Document, Kind};
 use machine_config_core::model::machineconfig;
 use machine_config_core::model::reading::{self, Found};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::{
-    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSConfig, RolloutPolicy,
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
+    RolloutPolicy,
 };
 use crate::model::machineconfig::Fields;
 use crate::model::{ModelError, NotApplied};
@@ -86,6 +87,12 @@ impl Object for MachineOSConfig {
     const KIND: Kind = Kind::OS_CONFIG;
 }
 
+impl Object for MachineOSBuild {
+    const KIND: Kind = Kind { kind: "MachineOSBuild", group_version: "machineconfiguration.openshift.io/v1" };
+    // Controllers write it.
+    const OF_OPERATOR: &'static [&'static str] = &["spec"];
+}
+
 impl Object for MachineConfigNode {
     const KIND: Kind =
         Kind { kind: "MachineConfigNode", group_version: "machineconfiguration.openshift.io/v1" };
@@ -133,16 +140,10 @@ fn with_spec(mut tree: Value) -> Value {
 /// Reads an object of the cluster, as it is at its type: `check` is the controller's that follows it.
 pub fn of_tree<K: Object>(tree: &Value) -> Result<Found<K>, ModelError> {
     let given = tree.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let source = format!("{} {given}", K::KIND.kind);
-    let head = |field: &str| tree.get(field).and_then(Value::as_str);
-    if let Some((field, cause)) = K::KIND.difference(head("kind"), head("apiVersion")) {
-        return Err(ModelError::InDocument { document: source, field: field.to_owned(), cause });
-    }
-    let name = name(given, &source)?;
     let without_spec = K::SPEC_IS_OPTIONAL && tree.get("spec").is_none_or(Value::is_null);
     let completed = without_spec.then(|| with_spec(tree.clone()));
-    let found = reading::from_tree::<K>(completed.as_ref().unwrap_or(tree));
-    inside(found.map_err(|fault| fault.in_document(&source))?, &name)
+    let found = document::of_tree::<K>(completed.as_ref().unwrap_or(tree), K::KIND)?;
+    inside(found, &name(given, &format!("{} {given}", K::KIND.kind))?)
 }
 
 /// Reads the spec of an object of the cluster; the error names the field and the cause.
@@ -195,5 +196,8 @@ fn wrong(document: &str, text: &str) -> ModelError {
     }
 }
 
+mod lenient;
 #[cfg(test)]
 mod tests;
+
+pub use lenient::Lenient;

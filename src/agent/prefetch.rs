@@ -7,6 +7,7 @@ use super::{Agent, AgentError};
 use crate::control::ControlPlane;
 use crate::host::Credentials;
 use crate::host::os::{PrefetchRequest, Prefetched};
+use crate::model::annotations::PREFETCH_IMAGE;
 use crate::model::{FaultClass, ImageRef, message};
 use crate::report::{PrefetchState, PrefetchStatus};
 use crate::update::Fault;
@@ -16,7 +17,9 @@ impl<C: ControlPlane> Agent<C> {
     pub(super) fn read_prefetch(&mut self) {
         self.take_prefetched();
         let text = self.control.prefetch();
-        let requested = text.as_deref().map(ImageRef::parse);
+        let requested = text
+            .as_deref()
+            .map(|text| ImageRef::parse(text).map_err(|error| error.in_field(PREFETCH_IMAGE, "")));
         self.prefetching.requested = requested.as_ref().and_then(|image| image.as_ref().ok().cloned());
         let Some(text) = text else {
             self.health.prefetch = None;

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         confirm(arguments)?;
     }
     log::start(if environment.journal { Format::Journal } else { Format::Text });
-    let image = input::image(arguments.to_image.as_deref())?;
+    let image = input::image("--to-image", arguments.to_image.as_deref())?;
     let machine_config =
         input::checked_config(&arguments.to, arguments.digest.as_deref(), arguments.unknown, || {
             let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());

@@ -193,8 +193,8 @@ impl CliError {
                 AgentError::Config(error) | AgentError::Control(ControlError::Invalid { source: error, .. }),
             ) => error.field(),
             Self::Irreconcilable(error) => error.reasons.first().map(|reason| &*reason.field),
-            Self::Usage(_)
-            | Self::Environment(_)
+            Self::Usage(text) => refusal::argument(text),
+            Self::Environment(_)
             | Self::Settings(_)
             | Self::Input { .. }
             | Self::Agent(_)

@@ -79,10 +79,10 @@ pub(super) fn policy(path: Option<&str>, unknown: Unknown) -> Result<DisruptionP
     Ok(found.value)
 }
 
-/// Reads an image reference.
-pub(super) fn image(text: Option<&str>) -> Result<Option<ImageRef>, CliError> {
+/// Reads the image reference of an argument.
+pub(super) fn image(argument: &str, text: Option<&str>) -> Result<Option<ImageRef>, CliError> {
     let parsed = text.filter(|text| !text.is_empty()).map(ImageRef::parse).transpose();
-    parsed.map_err(|error| CliError::Usage(error.to_string()))
+    parsed.map_err(|error| CliError::Usage(error.in_field(argument, "").to_string()))
 }
 
 /// Reads a file named by a person.

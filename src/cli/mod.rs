@@ -3,6 +3,7 @@
 mod agent_flags;
 mod apply;
 mod collect;
+mod command_line;
 mod completions;
 mod daemon;
 mod desired;
@@ -120,14 +121,15 @@ impl Verb {
 
 /// Runs the verb of the command line.
 pub fn main() -> ExitCode {
-    let (arguments, wants_json) = match parse() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let (arguments, wants_json) = match parse(words.clone()) {
         Ok(Parsed::Arguments(arguments, wants_json)) => (*arguments, wants_json),
         Ok(Parsed::Text(text)) => {
             // A broken pipe has no reader for an error.
             drop(output::print(&text));
             return ExitCode::SUCCESS;
         }
-        Err(error) => return unparsed(&error),
+        Err(error) => return unparsed(&error, &words),
     };
     let is_service = arguments.verb.is_service();
     let outcome =
@@ -159,8 +161,7 @@ enum Parsed {
 }
 
 /// Parses the command line, which is MCD's under MCD's name.
-fn parse() -> Result<Parsed, clap::Error> {
-    let words: Vec<OsString> = std::env::args_os().collect();
+fn parse(words: Vec<OsString>) -> Result<Parsed, clap::Error> {
     let own = if mcd::is_program_name(words.first()) {
         let node = Environment::node_name();
         let is_directory = |path: &Path| crate::host::Root::open(path).is_ok();
@@ -190,8 +191,16 @@ fn log_end(error: &CliError) {
     tracing::error!(MESSAGE_ID = message::FAILED, MCA_FAULT = error.reason(), "{}", error.line());
 }
 
-/// Prints the help, or the error of the command line: with its priority where standard error is the journal.
-fn unparsed(error: &clap::Error) -> ExitCode {
+/// Prints the help, or the error of the command line: with its priority where standard error is the journal, and as JSON beside it
+/// where that was asked for.
+fn unparsed(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let is_own = !mcd::is_program_name(words.first());
+    if error.use_stderr()
+        && is_own
+        && let Some(refusal) = command_line::refusal(error, &Arguments::command(), words)
+    {
+        drop(output::print_json(&Refused::new(&[refusal])));
+    }
     if error.use_stderr() && Environment::under_journal() {
         log::start(Format::Journal);
         let text = error.to_string();

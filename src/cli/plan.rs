@@ -123,7 +123,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
         let from = (!origin.is_unmanaged()).then(|| origin.target());
         return Ok(Decided { from, to: target, outcome, beside });
     }
-    let image = input::image(arguments.from_image.as_deref())?;
+    let image = input::image("--from-image", arguments.from_image.as_deref())?;
     let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
     let mut facts = Facts::assumed(&from, &to)?;
     set_embedded_config(arguments, &mut facts)?;
@@ -143,7 +143,7 @@ async fn destination(
     arguments: &Arguments,
     environment: &Environment,
 ) -> Result<(HostSpec, DisruptionPolicy), CliError> {
-    let image = input::image(arguments.to_image.as_deref())?;
+    let image = input::image("--to-image", arguments.to_image.as_deref())?;
     let named = arguments.policy.as_deref();
     let unknown = arguments.unknown;
     if arguments.to != "desired" {

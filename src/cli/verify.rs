@@ -110,7 +110,7 @@ fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
         CURRENT => committed(root)?.ok_or_else(|| none("nothing is committed on this host yet")),
         TARGET => of_update(root)?.ok_or_else(|| none("no update is open or held on this host")),
         file => {
-            let image = input::image(arguments.image.as_deref())?;
+            let image = input::image("--image", arguments.image.as_deref())?;
             Ok(input::machine_config(file, arguments.unknown)?.spec(image)?)
         }
     }

@@ -40,6 +40,7 @@ use crate::host::watch::WatchSet;
 use crate::model::document::{self, Kind};
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::pool::PoolConfigs;
 use crate::model::reading::refuse_unknown;
 use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Sha256, Target, short, yaml};
 use crate::report::NodeReport;
@@ -89,27 +90,6 @@ impl Layout {
             Self::Rendered { .. } => "/machine-configs",
         }
     }
-}
-
-/// The keys read from a MachineConfigPool, which a bootstrap writes.
-#[derive(Deserialize)]
-struct Pool {
-    #[serde(default)]
-    spec: PoolPart,
-    #[serde(default)]
-    status: PoolPart,
-}
-
-#[derive(Deserialize, Default)]
-struct PoolPart {
-    #[serde(default)]
-    configuration: Configuration,
-}
-
-#[derive(Deserialize, Default)]
-struct Configuration {
-    #[serde(default)]
-    name: String,
 }
 
 #[derive(Deserialize)]
@@ -187,16 +167,16 @@ impl Directory {
         }
         if let Layout::Rendered { .. } = self.layout {
             let pool = document::one(&bytes, &document, Kind::POOL).map_err(&invalid)?;
-            let Pool { spec, status } = pool.read().map_err(&invalid)?.value;
-            let named = [spec.configuration.name, status.configuration.name];
-            let name = named.into_iter().find(|name| !name.is_empty());
+            let PoolConfigs { target, rolled_out } = PoolConfigs::of_document(&pool).map_err(&invalid)?;
+            let name = [target, rolled_out].into_iter().find(|name| !name.is_empty());
             let name = name.ok_or_else(|| refused("spec.configuration.name is missing".to_owned()))?;
             return Ok(Some(Target::new(ConfigName::new(name).map_err(&invalid)?, None)));
         }
         let file: TargetFile = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
         let config = ConfigName::new(file.config).map_err(&invalid)?;
         let image = file.image.filter(|image| !image.is_empty());
-        let image = image.map(|image| ImageRef::parse(&image)).transpose().map_err(&invalid)?;
+        let image = image.map(|image| ImageRef::parse(&image)).transpose();
+        let image = image.map_err(|error| invalid(error.in_field("image", "")))?;
         Ok(Some(Target::new(config, image)))
     }
 

@@ -131,13 +131,17 @@ fn name(letter: &str) -> String {
 
 /// One set with one image.
 pub(crate) fn pin(image: &str) -> Pins {
-    let set = PinnedSet { name: "set".to_owned(), generation: 1, images: vec![image.to_owned()] };
+    let set =
+        PinnedSet { name: "set".to_owned(), generation: 1, images: vec![image.to_owned()], unread: None };
     Pins { sets: vec![set], ..Pins::default() }
 }
 
 fn pins(generation: i64, names: &[&str]) -> Pins {
     let images = names.iter().map(|letter| name(letter)).collect();
-    Pins { sets: vec![PinnedSet { name: "set".to_owned(), generation, images }], ..Pins::default() }
+    Pins {
+        sets: vec![PinnedSet { name: "set".to_owned(), generation, images, unread: None }],
+        ..Pins::default()
+    }
 }
 
 /// MCD-243, MCD-245: CRI-O is given the list when all images are there, in order, and loses it with the last set.

@@ -185,6 +185,72 @@ fn refusal_is_json_where_json_was_asked_for() {
     assert_eq!(allowed.code, 0, "{}", allowed.err);
 }
 
+/// So does a command line that makes no sense; another form, or a verb that prints no JSON, gets text alone.
+#[test]
+fn usage_error_is_json_where_json_was_asked_for() {
+    let node = Node::new();
+    node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    let tag = "registry.test/os:latest";
+    let rows: [(&[&str], Value, &str); 9] = [
+        (
+            &["plan", "--form", "a", "--output", "json"],
+            json!("--form"),
+            "'--from'; `machine-config-agent plan --help`",
+        ),
+        (&["plan", "--output=json", "--to"], json!("--to"), "`machine-config-agent plan --help` prints"),
+        (&["plna", "-o", "json"], json!("plna"), "'plan'; `machine-config-agent --help`"),
+        (&["start", "-o", "json", "x"], Value::Null, ""),
+        (&["history", "-ojson", "x"], json!("x"), "`machine-config-agent history --help`"),
+        (
+            &["stateroot", "prepare", "-o", "json"],
+            json!("--version"),
+            "`machine-config-agent stateroot prepare --help`",
+        ),
+        (&["plan", "--output", "xml"], Value::Null, ""),
+        (&["apply", "--frobnicate", "--output", "json"], Value::Null, ""),
+        (&["plan", "--to", "good.json", "--to-image", tag, "-o", "json"], json!("--to-image"), ""),
+    ];
+    for (words, field, next) in rows {
+        let ran = node.run(words);
+        assert_eq!(ran.code, 2, "{words:?}: {}", ran.err);
+        assert!(ran.err.contains("error: "), "{words:?}: {}", ran.err);
+        if field.is_null() {
+            assert_eq!(ran.out, "", "{words:?}");
+            continue;
+        }
+        let document: Value =
+            serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        let refused = &document["refused"][0];
+        assert_eq!((&refused["class"], &refused["reason"]), (&json!("usage"), &json!("InvalidArguments")));
+        assert_eq!(refused["field"], field, "{document}");
+        let message = refused["message"].as_str().unwrap();
+        assert!(!message.is_empty() && !message.contains('\n'), "{document}");
+        assert!(refused["next"].as_str().unwrap_or_default().contains(next), "{document}");
+    }
+}
+
+/// An image by tag is named with the field, the annotation or the argument that has it.
+#[test]
+fn refused_image_is_named_with_its_field() {
+    let node = Node::new();
+    let tag = "registry.test/os:latest";
+    for (field, name) in [("osImageURL", "os.json"), ("baseOSExtensionsContainerImage", "extensions.json")] {
+        let mut object: Value = serde_json::from_str(&config("rendered-worker-b", &files(&[]))).unwrap();
+        object["spec"][field] = json!(tag);
+        node.put(name, object.to_string());
+        let ran = node.run(&["plan", "--from", name, "--to", name, "--output", "json"]);
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        let refused = &document["refused"][0];
+        assert_eq!((ran.code, &refused["reason"]), (4, &json!("InvalidImage")), "{document}");
+        assert_eq!(refused["field"], format!("spec.{field}"), "{document}");
+        let text = format!("spec.{field} in MachineConfig rendered-worker-b: image {tag:?} is refused");
+        assert!(refused["message"].as_str().unwrap().contains(&text), "{document}");
+    }
+    node.put("good.json", config("rendered-worker-b", &files(&[("/etc/motd", "x")])));
+    let ran = node.run(&["plan", "--from", "good.json", "--to", "good.json", "--to-image", tag]);
+    assert!(ran.err.contains(&format!("--to-image: image {tag:?} is refused")), "{}", ran.err);
+}
+
 /// FIL-005: a change of the disks ends with the code of `Unreconcilable`, and the host is as before.
 #[test]
 fn unsuitable_host_is_unchanged() {

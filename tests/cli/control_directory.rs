@@ -77,6 +77,34 @@ async fn directory_error_is_reported_and_clears() {
     assert!(status(&daemon)["fault"].is_null());
 }
 
+/// An image by tag is named with its field, and an unknown field is a mistake of the person who wrote the file: neither is touched.
+#[tokio::test(flavor = "current_thread")]
+async fn image_by_tag_and_unknown_field_are_refused_until_corrected() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    daemon.put("machineconfigs/rendered-worker-b.yaml", &motd("rendered-worker-b", "b"));
+    daemon.put("target.yaml", "config: rendered-worker-b\n");
+    daemon.until_done("rendered-worker-b").await;
+    daemon.put("target.yaml", "config: rendered-worker-b\nimage: registry.test/os:latest\n");
+    let words = ["target.yaml", "image: image \"registry.test/os:latest\" is refused", "Next: Correct"];
+    daemon.until_fault("InvalidImage", &words).await;
+
+    let typo = motd("rendered-worker-c", "c").replace("\"storage\"", "\"storge\"");
+    daemon.put("machineconfigs/rendered-worker-c.yaml", &typo);
+    daemon.put("target.yaml", "config: rendered-worker-c\n");
+    let words =
+        ["rendered-worker-c.yaml", "spec.config.storge", "did you mean storage?", "--allow-unknown-fields"];
+    daemon.until_fault("InvalidDocument", &words).await;
+    let told = status(&daemon);
+    assert_eq!(
+        (&told["state"], &told["current"]["config"]),
+        (&json!("Degraded"), &json!("rendered-worker-b"))
+    );
+    assert_eq!(std::fs::read(daemon.node.path("root/etc/motd")).unwrap(), b"b");
+    daemon.put("machineconfigs/rendered-worker-c.yaml", &motd("rendered-worker-c", "c"));
+    daemon.until_done("rendered-worker-c").await;
+}
+
 /// The identity of a target is its name and its content: a file edited in place is another one, in another form it is not.
 #[tokio::test(flavor = "current_thread")]
 async fn file_edited_in_place_is_another_target() {

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use super::build::{BuilderFlags, run_build};
 use super::build_log::BuildLog;
+use super::faults::refuse;
 use super::{CliError, Input, VerbOutput};
-use crate::bootstrap::{BootstrapError, Output, bootstrap, generate, set_image, unbuilt, write};
+use crate::bootstrap::{Output, Unbuilt, bootstrap, generate, set_image, unbuilt, write};
 use crate::image::local::Order;
 use crate::image::{ApplyBy, Request, compose};
 use crate::manifests::Manifests;
 use crate::model::NotApplied;
-use crate::render::Release;
 
 /// Flags of `bootstrap`.
 #[derive(Debug, clap::Args)]
@@ -42,32 +42,33 @@ pub(super) struct Arguments {
 
 /// Builds where that is requested, renders and writes.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let mut manifests = arguments.input.read()?;
-    let release = manifests.release(arguments.input.os_image.as_deref());
+    let input = &arguments.input;
+    let (mut manifests, unread) = Manifests::collect(&input.manifests, input.unknown.fields())?;
+    let release = manifests.release(input.os_image.as_deref());
     let mut built = Vec::new();
     if let (true, Some(push), Some(secret)) = (arguments.image_mode, &arguments.push, &arguments.push_secret)
     {
         generate(&mut manifests, push, secret);
     }
     if arguments.build {
-        built = build(&mut manifests, &release, &arguments.builder)?;
+        let unbuilt = refuse(&manifests, &unread, unbuilt(&manifests, &release))?;
+        built = build(&mut manifests, unbuilt, &arguments.builder)?;
     }
-    let mut output = bootstrap(&manifests, &release).map_err(refused)?;
+    let mut output = refuse(&manifests, &unread, bootstrap(&manifests, &release))?;
     for name in &built {
         let config = manifests.os_configs.get(name).cloned();
         output.os_configs.extend(config.map(|config| (name.clone(), config)));
     }
-    write(&output, &arguments.output).map_err(|error| CliError::Usage(error.to_string()))?;
+    write(&output, &arguments.output).map_err(|error| CliError::Failed(error.to_string()))?;
     Ok(VerbOutput::done(text(&output)).with_notes(manifests.notes))
 }
 
 /// Builds the images that are missing; returns whose. All is checked before the first one is built.
 fn build(
     manifests: &mut Manifests,
-    release: &Release,
+    unbuilt: Vec<Unbuilt>,
     flags: &BuilderFlags,
 ) -> Result<Vec<String>, CliError> {
-    let unbuilt = unbuilt(manifests, release).map_err(refused)?;
     let mut prepared = Vec::new();
     for one in unbuilt {
         let request = Request {
@@ -79,7 +80,7 @@ fn build(
             trust: None,
         };
         let context = compose(&request)
-            .map_err(|error| CliError::Usage(format!("MachineOSConfig {}: {error}", one.os_config)))?;
+            .map_err(|error| CliError::Failed(format!("MachineOSConfig {}: {error}", one.os_config)))?;
         prepared.push((one, context));
     }
     let mut log = BuildLog::open(&flags.work_dir)?;
@@ -101,10 +102,6 @@ fn build(
         built.push(one.os_config);
     }
     Ok(built)
-}
-
-fn refused(errors: Vec<BootstrapError>) -> CliError {
-    CliError::Bootstrap(errors)
 }
 
 pub(super) fn text(output: &Output) -> String {

@@ -171,7 +171,7 @@ pub(super) fn run_build(
     };
     let builder = builder(flags)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::Usage(error.to_string()))?;
+    let runtime = runtime.map_err(|error| CliError::Failed(error.to_string()))?;
     let built = runtime.block_on(builder.build(&order, &mut |line| {
         use std::io::Write as _;
         log.line(line);

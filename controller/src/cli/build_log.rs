@@ -24,7 +24,7 @@ impl BuildLog {
     pub(super) fn open(directory: &Path) -> Result<Self, CliError> {
         let path = directory.join("build.log");
         let failed = |error: std::io::Error| {
-            CliError::Usage(format!("{}: {error}; name another --work-dir", path.display()))
+            CliError::Failed(format!("{}: {error}; name another --work-dir", path.display()))
         };
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;

@@ -3,6 +3,7 @@
 use machine_config_core::model::refusal::{self, Refusal};
 
 use crate::bootstrap::BootstrapError;
+use crate::controllers::RunError;
 use crate::image::ImageError;
 use crate::manifests::ManifestError;
 use crate::model::{FaultClass, ModelError};
@@ -17,19 +18,21 @@ pub(super) enum CliError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
-    Run(#[from] crate::controllers::RunError),
+    Run(#[from] RunError),
     #[error(transparent)]
     Render(#[from] RenderError),
-    #[error("{}", listed(.0.iter()))]
-    Bootstrap(Vec<BootstrapError>),
     #[error("{}", listed(.0.iter().map(|fault| &fault.message)))]
     Faults(Vec<Refusal>),
     #[error(transparent)]
     Image(#[from] ImageError),
     #[error(transparent)]
     Local(#[from] crate::image::local::LocalError),
+    /// The command line, or a file that it names.
     #[error("{0}")]
     Usage(String),
+    /// Not done: what was there is as before, or the text says what is open.
+    #[error("{0}")]
+    Failed(String),
     #[error("the output can't be written: {0}")]
     Output(std::io::Error),
 }
@@ -43,16 +46,24 @@ impl CliError {
         match self {
             Self::Manifest(error) => of_manifest(error),
             Self::Render(error) => vec![of_render(error)],
-            Self::Bootstrap(errors) => errors.iter().map(of_bootstrap).collect(),
             Self::Faults(faults) => faults.clone(),
             Self::Image(ImageError::Config(error)) => vec![of_model(error, self.to_string())],
             Self::Image(_) => plain(FaultClass::Degraded.as_str(), FAILED),
-            Self::Usage(_) => plain(refusal::USAGE, "InvalidArguments"),
-            Self::Local(_) | Self::Run(_) | Self::Output(_) => {
+            Self::Usage(_) | Self::Run(RunError::Kubeconfig { .. }) => {
+                let text = self.to_string();
+                let field = refusal::argument(&text).map(str::to_owned);
+                vec![Refusal { field, ..usage(text) }]
+            }
+            Self::Local(_) | Self::Run(_) | Self::Failed(_) | Self::Output(_) => {
                 plain(FaultClass::Degraded.as_str(), "SetupFailed")
             }
         }
     }
+}
+
+/// Returns the exit code of these, the highest one: a directory may have faults of several classes.
+pub(super) fn exit_code(refusals: &[Refusal]) -> u8 {
+    refusals.iter().map(Refusal::exit_code).max().unwrap_or_else(|| FaultClass::Degraded.exit_code())
 }
 
 fn listed<T: ToString>(errors: impl ExactSizeIterator<Item = T>) -> String {
@@ -62,6 +73,10 @@ fn listed<T: ToString>(errors: impl ExactSizeIterator<Item = T>) -> String {
         [one] => one.clone(),
         many => format!("{count} errors:\n  {}", many.join("\n  ")),
     }
+}
+
+fn usage(message: String) -> Refusal {
+    Refusal { class: refusal::USAGE, reason: refusal::INVALID_ARGUMENTS, field: None, message, next: None }
 }
 
 fn of_model(error: &ModelError, message: String) -> Refusal {
@@ -80,7 +95,10 @@ pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
     match error {
         ManifestError::Several(errors) => errors.iter().flat_map(of_manifest).collect(),
         ManifestError::Refused { error: model, .. } => vec![of_model(model, error.to_string())],
-        ManifestError::Unread { .. } | ManifestError::TooMany { .. } => vec![plain("InvalidDocument")],
+        // As a file that the agent is given and can't read.
+        ManifestError::Unread { .. } | ManifestError::TooMany { .. } => {
+            vec![usage(error.to_string())]
+        }
         ManifestError::Twice { .. } => {
             vec![Refusal { field: Some("metadata.name".to_owned()), ..plain(FAILED) }]
         }

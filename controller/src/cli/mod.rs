@@ -3,8 +3,10 @@
 mod bootstrap;
 mod build;
 mod build_log;
+mod command_line;
 mod crds;
 mod error;
+mod faults;
 mod input;
 mod output;
 mod plan;
@@ -16,11 +18,12 @@ mod status;
 mod tests;
 mod validate;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
-use machine_config_core::model::refusal::Refused;
+use machine_config_core::model::refusal::{Refusal, Refused};
 
 use error::CliError;
 use input::Input;
@@ -56,13 +59,14 @@ enum Verb {
     Status(status::Arguments),
 }
 
-/// Runs the program; the exit status is 0 when it is done, 1 for an error, 3 for a change that nodes refuse.
+/// Runs the program; the exit status is that of the agent (docs/reference.md, "Exit status").
 pub fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    let wants_json = wants_json(&matches);
-    let cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => error.exit(),
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let matches = Cli::command().try_get_matches_from(&words);
+    let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, wants_json(&matches))));
+    let (cli, wants_json) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return unparsed(&error, &words),
     };
     let output = run(&cli);
     let printed = output.and_then(|output| {
@@ -77,12 +81,13 @@ pub fn main() -> ExitCode {
         // The reader closed the pipe: no error.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
+            let refusals = error.refusals();
             if wants_json {
-                drop(print(&refusal(&error)));
+                drop(print(&document(&refusals)));
             }
             let written = writeln!(std::io::stderr(), "machine-config-controller: {error}");
             drop(written);
-            ExitCode::FAILURE
+            ExitCode::from(error::exit_code(&refusals))
         }
     }
 }
@@ -109,7 +114,18 @@ fn wants_json(matches: &clap::ArgMatches) -> bool {
 }
 
 /// The document of an error, for programs.
-fn refusal(error: &CliError) -> String {
-    let refusals = error.refusals();
-    serde_json::to_string_pretty(&Refused::new(&refusals)).map(|text| text + "\n").unwrap_or_default()
+fn document(refusals: &[Refusal]) -> String {
+    serde_json::to_string_pretty(&Refused::new(refusals)).map(|text| text + "\n").unwrap_or_default()
+}
+
+/// Prints the help, or the error of the command line: as JSON beside it where that was asked for.
+fn unparsed(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    if error.use_stderr()
+        && let Some(refusal) = command_line::refusal(error, &Cli::command(), words)
+    {
+        drop(print(&document(&[refusal])));
+    }
+    // A broken pipe has no reader for an error.
+    drop(error.print());
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

@@ -33,6 +33,6 @@ pub(super) fn print(text: &str) -> Result<(), CliError> {
 /// Returns an object as a YAML document.
 pub(super) fn yaml(object: &impl serde::Serialize) -> Result<String, CliError> {
     let tree = serde_json::to_value(object).map_err(RenderError::from)?;
-    let text = serde_saphyr::to_string(&tree).map_err(|error| CliError::Usage(error.to_string()))?;
+    let text = serde_saphyr::to_string(&tree).map_err(|error| CliError::Failed(error.to_string()))?;
     Ok(format!("---\n{text}"))
 }

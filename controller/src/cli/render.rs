@@ -36,7 +36,7 @@ fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a Mac
     match name {
         Some(name) => Ok(vec![pool(manifests, name, "directory")?]),
         None if manifests.pools.is_empty() => {
-            Err(CliError::Usage("there is no MachineConfigPool in the directory; add one".to_owned()))
+            Err(CliError::Failed("there is no MachineConfigPool in the directory; add one".to_owned()))
         }
         None => Ok(manifests.pools.values().collect()),
     }

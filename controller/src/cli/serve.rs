@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CliError, VerbOutput};
 use crate::controllers::{Format, start_log};
-use crate::serve::{Answers, Cluster, Directory, Kubeconfig, Listener, Source, TlsFiles};
+use crate::serve::{Answers, Cluster, Directory, Kubeconfig, ListenError, Listener, Source, TlsFiles};
 
 /// Flags of `serve`.
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,7 @@ impl Arguments {
 
 /// Serves until a signal.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| CliError::Failed(error.to_string());
     start_log(arguments.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| failed(&error))?.block_on(async {
@@ -86,7 +86,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
         let [mut terminate, mut interrupt] = signals;
         let listener = Listener::bind(arguments.listen, arguments.tls(), answers).await;
-        let listener = listener.map_err(|error| failed(&error))?;
+        let listener = listener.map_err(|error| match error {
+            ListenError::Bind { .. } => failed(&error),
+            ListenError::Plain { .. } | ListenError::Tls(_) => CliError::Usage(error.to_string()),
+        })?;
         let (terminate, interrupt) = (terminate.as_mut(), interrupt.as_mut());
         let (Ok(terminate), Ok(interrupt)) = (terminate, interrupt) else {
             return Err(failed(&"signals can't be received"));
@@ -105,12 +108,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
 
 async fn client(arguments: &Arguments) -> Result<Client, CliError> {
     let failed = |error: &dyn std::fmt::Display| {
-        CliError::Usage(format!("can't reach a cluster: {error}; name --kubeconfig or --directory"))
+        CliError::Failed(format!("can't reach a cluster: {error}; name --kubeconfig or --directory"))
     };
     let config = match &arguments.kubeconfig {
         None => Config::infer().await.map_err(|error| failed(&error))?,
         Some(path) => {
-            let read = ClientConfig::read_from(path).map_err(|error| failed(&error))?;
+            let unread =
+                |error| CliError::Usage(format!("{}: {error}; name another --kubeconfig", path.display()));
+            let read = ClientConfig::read_from(path).map_err(unread)?;
             let options = KubeConfigOptions::default();
             Config::from_custom_kubeconfig(read, &options).await.map_err(|error| failed(&error))?
         }

@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
 
 fn screen(view: &View, arguments: &Arguments, is_terminal: bool, is_first: bool) -> Result<String, CliError> {
     let json = |text: Result<String, serde_json::Error>| {
-        text.map(|text| text + "\n").map_err(|error| CliError::Usage(error.to_string()))
+        text.map(|text| text + "\n").map_err(|error| CliError::Failed(error.to_string()))
     };
     match arguments.output {
         Output::Json if arguments.watch => json(serde_json::to_string(view)),

@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
-use super::lenient::Lenient;
 use super::node::{Node, NodeObject};
 use super::version::{is_older, is_outdated};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
+use crate::reading::Lenient;
 
 /// A kind of object that the cache holds.
 pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -40,13 +40,7 @@ pub(super) fn store<K: Resource>(cache: &Cache, object: K)
 where
     Lenient<K>: Cached,
 {
-    let lenient = Lenient {
-        metadata: object.meta().clone(),
-        object: Ok(object),
-        unknown: Vec::new(),
-        excerpt: Value::Null,
-    };
-    cache.change(|snapshot| lenient.put(snapshot));
+    cache.change(|snapshot| Lenient::of(object).put(snapshot));
 }
 
 impl Cached for PartialObjectMeta<CustomResourceDefinition> {
@@ -175,6 +169,7 @@ fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot
         Ok(config) => config,
         Err(why) => {
             snapshot.configs.remove(&name);
+            snapshot.unknown_fields.remove(&name);
             let new = (new.metadata, why);
             return snapshot.unreadable.insert(name, new.clone()) != Some(new);
         }
@@ -188,13 +183,14 @@ fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot
             != (&config.spec, &config.metadata.labels, &config.metadata.annotations)
     });
     let lost = snapshot.unreadable.remove(&name).is_some();
-    if new.unknown.is_empty() {
-        snapshot.unknown_fields.remove(&name);
+    let known = if new.unknown.is_empty() {
+        snapshot.unknown_fields.remove(&name).is_none()
     } else {
-        snapshot.unknown_fields.insert(name.clone(), new.unknown);
-    }
+        let old = snapshot.unknown_fields.insert(name.clone(), new.unknown);
+        old.as_ref() == snapshot.unknown_fields.get(&name)
+    };
     snapshot.configs.insert(name, config);
-    news || lost
+    news || lost || !known
 }
 
 impl Cached for Lenient<RolloutPolicy> {

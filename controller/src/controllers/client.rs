@@ -12,12 +12,13 @@ use http::header::{HeaderValue, USER_AGENT};
 use http::{Method, Request};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Client, Config, Resource};
 use tokio::time::{Instant, timeout};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
 use super::error::RunError;
+use crate::reading::Lenient;
 
 /// Timeout of a request that is no watch. Far shorter than a Lease is valid.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -142,6 +143,15 @@ impl RequestError {
             Self::TimedOut | Self::Failed(_) => 0,
         }
     }
+}
+
+/// Sends a request and reads the object of its answer, as watched ones are read.
+pub(crate) async fn read<K: Resource<DynamicType = ()>>(
+    request: impl Future<Output = kube::Result<Lenient<K>>>,
+) -> Result<K, RequestError> {
+    let Lenient { metadata, object, .. } = send(request).await?;
+    let name = metadata.name.unwrap_or_default();
+    object.map_err(|cause| RequestError::Failed(format!("{} {name} can't be read: {cause}", K::kind(&()))))
 }
 
 /// Sends a request and waits for its answer, at most [`REQUEST_TIMEOUT`].

@@ -17,10 +17,10 @@ use super::build::OpenShiftBuild;
 use super::cache::{Cache, Snapshot};
 use super::cached::Cached;
 use super::failure::Failure;
-use super::lenient::Lenient;
 use super::node::NodeObject;
 use super::untyped::{ControllerConfig, MachineConfiguration, MachineOsBuild, MachineOsConfig};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
+use crate::reading::Lenient;
 
 /// Follows a kind for as long as it is polled. One that nothing defines is waited for.
 pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {

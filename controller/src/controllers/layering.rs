@@ -13,6 +13,7 @@ use super::version::is_older;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
 use crate::build::{self, BUILD_NAMESPACE, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State, job_name};
 use crate::opt_in::is_made;
+use crate::reading::{of_tree, spec_of_tree};
 use crate::rollout::{BuildState, Layering};
 use crate::seed;
 use crate::view::ObservedBuild;
@@ -69,7 +70,7 @@ fn text(object: &DynamicObject, pointer: &str) -> String {
 impl OsConfig {
     pub(super) fn of(object: &DynamicObject) -> Self {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
-        let spec: Result<MachineOSConfigSpec, String> = crate::reading::spec_of_tree(&spec);
+        let spec: Result<MachineOSConfigSpec, String> = spec_of_tree(&spec);
         let builder = spec.as_ref().map_or("", |spec| spec.image_builder.image_builder_type.as_str());
         let pool = text(object, "/spec/machineConfigPool/name");
         Self {
@@ -111,7 +112,7 @@ fn unreadable(object: &DynamicObject, cause: &str) -> String {
 /// Reads an object that was made from a pool's label: its definition lets nothing else be written.
 fn made(object: &DynamicObject) -> Option<Arc<MachineOSConfig>> {
     let tree = is_made(&object.metadata).then(|| serde_json::to_value(object))?.ok()?;
-    serde_json::from_value::<MachineOSConfig>(tree).ok().map(Arc::new)
+    of_tree::<MachineOSConfig>(&tree).ok().map(|found| Arc::new(found.value))
 }
 
 /// Returns namespace and name of what carries a build out, where that is known.

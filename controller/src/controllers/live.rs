@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 use super::client::{self, Fence, RequestError, send};
 use super::error::RunError;
-use super::lenient::Lenient;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::manifests::{Manifests, WholeObject};
 use crate::model::policy::DisruptionPolicy;
+use crate::reading::Lenient;
 use crate::reading::Object;
 
 /// Timeout of the whole read.

@@ -34,7 +34,6 @@ mod http;
 mod last_line;
 mod layering;
 mod leader;
-mod lenient;
 mod live;
 mod log;
 mod merge;

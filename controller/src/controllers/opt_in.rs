@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, send};
+use super::client::{RequestError, read, send};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
@@ -25,6 +25,7 @@ use super::metrics::Metrics;
 use super::untyped::MachineOsConfig;
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
+use crate::reading::Lenient;
 
 /// Kinds that are read before the first decision.
 const NEEDED: [Kind; 9] = [
@@ -121,11 +122,13 @@ impl Controller {
     }
 
     async fn write(&self, action: Action) -> Result<(), RequestError> {
-        let os_configs = Api::<MachineOSConfig>::all(self.client.clone());
+        let os_configs = Api::<Lenient<MachineOSConfig>>::all(self.client.clone());
         let name = |object: &MachineOSConfig| object.metadata.name.clone().unwrap_or_default();
         match action {
             Action::CreateOsConfig(config) => {
-                self.store(send(os_configs.create(&PostParams::default(), &config)).await?);
+                self.store(
+                    read(os_configs.create(&PostParams::default(), &Lenient::of(*config.clone()))).await?,
+                );
                 info!(
                     "Created MachineOSConfig {}: its pool has the label {}",
                     name(&config),
@@ -134,7 +137,8 @@ impl Controller {
                 self.metrics.wrote("opt-in", "created");
             }
             Action::UpdateOsConfig(config) => {
-                self.store(send(os_configs.replace(&name(&config), &PostParams::default(), &config)).await?);
+                let lenient = Lenient::of(*config.clone());
+                self.store(read(os_configs.replace(&name(&config), &PostParams::default(), &lenient)).await?);
                 info!("MachineOSConfig {} follows its ConfigMaps", name(&config));
                 self.metrics.wrote("opt-in", "updated");
             }
@@ -152,12 +156,13 @@ impl Controller {
     }
 
     async fn write_base(&self, config: &MachineConfig) -> Result<(), RequestError> {
-        let api = Api::<MachineConfig>::all(self.client.clone());
+        let api = Api::<Lenient<MachineConfig>>::all(self.client.clone());
+        let lenient = Lenient::of(config.clone());
         let name = config.metadata.name.clone().unwrap_or_default();
         let written = if config.metadata.resource_version.is_some() {
-            send(api.replace(&name, &PostParams::default(), config)).await?
+            read(api.replace(&name, &PostParams::default(), &lenient)).await?
         } else {
-            send(api.create(&PostParams::default(), config)).await?
+            read(api.create(&PostParams::default(), &lenient)).await?
         };
         info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
         self.metrics.wrote("opt-in", "updated");
@@ -172,7 +177,7 @@ impl Controller {
         results: Results,
         refused: Option<&str>,
     ) -> Result<(), RequestError> {
-        let api = Api::<MachineConfigPool>::all(self.client.clone());
+        let api = Api::<Lenient<MachineConfigPool>>::all(self.client.clone());
         let name = pool.metadata.name.clone().unwrap_or_default();
         let mut version = pool.metadata.resource_version.clone();
         let uid = &pool.metadata.uid;
@@ -180,7 +185,7 @@ impl Controller {
             let patch = json!({ "metadata": {
                 "resourceVersion": version, "uid": uid, "annotations": { NEWEST_IMAGE: image },
             } });
-            let patched = send(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            let patched = read(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
             version.clone_from(&patched.metadata.resource_version);
             store(&self.cache, patched);
         }
@@ -190,7 +195,7 @@ impl Controller {
                 "status": { "conditions": conditions },
             });
             let patched =
-                send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+                read(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
             store(&self.cache, patched);
             // The condition changes with the refusal, so each is reported once.
             if let Some(refused) = refused {

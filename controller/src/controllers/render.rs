@@ -22,15 +22,15 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, send};
+use super::client::{RequestError, read, send};
 use super::events::{About, Severity, emit};
-use super::lenient::Lenient;
 use super::metrics::Metrics;
 use super::seed;
 use crate::api::pool::{Condition, Configuration, Reference};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
+use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered, surplus};
 
 /// Length of the pause after the last change.
@@ -153,7 +153,7 @@ impl Controller {
     async fn refresh(&self, name: &str) -> Result<(), RequestError> {
         self.metrics.wrote("render", "conflict");
         let pool = send(self.pools().get(name)).await?;
-        store(&self.cache, pool);
+        self.cache.change(|snapshot| pool.put(snapshot));
         Ok(())
     }
 
@@ -165,14 +165,17 @@ impl Controller {
         };
         let name = pool.metadata.name.clone().unwrap_or_default();
         self.metrics.rendered(&name, rendered.is_ok());
-        let (pool, degraded) = match rendered {
-            Ok(rendered) => {
-                self.create(&pool, &rendered).await?;
-                (self.target(pool, &rendered).await?, None)
+        let rendered = match rendered {
+            Ok(rendered) => rendered,
+            Err(why) => {
+                // Which of its MachineConfigs have such fields is known again once it is rendered.
+                let degraded = format!("Failed to render configuration for pool {name}: {why}");
+                return self.condition(pool, RENDER_DEGRADED, Some(degraded)).await.map(drop);
             }
-            Err(why) => (pool, Some(format!("Failed to render configuration for pool {name}: {why}"))),
         };
-        let pool = self.condition(pool, RENDER_DEGRADED, degraded).await?;
+        self.create(&pool, &rendered).await?;
+        let pool = self.target(pool, &rendered).await?;
+        let pool = self.condition(pool, RENDER_DEGRADED, None).await?;
         self.report_unknown(pool, &unknown).await
     }
 
@@ -185,16 +188,17 @@ impl Controller {
         let named: Vec<&str> = unknown.iter().map(|(.., text)| text.as_str()).take(MAX_NAMED).collect();
         let message = (!named.is_empty()).then(|| named.join("; "));
         let old = pool.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let is_there = old.into_iter().flatten().any(|condition| condition.type_ == UNKNOWN_FIELDS);
-        if message.is_none() && !is_there {
+        let old = old.into_iter().flatten().find(|condition| condition.type_ == UNKNOWN_FIELDS);
+        if message.is_none() && old.is_none() {
             return Ok(());
         }
+        let told = old.and_then(|old| old.message.clone()).unwrap_or_default();
         let version = pool.metadata.resource_version.clone();
         let pool = self.condition(pool, UNKNOWN_FIELDS, message).await?;
         if pool.metadata.resource_version == version {
             return Ok(());
         }
-        for (name, uid, text) in unknown {
+        for (name, uid, text) in unknown.iter().filter(|(.., text)| !told.contains(text)) {
             let about = About::machine_config(name, uid);
             emit(&self.client, &about, Severity::Warning, UNKNOWN_FIELDS, text).await;
         }
@@ -217,7 +221,11 @@ impl Controller {
             None | Some(Err(_)) => DisruptionPolicy::defaults(),
         };
         let from = match send(self.configs().get(&target)).await {
-            Ok(object) => Rendered { object, sources: Vec::new(), remarks: Vec::new() },
+            // One that can't be read: nodes did what they could with it.
+            Ok(Lenient { object: Err(_), .. }) => return Ok(Ok(rendered)),
+            Ok(Lenient { object: Ok(object), .. }) => {
+                Rendered { object, sources: Vec::new(), remarks: Vec::new() }
+            }
             // No config to compare with: it was deleted.
             Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
             Err(error) => return Err(error),
@@ -229,11 +237,11 @@ impl Controller {
         })
     }
 
-    fn configs(&self) -> Api<MachineConfig> {
+    fn configs(&self) -> Api<Lenient<MachineConfig>> {
         Api::all(self.client.clone())
     }
 
-    fn pools(&self) -> Api<MachineConfigPool> {
+    fn pools(&self) -> Api<Lenient<MachineConfigPool>> {
         Api::all(self.client.clone())
     }
 
@@ -255,7 +263,7 @@ impl Controller {
         if known.is_some() {
             return self.restore(object).await;
         }
-        match send(self.configs().create(&PostParams::default(), &object)).await {
+        match read(self.configs().create(&PostParams::default(), &Lenient::of(object.clone()))).await {
             Ok(made) => {
                 info!("Rendered {} from {}", rendered.name(), rendered.sources.join(", "));
                 for remark in &rendered.remarks {
@@ -275,11 +283,11 @@ impl Controller {
     async fn restore(&self, mut object: MachineConfig) -> Result<(), RequestError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let found = send(self.configs().get(&name)).await?;
-        if found.spec == object.spec {
+        if found.object.is_ok_and(|found| found.spec == object.spec) {
             return Ok(());
         }
         object.metadata.resource_version = found.metadata.resource_version;
-        send(self.configs().replace(&name, &PostParams::default(), &object)).await?;
+        send(self.configs().replace(&name, &PostParams::default(), &Lenient::of(object))).await?;
         warn!(
             "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
         );
@@ -310,7 +318,7 @@ impl Controller {
             "spec": { "configuration": target },
         });
         let name = pool.metadata.name.clone().unwrap_or_default();
-        let patched = send(self.pools().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let patched = read(self.pools().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
         self.metrics.wrote("render", "targeted");
         if pool.spec.configuration.and_then(|old| old.name) != target.name {
             info!("Pool {name} targets {}", rendered.name());
@@ -345,7 +353,7 @@ impl Controller {
             "status": { "conditions": conditions },
         });
         let patched =
-            send(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            read(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
         self.metrics.wrote("render", "reported");
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
         store(&self.cache, patched.clone());

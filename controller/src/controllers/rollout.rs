@@ -25,10 +25,9 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached;
-use super::client::{RequestError, send, uptime};
+use super::client::{RequestError, read, send, uptime};
 use super::events::{About, Severity, emit};
 use super::layering::layering;
-use super::lenient::Lenient;
 use super::merge::merge;
 use super::metrics::Metrics;
 use super::node::Node;
@@ -36,6 +35,7 @@ use super::node_write::write_body;
 use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
 use crate::cost::{NodeCost, cost};
 use crate::model::policy::DisruptionPolicy;
+use crate::reading::Lenient;
 use crate::render::Rendered;
 use crate::rollout::{self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
 use definition::PoolsDefinition;
@@ -312,7 +312,7 @@ impl Controller {
         if let Some(known) = self.contents.get(name) {
             return Some(Arc::clone(known));
         }
-        let object = send(Api::<MachineConfig>::all(self.client.clone()).get(name)).await.ok()?;
+        let object = read(Api::<Lenient<MachineConfig>>::all(self.client.clone()).get(name)).await.ok()?;
         let content = Arc::new(Rendered { object, sources: Vec::new(), remarks: Vec::new() });
         self.contents.insert(name.to_owned(), Arc::clone(&content));
         Some(content)

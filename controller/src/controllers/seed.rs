@@ -6,10 +6,10 @@ use tracing::info;
 
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, send};
-use super::lenient::Lenient;
+use super::client::{RequestError, read, send};
 use super::metrics::Metrics;
 use crate::api::{MachineConfig, MachineConfigPool};
+use crate::reading::Lenient;
 use crate::render::{Rendered, render};
 use crate::seed::{Action, Source, actions, selected, with_components};
 
@@ -39,7 +39,7 @@ pub(super) async fn components(
         // Errors of a source are reported where its pool is rendered.
         actions(&sources(&snapshot), &snapshot.configs).0
     };
-    let api = Api::<MachineConfig>::all(client.clone());
+    let api = Api::<Lenient<MachineConfig>>::all(client.clone());
     for action in actions {
         let outcome = match &action {
             Action::Create(_) => "created",
@@ -60,16 +60,22 @@ pub(super) async fn components(
 }
 
 /// Makes one write; returns its log line.
-async fn execute(api: &Api<MachineConfig>, cache: &Cache, action: Action) -> Result<String, RequestError> {
+async fn execute(
+    api: &Api<Lenient<MachineConfig>>,
+    cache: &Cache,
+    action: Action,
+) -> Result<String, RequestError> {
     let name = |config: &MachineConfig| config.metadata.name.clone().unwrap_or_default();
     match action {
         Action::Create(config) => {
-            store(cache, send(api.create(&PostParams::default(), &config)).await?);
-            Ok(format!("Created {}: the image was built before", name(&config)))
+            let name = name(&config);
+            store(cache, read(api.create(&PostParams::default(), &Lenient::of(*config))).await?);
+            Ok(format!("Created {name}: the image was built before"))
         }
         Action::Update(config) => {
-            store(cache, send(api.replace(&name(&config), &PostParams::default(), &config)).await?);
-            Ok(format!("Gave {} the image that its MachineOSConfig names now", name(&config)))
+            let name = name(&config);
+            store(cache, read(api.replace(&name, &PostParams::default(), &Lenient::of(*config))).await?);
+            Ok(format!("Gave {name} the image that its MachineOSConfig names now"))
         }
         Action::Delete(config) => {
             let name = name(&config);

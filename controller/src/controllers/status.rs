@@ -17,11 +17,11 @@ use super::error::RunError;
 use super::follow::follow;
 use super::last_line::LastLines;
 use super::layering::{BuildPods, layering};
-use super::lenient::Lenient;
 use super::node::NodeObject;
 use super::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::api::{MachineConfigNode, MachineConfigPool, RolloutPolicy};
 use crate::drain::NodeView;
+use crate::reading::Lenient;
 use crate::rollout::{Policy, Pool, Selectors};
 use crate::view::{self, ObservedNode, Progress, View, view};
 

@@ -1,6 +1,9 @@
 //! A table of documents, read through every entry: offline and in the cluster, by the agent and by the controller, in each form.
 
+use machine_config_core::model::installed_storage;
 use machine_config_core::model::machineconfig::MachineConfig as Config;
+use machine_config_core::model::pinned::PinningPool;
+use machine_config_core::model::pool::PoolConfigs;
 use machine_config_core::model::reading::refuse_unknown;
 use serde_json::json;
 
@@ -78,9 +81,43 @@ fn controller_file(text: &str) -> Answer {
     }
 }
 
+/// The watches and the gets of `run`, `serve`, `status` and the live `plan`: the same answer, without the object's name.
+fn as_watched<K: Object>(tree: &Value) {
+    let Ok(watched) = serde_json::from_value::<Lenient<K>>(tree.clone()) else {
+        // Metadata that are none: no API server has such an object.
+        assert!(of_tree::<K>(tree).is_err(), "{tree}");
+        return;
+    };
+    match of_tree::<K>(tree) {
+        Ok(found) => assert!(watched.object.is_ok() && watched.unknown == found.unknown, "{tree}"),
+        Err(error) => {
+            let cause = watched.object.err().unwrap_or_default();
+            assert!(cause.starts_with(error.field().unwrap_or_default()), "{cause}: {error}: {tree}");
+        }
+    }
+}
+
+/// The agent's readers of a part of a kind: none refuses what is taken elsewhere, and each names the same field.
+fn parts_of_agent(kind: Kind, tree: &Value) -> Vec<(&'static str, ModelError)> {
+    let text = tree.to_string();
+    let mut parts = Vec::new();
+    if kind == Kind::POOL {
+        let pool = document::one(text.as_bytes(), "f", kind);
+        let configs = pool.and_then(|pool| PoolConfigs::of_document(&pool)).map(drop);
+        parts.push(("agent, configs of a pool", configs));
+        parts.push(("agent, pinned images of a pool", PinningPool::of_tree(tree).map(drop)));
+    }
+    if kind == Kind::MACHINE_CONFIG && tree.pointer("/spec/config/ignition").is_some() {
+        let storage = installed_storage(text.as_bytes(), "f").map(drop);
+        parts.push(("agent, storage of the installation", storage));
+    }
+    parts.into_iter().filter_map(|(entry, read)| Some((entry, read.err()?))).collect()
+}
+
 /// The controllers: what the API server gives, and the check that its controller makes.
 fn controller_cluster(tree: &Value) -> Answer {
     fn read<K: Object>(tree: &Value) -> Answer {
+        as_watched::<K>(tree);
         let checked = of_tree::<K>(tree).and_then(|found| {
             found.value.check().map_err(|text| wrong("f", &text))?;
             Ok(found.unknown)
@@ -126,6 +163,7 @@ fn check(kind: Kind, document: &str, expect: Expect) -> Vec<String> {
         }
     };
     let tree = yaml::tree(document).unwrap();
+    let parts = parts_of_agent(kind, &tree);
     let is_config = kind == Kind::MACHINE_CONFIG;
     let (file, cluster) = match expect {
         Taken => (Answer::Taken, Answer::Taken),
@@ -137,6 +175,9 @@ fn check(kind: Kind, document: &str, expect: Expect) -> Vec<String> {
         if is_config {
             same("agent, file", &agent_file(&text), &file, &text);
         }
+    }
+    for (entry, error) in parts {
+        same(entry, &refused(&error), &cluster, document);
     }
     same("controller, cluster", &controller_cluster(&tree), &cluster, document);
     if is_config {
@@ -390,6 +431,7 @@ const POOLS: &[Row] = &[
     (Refused("spec.nodeSelector.matchLabels.a"), "{nodeSelector: {matchLabels: {a: 1}}}"),
     (Unknown("spec.maxUnavailible"), "{maxUnavailible: 1}"),
     (Unknown("spec.machineConfigSelectors"), "{machineConfigSelectors: {}}"),
+    (Refused("spec.configuration.name"), "{configuration: {name: 5}}"),
     (Unknown("spec.nodeSelector.matchLabel"), "{nodeSelector: {matchLabel: {}}}"),
 ];
 

@@ -20,7 +20,8 @@ pub use error::RenderError;
 use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
 use crate::model::machineconfig::{Fields, check_layers};
 use crate::model::{
-    ConfigName, HostSpec, NotApplied, Sha256, check_ignition, drop_stale_digests, is_version,
+    ConfigName, HostSpec, ImageRef, ModelError, NotApplied, Sha256, check_ignition, drop_stale_digests,
+    is_version,
 };
 
 /// The Ignition version of rendered configs.
@@ -108,7 +109,7 @@ pub fn render<'a>(
     }
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
-    remarks.extend(host_spec(&object).map_err(|error| blamed(error, &chosen))?.remarks);
+    remarks.extend(host_spec(&object).map_err(|error| blamed(error, &chosen, release))?.remarks);
     size::check(&object, &chosen)?;
     Ok(Rendered {
         object,
@@ -269,14 +270,30 @@ fn fields(object: &MachineConfig) -> Fields {
 }
 
 /// Names the MachineConfig that an error of the whole comes from, where one has it alone.
-fn blamed(error: RenderError, chosen: &[&MachineConfig]) -> RenderError {
-    let RenderError::Model(_) = &error else { return error };
+fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> RenderError {
+    let RenderError::Model(whole) = error else { return error };
     let blame = |config: &&MachineConfig| {
         let (name, error) = (name_of(config).to_owned(), host_spec(config).err()?);
         let cause = error.to_string();
         Some(if cause.contains(&name) { error } else { RenderError::Part { config: name, cause } })
     };
-    chosen.iter().find_map(blame).unwrap_or(error)
+    chosen.iter().find_map(blame).unwrap_or_else(|| of_release(whole, release))
+}
+
+/// Names the source of an image that no MachineConfig has.
+fn of_release(error: ModelError, release: &Release) -> RenderError {
+    let is_image = |image: &Option<String>| {
+        let alone = image.as_deref().map(ImageRef::parse).and_then(Result::err);
+        alone.is_some_and(|alone| alone.in_field("", "") == error.clone().in_field("", ""))
+    };
+    let field = if is_image(&release.os_image) {
+        "spec.baseOSContainerImage or spec.osImageURL"
+    } else if is_image(&release.extensions_image) {
+        "spec.baseOSExtensionsContainerImage"
+    } else {
+        return RenderError::Model(error);
+    };
+    RenderError::Model(error.in_field(field, "the ControllerConfig (or --os-image)"))
 }
 
 #[cfg(test)]

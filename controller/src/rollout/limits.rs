@@ -100,6 +100,7 @@ fn mistakes(
     }
     let image = census.target.as_ref().and_then(|target| target.image.as_deref());
     if let Some(Err(error)) = image.map(ImageRef::parse) {
+        let error = error.in_field("status.currentImagePullSpec of its MachineOSConfig", "");
         let next = "name the image by digest in the status of the MachineOSConfig";
         mistakes.push((Mistake::Image, format!("pool {name}: {error}; {next}")));
     }

@@ -5,17 +5,17 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use k8s_openapi::ClusterResourceScope;
 use kube::api::Api;
 use kube::runtime::reflector::{Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -24,6 +24,7 @@ use super::ignition::{Joining, authorities};
 use super::no_config::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use crate::reading::{Lenient, Object};
 
 /// Timeout of a config's read from the API server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -93,30 +94,32 @@ impl Cluster {
             // It may come: a node that was started too early retries.
             return Err(NoConfig::NotYet(format!("there is no MachineConfigPool {name} in the cluster")));
         };
-        let config = choice::config(&pool);
+        let pool = readable(&pool)?;
+        let config = choice::config(pool);
         let config =
             config.ok_or_else(|| NoConfig::NotYet(format!("pool {name} has no rendered config yet")))?;
         let (os_configs, builds) = (self.os_configs.objects.state(), self.builds.objects.state());
-        let images = Images {
-            configs: &os_configs.iter().map(AsRef::as_ref).collect::<Vec<_>>(),
-            builds: &builds.iter().map(AsRef::as_ref).collect::<Vec<_>>(),
-        };
-        let image = choice::image(&pool, config, &images).map(str::to_owned);
+        // One that can't be read may be of this pool, and its image would be missing.
+        let configs: Vec<_> = os_configs.iter().map(|one| readable(one)).collect::<Result<_, _>>()?;
+        let builds: Vec<_> = builds.iter().filter_map(|one| one.object.as_ref().ok()).collect();
+        let image = choice::image(pool, config, &Images { configs: &configs, builds: &builds });
+        let image = image.map(str::to_owned);
         let mut joining = Joining { config: self.fetch(config).await?, image, ..Joining::default() };
         if let Some(cluster) = self.controller_configs.objects.find(|one| one.name_any() == CONTROLLER_CONFIG)
         {
-            joining.authorities = authorities(&cluster.spec);
+            joining.authorities = authorities(&readable(&cluster)?.spec);
         }
         Ok(joining)
     }
 
     /// Gets a rendered config: as the API server has it, or as it was last where that can't be reached.
     async fn fetch(&self, name: &str) -> Result<MachineConfig, NoConfig> {
-        let api: Api<MachineConfig> = Api::all(self.client.clone());
+        let api: Api<Lenient<MachineConfig>> = Api::all(self.client.clone());
         match tokio::time::timeout(FETCH_TIMEOUT, api.get(name)).await {
             Ok(Ok(config)) => {
-                self.store(&config);
-                Ok(config)
+                let config = readable(&config)?;
+                self.store(config);
+                Ok(config.clone())
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 Err(NoConfig::NotYet(format!("there is no MachineConfig {name} in the cluster")))
@@ -145,9 +148,18 @@ impl Cluster {
     }
 }
 
+/// Returns an object, or the cause why it can't be read.
+fn readable<K: Resource<DynamicType = ()>>(found: &Lenient<K>) -> Result<&K, NoConfig> {
+    let name = found.metadata.name.as_deref().unwrap_or_default();
+    let unread = |cause: &String| {
+        NoConfig::NotYet(format!("{} {name} can't be read: {cause}; correct it", K::kind(&())))
+    };
+    found.object.as_ref().map_err(unread)
+}
+
 /// The objects of a kind.
 struct Watched<K: Resource<DynamicType = ()> + Clone + 'static> {
-    objects: Store<K>,
+    objects: Store<Lenient<K>>,
     state: Arc<State>,
 }
 
@@ -181,18 +193,23 @@ fn watched<K>(
     reduce: fn(&mut K),
 ) -> Watched<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Eq + Hash,
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>,
+    K: Object + Clone + Debug + Send + Sync + 'static,
 {
     let (objects, writer) = store();
     let state = Arc::new(State::default());
     let known = Arc::clone(&state);
-    let events = watcher(Api::<K>::all(client.clone()), which)
+    let events = watcher(Api::<Lenient<K>>::all(client.clone()), which)
         .default_backoff()
-        .modify(move |object| {
-            object.managed_fields_mut().clear();
-            object.annotations_mut().clear();
-            reduce(object);
+        .modify(move |found: &mut Lenient<K>| {
+            found.metadata.managed_fields = None;
+            found.metadata.annotations = None;
+            (found.excerpt, found.unknown) = (Value::Null, Vec::new());
+            if let Ok(object) = &mut found.object {
+                object.managed_fields_mut().clear();
+                object.annotations_mut().clear();
+                reduce(object);
+            }
         })
         .reflect(writer);
     watches.spawn(async move {

@@ -41,7 +41,7 @@ async fn suspended_leader_ends() {
     one.signal(Signal::STOP);
     cluster.until_leader(|name| name.starts_with("two_")).await;
     one.signal(Signal::CONT);
-    assert_eq!(one.end().await.code(), Some(1));
+    assert_eq!(one.end().await.code(), Some(4));
     let said = one.lines().join("\n");
     assert!(said.contains(&format!("Lease {LEASE} is lost")), "{said}");
 }
@@ -55,5 +55,5 @@ async fn leader_ends_after_loss_of_lease() {
     let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
         kube::Api::namespaced(cluster.client.clone(), crate::process::NAMESPACE);
     leases.delete(LEASE, &kube::api::DeleteParams::default()).await.unwrap();
-    assert_eq!(one.end().await.code(), Some(1));
+    assert_eq!(one.end().await.code(), Some(4));
 }

@@ -44,3 +44,5 @@ mod render;
 mod rollout;
 mod seed;
 mod status;
+mod unknown_fields;
+mod verbs;

@@ -142,7 +142,7 @@ async fn unreadable_kinds_are_named() {
     let nobody = Identity::User { name: "guest".to_owned(), groups: vec![] };
     let output = run(&cluster.bench.kubeconfig(&nobody), &[]).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{error}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(4), 0), "{error}");
     assert!(
         error.contains(" can't be read: ")
             && error.contains("(403)")
@@ -151,14 +151,14 @@ async fn unreadable_kinds_are_named() {
     );
     let output = run("/nowhere/kubeconfig".as_ref(), &[]).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("/nowhere/kubeconfig: ") && output.status.code() == Some(1), "{error}");
+    assert!(error.contains("/nowhere/kubeconfig: ") && output.status.code() == Some(2), "{error}");
     // An empty cluster, and one without a server.
     assert!(text(&cluster).await.contains("There is no MachineConfigPool"));
     cluster.bench.stop();
     let output = run(&cluster.kubeconfig, &[]).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        error.contains("see whether the API server answers") && output.status.code() == Some(1),
+        error.contains("see whether the API server answers") && output.status.code() == Some(4),
         "{error}"
     );
 }

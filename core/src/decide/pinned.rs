@@ -233,7 +233,8 @@ mod tests {
     /// MCD-244: a failure is told until it succeeds, and generations do not fall.
     #[test]
     fn status_follows_progress() {
-        let set = |generation| PinnedSet { name: "s".to_owned(), generation, images: Vec::new() };
+        let set =
+            |generation| PinnedSet { name: "s".to_owned(), generation, images: Vec::new(), unread: None };
         let pins = |generation| Pins { sets: vec![set(generation)], ..Pins::default() };
         let first = set_statuses(&[], &pins(1), &PinProgress::Prefetching);
         assert_eq!((first[0].desired, first[0].current, &first[0].failed), (1, None, &None));

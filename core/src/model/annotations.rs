@@ -44,7 +44,8 @@ pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, 
             None => image = Some((key, found)),
         }
     }
-    let image = image.map(|(_, value)| ImageRef::parse(value)).transpose()?;
+    let parse = |(key, value)| ImageRef::parse(value).map_err(|error| error.in_field(key, ""));
+    let image = image.map(parse).transpose()?;
     value(DESIRED_CONFIG).map(|name| Ok(Target::new(ConfigName::new(name)?, image))).transpose()
 }
 

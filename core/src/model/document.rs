@@ -45,6 +45,8 @@ impl Kind {
     pub const CONTROLLER_CONFIG: Self = Self::of_operator("ControllerConfig");
     /// The disruption policy of the cluster.
     pub const POLICY: Self = Self { kind: "MachineConfiguration", group_version: "operator.openshift.io/v1" };
+    /// Images that a pool keeps on its nodes.
+    pub const PINNED_SET: Self = Self::of_operator("PinnedImageSet");
     /// Rules of a pool's rollouts.
     pub const ROLLOUT_POLICY: Self =
         Self { kind: "RolloutPolicy", group_version: "machine-config-agent.io/v1alpha1" };
@@ -382,6 +384,16 @@ fn end_of_string(quoted: &str) -> usize {
     };
     let end = quoted.match_indices('"').map(|(at, _)| at).find(|at| !is_escaped(*at));
     end.map_or(quoted.len(), |at| at + 1)
+}
+
+/// Reads an object of the API as the type of its kind; lists give objects without kind and version.
+pub fn of_tree<T: DeserializeOwned>(tree: &serde_json::Value, kind: Kind) -> Result<Found<T>, ModelError> {
+    let text = |pointer: &str| tree.pointer(pointer).and_then(serde_json::Value::as_str);
+    let source = format!("{} {}", kind.kind, short(text("/metadata/name").unwrap_or_default(), 300));
+    if let Some((field, cause)) = kind.difference(text("/kind"), text("/apiVersion")) {
+        return Err(ModelError::InDocument { document: source, field: field.to_owned(), cause });
+    }
+    reading::from_tree(tree).map_err(|fault| fault.in_document(&source))
 }
 
 /// Makes the error of a document.

@@ -36,8 +36,12 @@ pub enum ModelError {
         rule: &'static str,
     },
     /// An image that is not named by digest.
-    #[error("image {image:?} is refused: {rule}; give it as NAME@sha256:<64 hex digits>")]
+    #[error("{}image {image:?} is refused: {rule}; give it as NAME@sha256:<64 hex digits>", prefix(.field, .object))]
     Image {
+        /// The field, argument or annotation that names it; empty where the caller says it.
+        field: String,
+        /// The object with the field; empty where the caller says it.
+        object: String,
         /// The reference as given, at most 200 characters.
         image: String,
         /// The rule it breaks.
@@ -101,7 +105,35 @@ pub enum ModelError {
     },
 }
 
+/// Returns the place of an image, as an entry of a config is named.
+fn prefix(field: &str, object: &str) -> String {
+    match (field, object) {
+        ("", _) => String::new(),
+        (field, "") => format!("{field}: "),
+        (field, object) => format!("{field} in {object}: "),
+    }
+}
+
 impl ModelError {
+    /// Names the field that an image was read from, and its object where the caller does not name it.
+    #[must_use]
+    pub fn in_field(self, of: &str, its_object: &str) -> Self {
+        match self {
+            Self::Image { image, rule, .. } => {
+                Self::Image { field: of.to_owned(), object: its_object.to_owned(), image, rule }
+            }
+            other @ (Self::Name { .. }
+            | Self::Variable { .. }
+            | Self::Path { .. }
+            | Self::Document { .. }
+            | Self::InDocument { .. }
+            | Self::Disagree { .. }
+            | Self::Layers { .. }
+            | Self::Unreachable { .. }
+            | Self::Field { .. }) => other,
+        }
+    }
+
     /// Returns the class for the node: the input has to change.
     pub fn class(&self) -> FaultClass {
         match self {
@@ -141,7 +173,8 @@ impl ModelError {
             Self::Name { what, .. } => Some(what),
             Self::Variable { name, .. } => Some(name),
             Self::Disagree { first, .. } => Some(first),
-            Self::Path { .. } | Self::Image { .. } | Self::Document { .. } | Self::Layers { .. } => None,
+            Self::Image { field, .. } => Some(&**field).filter(|field| !field.is_empty()),
+            Self::Path { .. } | Self::Document { .. } | Self::Layers { .. } => None,
         }
     }
 }

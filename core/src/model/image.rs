@@ -46,7 +46,12 @@ pub struct ImageRef {
 impl ImageRef {
     /// Reads `NAME[:TAG]@sha256:<64 hex>` or `oci:/PATH@sha256:<64 hex>`.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
-        let wrong = |rule| ModelError::Image { image: short(text, 200), rule };
+        let wrong = |rule| ModelError::Image {
+            field: String::new(),
+            object: String::new(),
+            image: short(text, 200),
+            rule,
+        };
         let of_hex =
             |hex| Sha256::parse(hex).map_err(|_| wrong("its digest is not 64 lower-case hex digits"));
         if let Some(directory) = text.strip_prefix("oci:") {

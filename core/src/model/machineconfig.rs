@@ -154,11 +154,12 @@ impl Fields {
 
     fn read(self, name: &ConfigName, reading: Reading) -> Result<HostSpec, ModelError> {
         let mut spec = HostSpec::empty(name.clone());
-        let image = |url: Option<String>| {
-            url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose()
+        let image = |field: &str, url: Option<String>| {
+            let image = url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose();
+            image.map_err(|error| error.in_field(field, &format!("MachineConfig {name}")))
         };
-        spec.os_image_url = image(self.os_image_url)?;
-        spec.extensions_image = image(self.extensions_image)?;
+        spec.os_image_url = image("spec.osImageURL", self.os_image_url)?;
+        spec.extensions_image = image("spec.baseOSExtensionsContainerImage", self.extensions_image)?;
         spec.kargs = kargs(name, &self.kernel_arguments.unwrap_or_default())?;
         if reading == Reading::Target {
             check_layers(name, self.kernel_type.as_deref(), self.extensions.as_deref())?;

@@ -32,6 +32,7 @@ pub mod paths;
 pub mod pinned;
 pub mod pod;
 pub mod policy;
+pub mod pool;
 pub mod proxy;
 pub mod reading;
 pub mod reference;

@@ -59,10 +59,10 @@ fn remark(part: &str, error: &ModelError) -> NotApplied {
             let field = if field.starts_with(section) { field } else { part };
             (field.to_owned(), cause.clone())
         }
+        ModelError::Image { .. } => (part.to_owned(), error.clone().in_field("", "").to_string()),
         ModelError::Name { .. }
         | ModelError::Variable { .. }
         | ModelError::Path { .. }
-        | ModelError::Image { .. }
         | ModelError::Document { .. }
         | ModelError::InDocument { .. }
         | ModelError::Disagree { .. }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::document::{self, Kind};
+use super::error::ModelError;
 use super::image::{ImageRef, Transport};
 
 /// A PinnedImageSet, as much of it as is read.
@@ -15,6 +18,8 @@ pub struct PinnedSet {
     pub generation: i64,
     /// Its images, as they are written.
     pub images: Vec<String>,
+    /// Cause of a set that can't be read.
+    pub unread: Option<String>,
 }
 
 /// A MachineConfigPool, as much of it as is read here.
@@ -26,6 +31,88 @@ pub struct PinningPool {
     pub selector: Option<Selector>,
     /// The PinnedImageSets that it names.
     pub sets: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Deserialize)]
+struct Pool {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Option<PoolSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolSpec {
+    #[serde(default)]
+    node_selector: Option<Selector>,
+    #[serde(default)]
+    pinned_image_sets: Option<Vec<Named>>,
+}
+
+#[derive(Deserialize)]
+struct Set {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Option<SetSpec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SetSpec {
+    #[serde(default)]
+    pinned_images: Option<Vec<Named>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+fn names(named: Option<Vec<Named>>) -> Vec<String> {
+    named.into_iter().flatten().map(|one| one.name).collect()
+}
+
+impl PinningPool {
+    /// Reads an object of the API.
+    pub fn of_tree(tree: &Value) -> Result<Self, ModelError> {
+        let Pool { metadata, spec } = document::of_tree(tree, Kind::POOL)?.value;
+        let PoolSpec { node_selector, pinned_image_sets } = spec.unwrap_or_default();
+        Ok(Self { name: metadata.name, selector: node_selector, sets: names(pinned_image_sets) })
+    }
+}
+
+impl PinnedSet {
+    /// Reads an object of the API. One that can't be read is kept with the cause: a pool may name it.
+    pub fn of_tree(tree: &Value) -> Self {
+        let read = document::of_tree(tree, Kind::PINNED_SET);
+        let (Set { metadata, spec }, unread) = match read {
+            Ok(found) => (found.value, None),
+            Err(error) => (Set { metadata: Metadata::of(tree), spec: None }, Some(error.to_string())),
+        };
+        let Metadata { name, generation } = metadata;
+        Self { name, generation, images: names(spec.unwrap_or_default().pinned_images), unread }
+    }
+}
+
+impl Metadata {
+    /// Reads what can be read of an object that can't be read as a whole.
+    fn of(tree: &Value) -> Self {
+        let metadata = tree.get("metadata");
+        Self {
+            name: metadata.and_then(|all| all.get("name")?.as_str()).unwrap_or_default().to_owned(),
+            generation: metadata.and_then(|all| all.get("generation")?.as_i64()).unwrap_or_default(),
+        }
+    }
 }
 
 /// A selector of labels.
@@ -113,8 +200,14 @@ impl Pins {
         if let Some(name) = self.missing.first() {
             return Some(format!("the pool names PinnedImageSet {name}, which is not there"));
         }
-        let image = self.images().into_iter().find(|image| !is_pinnable(image))?;
-        Some(format!("{image} is no image by sha256 digest"))
+        if let Some(cause) = self.sets.iter().find_map(|set| set.unread.as_ref()) {
+            return Some(format!("{cause}; correct it, or take it from the pool"));
+        }
+        self.sets.iter().find_map(|set| {
+            let (place, image) = set.images.iter().enumerate().find(|(_, image)| !is_pinnable(image))?;
+            let field = format!("spec.pinnedImages[{place}].name");
+            Some(format!("PinnedImageSet {}: {field}: {image} is no image by sha256 digest", set.name))
+        })
     }
 }
 
@@ -157,7 +250,7 @@ mod tests {
 
     fn set(name: &str, images: &[&str]) -> (String, PinnedSet) {
         let images = images.iter().map(|image| (*image).to_owned()).collect();
-        (name.to_owned(), PinnedSet { name: name.to_owned(), generation: 3, images })
+        (name.to_owned(), PinnedSet { name: name.to_owned(), generation: 3, images, unread: None })
     }
 
     #[test]
@@ -214,7 +307,26 @@ mod tests {
         let pins = Pins::collect(&labels(&["worker"]), &[pool("worker", &["gone"])], &sets, false);
         assert!(!pins.is_empty() && pins.refusal().unwrap().contains("PinnedImageSet gone"));
         let pins = Pins::collect(&labels(&["worker"]), &[pool("worker", &["other"])], &sets, false);
-        assert!(pins.refusal().unwrap().contains("c:latest is no image by sha256 digest"));
+        assert!(pins.refusal().unwrap().contains(
+            "PinnedImageSet other: spec.pinnedImages[0].name: r.example/c:latest is no image by sha256 digest"
+        ));
         assert!(Pins::collect(&labels(&["infra"]), &[pool("worker", &["w"])], &sets, false).is_empty());
+    }
+
+    /// A mistyped set is named; others are read.
+    #[test]
+    fn set_that_cannot_be_read_is_refused_by_name() {
+        let tree = serde_json::json!({ "metadata": { "name": "w", "generation": 2 }, "spec": { "pinnedImages": [{ "name": 5 }] } });
+        let set = PinnedSet::of_tree(&tree);
+        assert_eq!((&*set.name, set.generation, set.images.len()), ("w", 2, 0));
+        let pins = Pins { sets: vec![set], ..Pins::default() };
+        let refusal = pins.refusal().unwrap();
+        assert!(
+            refusal.starts_with("PinnedImageSet w can't be read: spec.pinnedImages[0].name: "),
+            "{refusal}"
+        );
+        let other = serde_json::json!({ "apiVersion": "machineconfiguration.openshift.io/v1beta1", "metadata": { "name": "w" } });
+        assert!(PinnedSet::of_tree(&other).unread.unwrap().contains("apiVersion"));
+        assert!(PinningPool::of_tree(&other).unwrap_err().to_string().contains("apiVersion"));
     }
 }

@@ -2,10 +2,16 @@
 
 use serde::Serialize;
 
-use super::ModelError;
+use super::{FaultClass, ModelError};
 
 /// The word of a command line that makes no sense; the others are those of fault classes.
 pub const USAGE: &str = "usage";
+
+/// The reason of a command line, or of a file that it names.
+pub const INVALID_ARGUMENTS: &str = "InvalidArguments";
+
+/// The exit code of [`USAGE`].
+const USAGE_CODE: u8 = 2;
 
 /// One thing that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,7 +54,109 @@ impl Refusal {
             next: Some(NEXT.to_owned()),
         }
     }
+
+    /// Takes a command line that its parser refuses: the parser's text, the argument in the form of the help text, and the
+    /// command that prints that.
+    pub fn of_command_line(text: &str, argument: Option<&str>, help: &str) -> Self {
+        let (cause, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+        let words: Vec<&str> = cause.strip_prefix("error: ").unwrap_or(cause).split_whitespace().collect();
+        let tip = rest.lines().find_map(|line| line.trim_start().strip_prefix("tip: "));
+        let tip = tip.map(|tip| format!("{tip}; ")).unwrap_or_default();
+        Self {
+            class: USAGE,
+            reason: INVALID_ARGUMENTS,
+            field: argument.and_then(|argument| argument.split([' ', '=']).next()).map(str::to_owned),
+            message: words.join(" "),
+            next: Some(format!("{tip}`{help}` prints the arguments")),
+        }
+    }
+
+    /// Returns the exit code of a verb that ends with it.
+    pub fn exit_code(&self) -> u8 {
+        let classes =
+            [FaultClass::Retry, FaultClass::Degraded, FaultClass::Unreconcilable, FaultClass::Fatal];
+        let class = classes.into_iter().find(|class| class.as_str() == self.class);
+        class.map_or(USAGE_CODE, FaultClass::exit_code)
+    }
+}
+
+/// Returns the argument that a text about a command line begins with.
+pub fn argument(text: &str) -> Option<&str> {
+    let first = text.split([' ', ':']).next()?;
+    (first.starts_with("--") && first.len() > 2).then_some(first)
+}
+
+/// Returns true if the words of a command line ask for JSON: for those that make no sense as a whole.
+pub fn asks_for_json<'a>(words: impl IntoIterator<Item = &'a str>) -> bool {
+    let mut words = words.into_iter().take_while(|word| *word != "--").peekable();
+    while let Some(word) = words.next() {
+        let value = match word.strip_prefix("--") {
+            Some(long) => long.strip_prefix("output"),
+            // `-o json`, `-ojson`, `-wo=json`
+            None => word.strip_prefix('-').and_then(|short| Some(short.split_once('o')?.1)),
+        };
+        let Some(value) = value else { continue };
+        let value = value.strip_prefix('=').unwrap_or(value);
+        if value == "json" || (value.is_empty() && words.peek() == Some(&"json")) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The next step after an input that is refused.
 pub const NEXT: &str = "Correct the document and run it again; nothing was touched.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_ask_for_json_are_known_in_each_form() {
+        let asks = |line: &str| asks_for_json(line.split(' '));
+        for line in [
+            "a plan --output json",
+            "a plan --output=json --to x",
+            "a -o json",
+            "a -ojson",
+            "a -o=json",
+            "a -wo json",
+        ] {
+            assert!(asks(line), "{line}");
+        }
+        for line in [
+            "a",
+            "a plan --output text",
+            "a --output",
+            "a -o",
+            "a json",
+            "a -- --output json",
+            "a --outputs=json",
+            "a -x json",
+        ] {
+            assert!(!asks(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn command_line_is_one_line_with_argument_and_next_step() {
+        let text = "error: the following required arguments were not provided:\n  --to <FILE>\n\n  tip: say it\n\nUsage: a plan\n";
+        let refusal = Refusal::of_command_line(text, Some("--to <FILE>"), "a plan --help");
+        assert_eq!(refusal.message, "the following required arguments were not provided: --to <FILE>");
+        assert_eq!(refusal.field.as_deref(), Some("--to"));
+        assert_eq!(refusal.next.as_deref(), Some("say it; `a plan --help` prints the arguments"));
+        assert_eq!((refusal.class, refusal.exit_code()), (USAGE, 2));
+    }
+
+    #[test]
+    fn exit_code_is_that_of_class() {
+        let code = |class| Refusal::of_command_line("", None, "").with_class(class).exit_code();
+        assert_eq!(["retry", "degraded", "unreconcilable", "fatal", USAGE].map(code), [4, 4, 3, 5, 2]);
+    }
+
+    impl Refusal {
+        fn with_class(self, class: &'static str) -> Self {
+            Self { class, ..self }
+        }
+    }
+}

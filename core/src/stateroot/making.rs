@@ -10,6 +10,7 @@ use super::{
     CLUSTER_INFO_LABEL, FORMAT, FORMAT_LABEL, HostTraits, Layout, SeedError, StaterootDeployment,
     USE_BOOTC_LABEL, Version, class,
 };
+use crate::model::document::{self, Kind};
 use crate::model::{BootId, Reference, Timestamp, UnitName, UpdateId, short};
 
 /// Version of the record that this agent writes.
@@ -171,9 +172,8 @@ pub fn seed_labels(layout: Layout, info: &Map<String, Value>) -> BTreeMap<String
 /// Returns the config of the seed: that of the host, without the files that a seed leaves out. Pull secrets are among them.
 /// The error is a cause, which quotes no value.
 pub fn config_of_seed(json: &[u8]) -> Result<Vec<u8>, String> {
-    let unread =
-        |error: serde_json::Error| format!("no JSON at line {}, column {}", error.line(), error.column());
-    let mut config: Value = serde_json::from_slice(json).map_err(unread)?;
+    let object = document::one(json, "it", Kind::MACHINE_CONFIG).and_then(|object| object.read::<Value>());
+    let mut config = object.map_err(|error| error.to_string())?.value;
     if !config.pointer("/spec").is_some_and(Value::is_object) {
         return Err("it has no spec".to_owned());
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::{Layout, SeedError};
+use crate::model::document::{self, Kind};
 use crate::model::{Karg, Sha256, short};
 
 /// Added and changed files of `/etc`.
@@ -132,7 +133,9 @@ pub fn seed_config(json: &[u8]) -> Result<SeedConfig, SeedError> {
         fips: Option<bool>,
     }
     let refused = |cause: String| SeedError::Member { member: SEED_CONFIG, cause };
-    let Object { spec } = serde_json::from_slice(json).map_err(|error| refused(error.to_string()))?;
+    let object =
+        document::one(json, SEED_CONFIG, Kind::MACHINE_CONFIG).and_then(|object| object.read::<Object>());
+    let spec = object.map_err(|error| refused(error.to_string()))?.value.spec;
     let lines = spec.kernel_arguments.unwrap_or_default();
     if let Some(line) = lines.iter().find(|line| line.contains('\0') || line.matches('"').count() % 2 == 1) {
         return Err(refused(format!(

@@ -144,7 +144,9 @@ async fn run_hook(host: &LifecycleHost, hook: Hook, stateroot: &str) -> Result<O
 }
 
 async fn prepare(host: &LifecycleHost, seed: &SeedRef) -> Result<Outcome, AgentError> {
-    let (image, version) = (ImageRef::parse(&seed.image)?, Version::new(&seed.version)?);
+    let image =
+        ImageRef::parse(&seed.image).map_err(|error| error.in_field("spec.seedImageRef.image", ""))?;
+    let version = Version::new(&seed.version)?;
     let stateroot = StaterootName::from_version(&version);
     if let Some(failed) = run_hook(host, Hook::BeforePrepare, stateroot.as_str()).await? {
         return Ok(failed);

@@ -51,7 +51,7 @@ impl Scene {
 async fn failed_reload_of_crio_is_tried_again() {
     let scene = Scene::new().await;
     let image = format!("registry.test/a@sha256:{}", "a".repeat(64));
-    let set = PinnedSet { name: "set".to_owned(), generation: 1, images: vec![image] };
+    let set = PinnedSet { name: "set".to_owned(), generation: 1, images: vec![image], unread: None };
     let (some, none) = (Pins { sets: vec![set], ..Pins::default() }, Pins::default());
     assert_eq!(scene.reconciled(&some, "failed").await, (None, 1));
     assert_eq!(scene.reconciled(&some, "done").await, (Some(true), 1));

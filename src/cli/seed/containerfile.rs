@@ -37,7 +37,7 @@ pub(super) struct Arguments {
 
 /// Prints the Containerfile.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
-    let seed = ImageRef::parse(&arguments.image)?;
+    let seed = ImageRef::parse(&arguments.image).map_err(|error| error.in_field("--image", ""))?;
     let files = read(&Root::open(&arguments.config)?)?;
     match files.check() {
         Ok(config) => print(&containerfile(&seed, &config)).map(|()| 0),

@@ -47,7 +47,7 @@ struct Shown<'a> {
 
 /// Prints what the image is.
 pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
-    let image = ImageRef::parse(&arguments.image)?;
+    let image = ImageRef::parse(&arguments.image).map_err(|error| error.in_field("IMAGE", ""))?;
     let version = arguments.version.as_deref().map(Version::new).transpose()?;
     let machine = Machine::open(environment)?;
     let credentials = Credentials::there(&machine.root, AuthFile::Run)?.map(|found| found.json);

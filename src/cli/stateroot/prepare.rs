@@ -61,7 +61,7 @@ struct Made<'a> {
 
 /// Prepares, or prints the plan.
 pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
-    let image = ImageRef::parse(&arguments.image)?;
+    let image = ImageRef::parse(&arguments.image).map_err(|error| error.in_field("IMAGE", ""))?;
     let version = Version::new(&arguments.version)?;
     let stateroot = StaterootName::from_version(&version);
     let machine = Machine::open(environment)?;

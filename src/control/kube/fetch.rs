@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{Cluster, ConfigAndPolicy, ControlError, KubeError, invalid};
+use crate::model::document;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::text::chain;
@@ -217,7 +218,9 @@ struct ObservedGeneration {
 /// Returns true if the operator has merged the policy's last change. Without a status by an operator
 /// the spec counts.
 fn is_observed(bytes: &[u8]) -> bool {
-    let Ok(read) = serde_json::from_slice::<Observed>(bytes) else { return true };
+    let policy = document::one(bytes, POLICY_OBJECT, document::Kind::POLICY);
+    let Ok(read) = policy.and_then(|policy| policy.read::<Observed>()) else { return true };
+    let read = read.value;
     let observed = read.status.and_then(|status| status.observed_generation);
     observed.is_none_or(|observed| observed >= read.metadata.generation)
 }

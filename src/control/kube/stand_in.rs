@@ -2,14 +2,15 @@
 //! cluster's own controller may give the same content another name, or render another content: the node can't tell which
 //! from the name. The installed config is on its disk, though, so the two are compared.
 
-use serde::Deserialize;
 use tracing::info;
 
 use super::fetch::{config_path, parse_config};
 use super::{Cluster, ControlError, KubeError, invalid, mcn};
 use crate::model::ConfigName;
+use crate::model::document::{self, Kind};
 use crate::model::hosted::SERVED;
 use crate::model::machineconfig::{self, MachineConfig};
+use crate::model::pool::PoolConfigs;
 use crate::report::config_difference;
 
 /// Replacement for a config.
@@ -18,24 +19,6 @@ enum StandIn {
     Same(Vec<u8>),
     /// The pool's config is another one; or nothing is known.
     Unknown(String),
-}
-
-#[derive(Deserialize)]
-struct Pool {
-    #[serde(default)]
-    spec: PoolSpec,
-}
-
-#[derive(Deserialize, Default)]
-struct PoolSpec {
-    #[serde(default)]
-    configuration: Configuration,
-}
-
-#[derive(Deserialize, Default)]
-struct Configuration {
-    #[serde(default)]
-    name: String,
 }
 
 impl Cluster {
@@ -67,9 +50,11 @@ impl Cluster {
         let Some(pool) = mcn::rendered_pool(name.as_str()) else { return unknown(String::new()) };
         let Some(own) = self.own_copy(name)? else { return unknown(String::new()) };
         let (path, object) = (pool_path(pool), format!("MachineConfigPool {pool}"));
-        let pool: Pool = serde_json::from_str(&self.api.get(&path, &object).await?)
-            .map_err(|error| super::node::unreadable(&object, &error))?;
-        let Ok(other) = ConfigName::new(pool.spec.configuration.name) else { return unknown(String::new()) };
+        let pool = self.api.get(&path, &object).await?;
+        let pool = document::one(pool.as_bytes(), &object, Kind::POOL)
+            .and_then(|pool| PoolConfigs::of_document(&pool))
+            .map_err(|error| invalid(&object, error))?;
+        let Ok(other) = ConfigName::new(pool.target) else { return unknown(String::new()) };
         if other == *name {
             return unknown(String::new());
         }

@@ -11,8 +11,9 @@ use crate::build::{
     push_spec, user_lines,
 };
 use crate::controllers::cache::Snapshot;
-use crate::controllers::client::{RequestError, send};
+use crate::controllers::client::{self, RequestError};
 use crate::image::{ApplyBy, Context, Request, compose};
+use crate::reading::Lenient;
 
 /// Content of a build, as long as neither `MachineOSConfig` nor target change. The rendered config itself is read again when a Job
 /// needs it: it may be large.
@@ -113,7 +114,7 @@ fn missing_mount(secrets: &[&str], snapshot: &Snapshot) -> Option<String> {
 
 /// Reads a rendered config.
 async fn read(client: &Client, name: &str) -> Result<Option<MachineConfig>, RequestError> {
-    match send(Api::<MachineConfig>::all(client.clone()).get(name)).await {
+    match client::read(Api::<Lenient<MachineConfig>>::all(client.clone()).get(name)).await {
         Ok(rendered) => Ok(Some(rendered)),
         Err(error) if error.code() == 404 => Ok(None),
         Err(error) => Err(error),

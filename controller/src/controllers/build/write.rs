@@ -18,10 +18,11 @@ use crate::build::{
 };
 use crate::controllers::cache::Cache;
 use crate::controllers::cached::{Cached as _, store};
-use crate::controllers::client::{RequestError, send};
+use crate::controllers::client::{RequestError, read, send};
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::image::ApplyBy;
+use crate::reading::Lenient;
 
 /// Objects and clients that a write needs.
 pub(super) struct Writer<'a> {
@@ -226,8 +227,8 @@ impl Writer<'_> {
             "metadata": { "uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version },
             "status": { "conditions": conditions },
         });
-        let api = Api::<MachineConfigPool>::all(self.client.clone());
-        let now = send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        let api = Api::<Lenient<MachineConfigPool>>::all(self.client.clone());
+        let now = read(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
         store(self.cache, now);
         Ok(())
     }
@@ -272,8 +273,8 @@ pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
         builder.find(&job_name(desired)).await?;
     }
     if let Some(pool) = group.object.as_ref().and_then(|pool| pool.metadata.name.as_ref()) {
-        match send(Api::<MachineConfigPool>::all(client.clone()).get(pool)).await {
-            Ok(now) => store(cache, now),
+        match send(Api::<Lenient<MachineConfigPool>>::all(client.clone()).get(pool)).await {
+            Ok(now) => cache.change(|snapshot| now.put(snapshot)),
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
         }

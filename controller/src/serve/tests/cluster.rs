@@ -129,3 +129,31 @@ async fn nothing_is_served_before_pools_are_known() {
     let cluster = Cluster::watch(client);
     assert!(not_yet(cluster.joining("worker").await).contains("has not listed the pools yet"));
 }
+
+/// One object that can't be read is named to its own nodes, and the others are served.
+#[tokio::test]
+async fn object_that_cannot_be_read_fails_alone() {
+    let api = ApiServer::default();
+    let mut pools = pool(&json!({ "updatedMachineCount": 1 }));
+    let bad = json!({ "metadata": { "name": "bad", "resourceVersion": "1" }, "spec": { "configuration": { "name": 5 } } });
+    pools.as_array_mut().unwrap().push(bad);
+    api.list("machineconfigpools", "MachineConfigPool", &pools);
+    api.list("controllerconfigs", "ControllerConfig", &json!([]));
+    let config = super::rendered("rendered-worker-new", &json!({ "ignition": { "version": "3.5.0" } }));
+    api.set("machineconfigs/rendered-worker-new", config);
+    let (client, _tasks) = api.start().await;
+    let cluster = Cluster::watch(client);
+    ready(&cluster).await;
+    let cause = not_yet(cluster.joining("bad").await);
+    assert!(cause.starts_with("MachineConfigPool bad can't be read: spec.configuration.name: "), "{cause}");
+    assert_eq!(cluster.joining("worker").await.unwrap().name(), "rendered-worker-new");
+    let wrong =
+        json!({ "metadata": { "name": "rendered-worker-new" }, "spec": { "kernelArguments": "top-secret" } });
+    api.set("machineconfigs/rendered-worker-new", wrong);
+    let cause = not_yet(cluster.joining("worker").await);
+    assert!(
+        cause.starts_with("MachineConfig rendered-worker-new can't be read: spec.kernelArguments: ")
+            && !cause.contains("top-secret"),
+        "{cause}"
+    );
+}

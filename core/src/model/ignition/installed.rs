@@ -5,7 +5,7 @@ use ignition_config::v3_6::{Disk, Filesystem, Luks, Raid, Storage};
 use serde::Deserialize;
 
 use super::{Header, VERSIONS, fixed_storage};
-use crate::model::document;
+use crate::model::document::{self, Kind};
 use crate::model::error::ModelError;
 use crate::model::spec::FixedSections;
 use crate::model::text::short;
@@ -41,12 +41,12 @@ struct Sections {
 
 /// Reads the storage that a node was installed with from the MachineConfig that it was served, in JSON.
 pub fn installed_storage(bytes: &[u8], document: &str) -> Result<FixedSections, ModelError> {
-    let wrong = |error: serde_json::Error| document::refused(document, &document::cause(&error));
-    let served: Served = serde_json::from_slice(bytes).map_err(wrong)?;
+    let served: Served = document::one(bytes, document, Kind::MACHINE_CONFIG)?.read()?.value;
     let version = served.spec.config.ignition.version.unwrap_or_default();
     if !VERSIONS.contains(&version.as_str()) {
         let cause = format!("its Ignition version {:?} is not supported", short(&version, 40));
-        return Err(document::refused(document, &cause));
+        let (document, field) = (short(document, 300), "spec.config.ignition.version".to_owned());
+        return Err(ModelError::InDocument { document, field, cause });
     }
     let mut fixed = FixedSections::default();
     if let Some(Sections { disks, filesystems, luks, raid }) = served.spec.config.storage {

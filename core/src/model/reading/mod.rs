@@ -130,8 +130,9 @@ pub fn refuse_unknown(remarks: &[NotApplied], document: &str) -> Result<(), Mode
     let Some(first) = unknown().next() else { return Ok(()) };
     let others: Vec<String> = unknown().skip(1).take(MAX_NAMED).map(ToString::to_string).collect();
     let others = if others.is_empty() { String::new() } else { format!(". And {}", others.join(". And ")) };
+    let end = if others.is_empty() && first.message.ends_with('?') { "" } else { "." };
     let cause = format!(
-        "{}{others}. Correct what is misspelled; --allow-unknown-fields lets it pass, named as not applied",
+        "{}{others}{end} Correct what is misspelled; --allow-unknown-fields lets it pass, named as not applied",
         first.message
     );
     Err(ModelError::InDocument { document: short(document, 300), field: first.field.clone(), cause })

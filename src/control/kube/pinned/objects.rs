@@ -1,11 +1,12 @@
 //! `MachineConfigPools` and PinnedImageSets, watched as wholes: a cluster has a few of each.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use kube::core::{ObjectList, WatchEvent};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch::{Receiver, Sender};
 use tracing::warn;
 
@@ -13,8 +14,8 @@ use super::super::error::KubeError;
 use super::super::node::broken;
 use super::super::node_watch::NodeSnapshot;
 use super::super::reflector::{Requests, WatchHandler, WatchStep};
-use crate::model::message;
-use crate::model::pinned::{PinnedSet, PinningPool, Selector};
+use crate::model::pinned::{PinnedSet, PinningPool};
+use crate::model::{ModelError, message};
 
 /// So many objects of a kind are kept.
 const MAX_OBJECTS: usize = 1000;
@@ -28,50 +29,36 @@ pub(super) struct Objects {
     pub(super) sets: Option<BTreeMap<String, PinnedSet>>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct Metadata {
-    name: String,
-    generation: i64,
-    resource_version: String,
+/// An object as its list or its watch has it. It is read by [`Kind::read`]: one that can't be read is no end of the watch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Watched<K> {
+    tree: Value,
+    #[serde(skip)]
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Watched<K> {
+    fn metadata(&self, field: &str) -> &str {
+        let metadata = self.tree.get("metadata");
+        metadata.and_then(|metadata| metadata.get(field)?.as_str()).unwrap_or_default()
+    }
+
+    fn name(&self) -> String {
+        self.metadata("name").to_owned()
+    }
 }
 
 /// A MachineConfigPool.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Pool {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: PoolSpec,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PoolSpec {
-    node_selector: Option<Selector>,
-    pinned_image_sets: Option<Vec<Name>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Name {
-    name: String,
-}
+#[derive(Debug, Clone)]
+pub(super) struct Pool;
 
 /// A PinnedImageSet.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct Set {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: SetSpec,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct SetSpec {
-    pinned_images: Option<Vec<Name>>,
-}
+#[derive(Debug, Clone)]
+pub(super) struct Set;
 
 /// A kind that is watched as a whole.
-pub(super) trait Kind: Clone + DeserializeOwned + Send + 'static {
+pub(super) trait Kind: Clone + Send + 'static {
     /// The kept part of an object.
     type Stored: PartialEq + Clone + Send;
 
@@ -80,18 +67,11 @@ pub(super) trait Kind: Clone + DeserializeOwned + Send + 'static {
     /// Its name for people.
     const NAME: &'static str;
 
-    /// Returns the metadata.
-    fn metadata(&self) -> &Metadata;
-
-    /// Returns what is kept.
-    fn into_stored(self) -> Self::Stored;
+    /// Reads an object.
+    fn read(tree: &Value) -> Result<Self::Stored, ModelError>;
 
     /// Returns where it is kept.
     fn of(objects: &mut Objects) -> &mut Option<BTreeMap<String, Self::Stored>>;
-}
-
-fn names(names: Option<Vec<Name>>) -> Vec<String> {
-    names.into_iter().flatten().map(|one| one.name).collect()
 }
 
 impl Kind for Pool {
@@ -100,13 +80,8 @@ impl Kind for Pool {
     const PATH: &'static str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
     const NAME: &'static str = "MachineConfigPools";
 
-    fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-
-    fn into_stored(self) -> PinningPool {
-        let PoolSpec { node_selector, pinned_image_sets } = self.spec;
-        PinningPool { name: self.metadata.name, selector: node_selector, sets: names(pinned_image_sets) }
+    fn read(tree: &Value) -> Result<PinningPool, ModelError> {
+        PinningPool::of_tree(tree)
     }
 
     fn of(objects: &mut Objects) -> &mut Option<BTreeMap<String, PinningPool>> {
@@ -120,13 +95,8 @@ impl Kind for Set {
     const PATH: &'static str = "/apis/machineconfiguration.openshift.io/v1/pinnedimagesets";
     const NAME: &'static str = "PinnedImageSets";
 
-    fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-
-    fn into_stored(self) -> PinnedSet {
-        let Metadata { name, generation, .. } = self.metadata;
-        PinnedSet { name, generation, images: names(self.spec.pinned_images) }
+    fn read(tree: &Value) -> Result<PinnedSet, ModelError> {
+        Ok(PinnedSet::of_tree(tree))
     }
 
     fn of(objects: &mut Objects) -> &mut Option<BTreeMap<String, PinnedSet>> {
@@ -134,18 +104,33 @@ impl Kind for Set {
     }
 }
 
+/// Reads an object. A pool that can't be read is none of this node's: its labels can't be compared.
+fn stored<K: Kind>(object: &Watched<K>) -> Option<K::Stored> {
+    let cause = match K::read(&object.tree) {
+        Ok(stored) => return Some(stored),
+        Err(error) => error,
+    };
+    warn!(
+        MESSAGE_ID = message::PINS_FAILED,
+        MCA_FAULT = cause.reason(),
+        "{} are left out: {cause}. Next: correct it",
+        K::NAME
+    );
+    None
+}
+
 /// Puts one kind into the common value.
 pub(super) struct Collector<K> {
     objects: Sender<Objects>,
     snapshot: Receiver<NodeSnapshot>,
     logged: Option<&'static str>,
-    kind: std::marker::PhantomData<fn() -> K>,
+    kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Kind> Collector<K> {
     /// Collects into this value.
     pub(super) fn new(objects: Sender<Objects>, snapshot: Receiver<NodeSnapshot>) -> Self {
-        Self { objects, snapshot, logged: None, kind: std::marker::PhantomData }
+        Self { objects, snapshot, logged: None, kind: PhantomData }
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, K::Stored>)) {
@@ -162,7 +147,7 @@ impl<K: Kind> Collector<K> {
 }
 
 impl<K: Kind> WatchHandler for Collector<K> {
-    type Object = K;
+    type Object = Watched<K>;
 
     fn requests(&self) -> Requests {
         Requests { path: K::PATH, name: String::new(), metadata: false }
@@ -172,25 +157,27 @@ impl<K: Kind> WatchHandler for Collector<K> {
         K::NAME
     }
 
-    fn on_list(&mut self, list: ObjectList<K>) -> String {
+    fn on_list(&mut self, list: ObjectList<Watched<K>>) -> String {
         self.logged = None;
         self.change(|kept| {
-            *kept =
-                list.items.into_iter().map(|one| (one.metadata().name.clone(), one.into_stored())).collect();
+            *kept = list.items.iter().filter_map(|one| Some((one.name(), stored(one)?))).collect();
         });
         list.metadata.resource_version.unwrap_or_default()
     }
 
-    fn on_event(&mut self, event: WatchEvent<K>) -> WatchStep {
+    fn on_event(&mut self, event: WatchEvent<Watched<K>>) -> WatchStep {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let Metadata { name, resource_version, .. } = object.metadata().clone();
-                self.change(|kept| drop(kept.insert(name, object.into_stored())));
-                WatchStep::At(resource_version)
+                let read = stored(&object);
+                self.change(|kept| match read {
+                    Some(read) => drop(kept.insert(object.name(), read)),
+                    None => drop(kept.remove(&object.name())),
+                });
+                WatchStep::At(object.metadata("resourceVersion").to_owned())
             }
             WatchEvent::Deleted(object) => {
-                self.change(|kept| drop(kept.remove(&object.metadata().name)));
-                WatchStep::At(object.metadata().resource_version.clone())
+                self.change(|kept| drop(kept.remove(&object.name())));
+                WatchStep::At(object.metadata("resourceVersion").to_owned())
             }
             WatchEvent::Bookmark(bookmark) => WatchStep::At(bookmark.metadata.resource_version),
             WatchEvent::Error(status) => {

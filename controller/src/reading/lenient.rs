@@ -5,21 +5,46 @@ use std::borrow::Cow;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use super::{Object, of_tree};
 use crate::model::{ModelError, NotApplied};
-use crate::reading::{Object, of_tree};
 
 /// An object, or why it can't be read.
 #[derive(Debug, Clone)]
-pub(super) struct Lenient<K> {
-    pub(super) metadata: ObjectMeta,
-    pub(super) object: Result<K, String>,
+pub struct Lenient<K> {
+    /// Its metadata, which can be read of each.
+    pub metadata: ObjectMeta,
+    /// The object, or the field and the cause.
+    pub object: Result<K, String>,
     /// Fields that nobody knows.
-    pub(super) unknown: Vec<NotApplied>,
+    pub unknown: Vec<NotApplied>,
     /// Its `spec.poolRef` and `status` alone: what a report on it needs.
-    pub(super) excerpt: Value,
+    pub excerpt: Value,
+}
+
+impl<K: Resource> Lenient<K> {
+    /// Takes an object that was read, or is written.
+    pub fn of(object: K) -> Self {
+        Self {
+            metadata: object.meta().clone(),
+            object: Ok(object),
+            unknown: Vec::new(),
+            excerpt: Value::Null,
+        }
+    }
+}
+
+/// For writes: only an object is written.
+impl<K: Serialize> Serialize for Lenient<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.object {
+            Ok(object) => object.serialize(serializer),
+            Err(cause) => Err(S::Error::custom(cause)),
+        }
+    }
 }
 
 impl<'de, K: Object> Deserialize<'de> for Lenient<K> {
@@ -45,11 +70,14 @@ fn cause(error: ModelError) -> String {
         ModelError::InDocument { field, cause, .. }
         | ModelError::Field { field, cause, .. }
         | ModelError::Unreachable { field, cause, .. } => format!("{field}: {cause}"),
+        ModelError::Image { ref field, .. } => {
+            let field = field.clone();
+            error.in_field(&field, "").to_string()
+        }
         ModelError::Document { cause, .. } => cause,
         other @ (ModelError::Name { .. }
         | ModelError::Variable { .. }
         | ModelError::Path { .. }
-        | ModelError::Image { .. }
         | ModelError::Disagree { .. }
         | ModelError::Layers { .. }) => other.to_string(),
     }

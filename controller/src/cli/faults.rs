@@ -1,0 +1,54 @@
+//! All faults of a directory of manifests, as `validate` and `bootstrap` name them.
+
+use machine_config_core::model::refusal::Refusal;
+
+use super::CliError;
+use super::error::{FAILED, of_bootstrap, of_manifest};
+use crate::bootstrap::{BootstrapError, SeedError};
+use crate::manifests::{ManifestError, Manifests};
+use crate::render::RenderError;
+
+/// Refuses a directory with all its faults: what could not be read, what is wrong with its pools and images, and what an API server
+/// would refuse. `bootstrap` names the same.
+pub(super) fn refuse<T>(
+    manifests: &Manifests,
+    unread: &[ManifestError],
+    outcome: Result<T, Vec<BootstrapError>>,
+) -> Result<T, CliError> {
+    let said = |fault: &Refusal| manifests.violations.iter().any(|violation| is_same(fault, violation));
+    let mut faults: Vec<Refusal> = unread.iter().flat_map(of_manifest).filter(|fault| !said(fault)).collect();
+    if let Err(errors) = &outcome {
+        // What could not be read is missed there as well.
+        let is_own = |error: &&BootstrapError| unread.is_empty() || !follows(error);
+        faults.extend(errors.iter().filter(is_own).map(of_bootstrap));
+    }
+    faults.extend(manifests.violations.iter().map(|violation| of_violation(violation)));
+    match outcome {
+        Ok(output) if faults.is_empty() => Ok(output),
+        _ => Err(CliError::Faults(faults)),
+    }
+}
+
+/// Returns true if an error may be there only because another object can't be read.
+fn follows(error: &BootstrapError) -> bool {
+    match error {
+        BootstrapError::NoPool | BootstrapError::NoBase { .. } => true,
+        BootstrapError::Render(error) => matches!(error, RenderError::NoConfigs { .. }),
+        BootstrapError::Seed(error) => matches!(error, SeedError::Pool { known, .. } if known.is_empty()),
+        BootstrapError::Containerfile { .. } => false,
+    }
+}
+
+/// Returns true if a violation, `FILE: KIND NAME: FIELD: CAUSE`, is the fault by which its file could not be read.
+fn is_same(fault: &Refusal, violation: &str) -> bool {
+    let mut parts = violation.split(": ");
+    let (file, field) = (parts.next(), parts.nth(1));
+    field.is_some()
+        && fault.field.as_deref() == field
+        && file.is_some_and(|file| fault.message.starts_with(file))
+}
+
+/// Returns what an API server would refuse of an object.
+fn of_violation(violation: &str) -> Refusal {
+    Refusal { class: "degraded", reason: FAILED, field: None, message: violation.to_owned(), next: None }
+}
