@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::error::ModelError;
 use super::reading::{self, Fault, Found};
-use super::text::short;
+use super::text::{short, shown};
 use super::yaml::{self, redacted};
 
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
@@ -168,7 +168,7 @@ impl Document {
     /// Returns kind and name.
     pub fn title(&self) -> String {
         let kind = self.kind.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("a document without kind");
-        let title = format!("{} {}", short(kind, 64), short(self.name(), 64));
+        let title = format!("{} {}", shown(kind, 64), shown(self.name(), 64));
         title.trim_end().to_owned()
     }
 

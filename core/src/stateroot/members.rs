@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::{Layout, SeedError};
+use crate::model::yaml::redacted;
 use crate::model::{Karg, Sha256, short};
 
 /// Added and changed files of `/etc`.
@@ -98,7 +99,8 @@ pub fn booted_deployment(json: &[u8]) -> Result<BootedDeployment, SeedError> {
         id: String,
     }
     let refused = |cause: String| SeedError::Member { member: STATUS, cause };
-    let status: Status = serde_json::from_slice(json).map_err(|error| refused(error.to_string()))?;
+    let status: Status =
+        serde_json::from_slice(json).map_err(|error| refused(redacted(&error.to_string())))?;
     let booted = status.deployments.into_iter().find(|deployment| deployment.booted);
     let booted = booted.ok_or_else(|| refused("no deployment is booted".to_owned()))?;
     let commit = booted.id.rsplit_once('-').and_then(|(_, checkout)| checkout.split('.').next());
@@ -132,7 +134,8 @@ pub fn seed_config(json: &[u8]) -> Result<SeedConfig, SeedError> {
         fips: Option<bool>,
     }
     let refused = |cause: String| SeedError::Member { member: SEED_CONFIG, cause };
-    let Object { spec } = serde_json::from_slice(json).map_err(|error| refused(error.to_string()))?;
+    let Object { spec } =
+        serde_json::from_slice(json).map_err(|error| refused(redacted(&error.to_string())))?;
     let lines = spec.kernel_arguments.unwrap_or_default();
     if let Some(line) = lines.iter().find(|line| line.contains('\0') || line.matches('"').count() % 2 == 1) {
         return Err(refused(format!(
