@@ -14,6 +14,9 @@
 //! `clippy.toml` refuses the rest of the standard library. `tests/cli/architecture.rs` of the agent holds the table.
 
 pub mod decide;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod model;
 pub mod plan;
 pub mod report;

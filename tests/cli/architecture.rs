@@ -9,7 +9,7 @@ use crate::import_graph::{File, Graph, without_strings};
 use crate::table;
 
 /// Imports go one way. A folder that is not listed fails: add it to the table first.
-const IMPORTS: [(&str, &[&str]); 18] = [
+const IMPORTS: [(&str, &[&str]); 19] = [
     ("model", &[]),
     ("plan", &["model"]),
     ("update", &["model", "plan"]),
@@ -30,6 +30,8 @@ const IMPORTS: [(&str, &[&str]); 18] = [
     ("os_call", &["model", "host"]),
     ("agent", &ALL),
     ("cli", &ALL),
+    // Targets of `fuzz/`: in no build but that one and the tests.
+    ("fuzzing", &ALL),
 ];
 
 const ALL: [&str; 17] = [
@@ -53,7 +55,7 @@ const ALL: [&str; 17] = [
 ];
 
 /// The same for the cluster side. Its folders have no names of the agent's.
-const CONTROLLER_IMPORTS: [(&str, &[&str]); 18] = [
+const CONTROLLER_IMPORTS: [(&str, &[&str]); 19] = [
     ("api", &[]),
     ("drain", &[]),
     ("lease", &[]),
@@ -106,6 +108,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 18] = [
             "view",
         ],
     ),
+    ("fuzzing", &["api", "image", "reading", "registry", "serve"]),
 ];
 
 /// Dependencies of `core/`: parsers, serializers, digests. None of them reaches a machine.
@@ -184,9 +187,9 @@ impl Source {
     }
 
     /// Tests beside their module: they play the host, so they may touch a directory of their own. The walk through the
-    /// states is one, and so is the simulation of rollouts.
+    /// states is one, and so are the simulation of rollouts and the targets of `fuzz/`.
     fn is_test(&self) -> bool {
-        let of_tests = ["tests", "tests.rs", "walk", "simulation"];
+        let of_tests = ["tests", "tests.rs", "walk", "simulation", "fuzzing.rs"];
         self.path.iter().any(|part| of_tests.iter().any(|name| part == *name))
     }
 
