@@ -7,6 +7,7 @@ use machine_config_core::model::ConfigName;
 use machine_config_core::model::document::{Document, Kind};
 use machine_config_core::model::machineconfig;
 use machine_config_core::model::reading::{self, Found};
+use machine_config_core::model::text::shown;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -16,6 +17,9 @@ use crate::api::{
 use crate::model::machineconfig::Fields;
 use crate::model::{ModelError, NotApplied};
 use crate::rollout::{check_max_unavailable, check_policy};
+
+/// As much of a name is shown: the longest one that the API server takes.
+const MAX_NAME: usize = 253;
 
 /// A kind that is read from files and from the cluster.
 pub trait Object: DeserializeOwned {
@@ -133,7 +137,7 @@ fn with_spec(mut tree: Value) -> Value {
 /// Reads an object of the cluster, as it is at its type: `check` is the controller's that follows it.
 pub fn of_tree<K: Object>(tree: &Value) -> Result<Found<K>, ModelError> {
     let given = tree.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let source = format!("{} {given}", K::KIND.kind);
+    let source = format!("{} {}", K::KIND.kind, shown(given, MAX_NAME));
     let head = |field: &str| tree.get(field).and_then(Value::as_str);
     if let Some((field, cause)) = K::KIND.difference(head("kind"), head("apiVersion")) {
         return Err(ModelError::InDocument { document: source, field: field.to_owned(), cause });
