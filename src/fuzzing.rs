@@ -9,8 +9,11 @@ use crate::host::os::fuzzing::{bootc_progress, bootc_status, rpm_ostree_status};
 use crate::journal::fuzzing::state_files;
 use crate::settings::file;
 
+/// Reads bytes; the texts of its refusals.
+pub type Target = fn(&[u8]) -> Vec<String>;
+
 /// The parsers.
-pub const TARGETS: &[(&str, fn(&[u8]) -> Vec<String>)] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("bootc-progress", bootc_progress),
     ("bootc-status", bootc_status),
     ("certificate", certificate),

@@ -14,8 +14,11 @@ use crate::reading::{self, Object};
 use crate::registry::fuzzing::{registry_credentials, registry_reference};
 use crate::serve::fuzzing::{accept_header, tokens};
 
+/// Reads bytes; the texts of its refusals.
+pub type Target = fn(&[u8]) -> Vec<String>;
+
 /// The parsers.
-pub const TARGETS: &[(&str, fn(&[u8]) -> Vec<String>)] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("accept-header", accept_header),
     ("containerfile", containerfile),
     ("manifests", manifests),

@@ -21,8 +21,11 @@ use crate::stateroot::{
     member, seed_config,
 };
 
+/// Reads bytes; the texts of its refusals.
+pub type Target = fn(&[u8]) -> Vec<String>;
+
 /// The parsers.
-pub const TARGETS: &[(&str, fn(&[u8]) -> Vec<String>)] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("annotations", node_annotations),
     ("applied", applied_config),
     ("environment", environment),
@@ -175,7 +178,7 @@ fn seed(bytes: &[u8]) -> Vec<String> {
     let _ = is_without_identity(bytes);
     match config_of_seed(bytes) {
         Ok(config) => {
-            assert_eq!(config_of_seed(&config).as_ref(), Ok(&config), "what is left out is left out")
+            assert_eq!(config_of_seed(&config).as_ref(), Ok(&config), "what is left out is left out");
         }
         Err(error) => found.push(error),
     }

@@ -1,5 +1,7 @@
 //! The readers of state files, of the agent's and of machine-config-daemon's, as one target of `fuzz/`.
 
+#![expect(clippy::disallowed_methods, reason = "a directory of its own stands for the host")]
+
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -15,8 +17,10 @@ const CURRENT: &str = "/var/lib/machine-config-agent/current.json";
 /// Stands for a password or a private file in the corpus.
 const SECRET: &str = "hunter2";
 
+type Reader = fn(&Root) -> Result<(), JournalError>;
+
 /// The files, below the root, and their readers.
-const READERS: [(&str, fn(&Root) -> Result<(), JournalError>); 10] = [
+const READERS: [(&str, Reader); 10] = [
     ("etc/machine-config-daemon/currentconfig", imported),
     ("var/lib/machine-config-agent/accounts.json", |root| Ok(AccountRecords::load(root).map(drop)?)),
     ("var/lib/machine-config-agent/current.json", |root| of_config(root, Stored::load(root, CURRENT)?)),
@@ -36,7 +40,9 @@ pub(crate) fn state_files(bytes: &[u8]) -> Vec<String> {
     let Some((path, reader)) = READERS.iter().find(|(path, _)| path.as_bytes() == name) else {
         return Vec::new();
     };
-    let (directory, root) = scratch();
+    let scratch = scratch();
+    assert!(scratch.is_some(), "the scratch directory");
+    let Some((directory, root)) = scratch else { return Vec::new() };
     let file = directory.join(path);
     assert!(std::fs::write(&file, content).is_ok(), "the scratch directory");
     let read = reader(root);
@@ -73,16 +79,16 @@ fn original(root: &Root) -> Result<(), HostError> {
 }
 
 /// A directory of this process in the place of a root.
-fn scratch() -> &'static (PathBuf, Root) {
-    static SCRATCH: OnceLock<(PathBuf, Root)> = OnceLock::new();
-    SCRATCH.get_or_init(|| {
+fn scratch() -> Option<&'static (PathBuf, Root)> {
+    static SCRATCH: OnceLock<Option<(PathBuf, Root)>> = OnceLock::new();
+    let make = || {
         let directory = std::env::temp_dir().join(format!("machine-config-fuzz-{}", std::process::id()));
         for (path, _) in READERS {
             let parent = Path::new(path).parent().unwrap_or(Path::new(""));
             drop(std::fs::create_dir_all(directory.join(parent)));
         }
-        let root = Root::open(&directory);
-        assert!(root.is_ok(), "the scratch directory");
-        root.map(|root| (directory, root)).unwrap_or_else(|error| std::panic::panic_any(error.to_string()))
-    })
+        let root = Root::open(&directory).ok()?;
+        Some((directory, root))
+    };
+    SCRATCH.get_or_init(make).as_ref()
 }
