@@ -99,7 +99,7 @@ fn machine_config(bytes: &[u8]) -> Vec<String> {
     found
 }
 
-/// What is a target can be committed, and is then the same.
+/// Checks the spec of a target: it can be committed, and is then the same.
 fn of_spec(config: &MachineConfig, spec: &HostSpec) {
     assert_eq!(config.committed_spec(None).as_ref(), Ok(spec), "a target can be committed");
     let fields: BTreeSet<&str> = spec.remarks.iter().map(|remark| remark.field.as_str()).collect();

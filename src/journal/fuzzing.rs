@@ -52,7 +52,7 @@ pub(crate) fn state_files(bytes: &[u8]) -> Vec<String> {
     refusal.into_iter().collect()
 }
 
-/// What was taken over can be written, read and left.
+/// Imports what machine-config-daemon committed: it can be written, read and left.
 fn imported(root: &Root) -> Result<(), JournalError> {
     let found = mcd::read(root)?;
     let Some(taken) = &found else { return Ok(()) };
