@@ -66,6 +66,9 @@ pub mod agent;
 pub mod apply;
 pub mod cli;
 pub mod control;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod host;
 pub mod journal;
 pub mod observe;

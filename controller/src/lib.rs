@@ -30,6 +30,9 @@ pub mod cli;
 pub mod controllers;
 pub mod cost;
 pub mod drain;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod image;
 pub mod lease;
 pub mod manifests;

@@ -7,6 +7,7 @@ use machine_config_core::model::ConfigName;
 use machine_config_core::model::document::{self, Document, Kind};
 use machine_config_core::model::machineconfig;
 use machine_config_core::model::reading::{self, Found};
+use machine_config_core::model::text::shown;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -17,6 +18,9 @@ use crate::api::{
 use crate::model::machineconfig::Fields;
 use crate::model::{ModelError, NotApplied};
 use crate::rollout::{check_max_unavailable, check_policy};
+
+/// As much of a name is shown: the longest one that the API server takes.
+const MAX_NAME: usize = 253;
 
 /// A kind that is read from files and from the cluster.
 pub trait Object: DeserializeOwned {
@@ -143,7 +147,7 @@ pub fn of_tree<K: Object>(tree: &Value) -> Result<Found<K>, ModelError> {
     let without_spec = K::SPEC_IS_OPTIONAL && tree.get("spec").is_none_or(Value::is_null);
     let completed = without_spec.then(|| with_spec(tree.clone()));
     let found = document::of_tree::<K>(completed.as_ref().unwrap_or(tree), K::KIND)?;
-    inside(found, &name(given, &format!("{} {given}", K::KIND.kind))?)
+    inside(found, &name(given, &format!("{} {}", K::KIND.kind, shown(given, MAX_NAME)))?)
 }
 
 /// Reads the spec of an object of the cluster; the error names the field and the cause.

@@ -16,6 +16,9 @@
 
 pub mod decide;
 pub mod drain;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod model;
 pub mod plan;
 pub mod report;

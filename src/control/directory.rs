@@ -100,6 +100,17 @@ struct TargetFile {
     image: Option<String>,
 }
 
+/// Reads `target.yaml`.
+pub(super) fn own_target(bytes: &[u8], document: &str) -> Result<Target, ModelError> {
+    let text = String::from_utf8_lossy(bytes);
+    let refused = |cause| ModelError::Document { document: document.to_owned(), cause };
+    let file: TargetFile = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
+    let config = ConfigName::new(file.config)?;
+    let image = file.image.filter(|image| !image.is_empty());
+    let image = image.map(|image| ImageRef::parse(&image)).transpose();
+    Ok(Target::new(config, image.map_err(|error| error.in_field("image", ""))?))
+}
+
 impl Directory {
     /// Opens a directory and begins to watch it. `machineconfigs` may come later.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
@@ -172,12 +183,7 @@ impl Directory {
             let name = name.ok_or_else(|| refused("spec.configuration.name is missing".to_owned()))?;
             return Ok(Some(Target::new(ConfigName::new(name).map_err(&invalid)?, None)));
         }
-        let file: TargetFile = yaml::strings(&text).map_err(|error| refused(first_line(&error)))?;
-        let config = ConfigName::new(file.config).map_err(&invalid)?;
-        let image = file.image.filter(|image| !image.is_empty());
-        let image = image.map(|image| ImageRef::parse(&image)).transpose();
-        let image = image.map_err(|error| invalid(error.in_field("image", "")))?;
-        Ok(Some(Target::new(config, image)))
+        own_target(&bytes, &document).map(Some).map_err(&invalid)
     }
 
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {

@@ -6,6 +6,8 @@
 pub mod directory;
 pub mod download;
 pub mod encapsulated;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod kube;
 pub mod lifecycle;
 pub mod link;

@@ -232,7 +232,7 @@ fn json(report: Option<&LifecycleReport>, fault: Option<&Fault>) -> Result<Vec<u
     })
 }
 
-fn parse(text: &str) -> Result<Desire, String> {
+pub(super) fn parse(text: &str) -> Result<Desire, String> {
     if text.trim().is_empty() {
         return Err("it is empty".to_owned());
     }

@@ -18,6 +18,7 @@ use super::files::{STATE_MODE, state};
 use super::stored;
 use crate::host::root::Root;
 use crate::model::text::chain;
+use crate::model::yaml::redacted;
 use crate::model::{FaultClass, Target, Timestamp};
 use crate::update::resume::held;
 use crate::update::{Fault, Record};
@@ -276,8 +277,10 @@ fn read(root: &Root, name: &str) -> Result<Found, JournalError> {
     };
     Ok(match serde_json::from_slice(&bytes) {
         Ok(entry) => Found::Entry(Box::new(entry)),
-        Err(error) => {
-            Found::Damaged(JournalError::Unreadable { path, what: "a past update", cause: error.to_string() })
-        }
+        Err(error) => Found::Damaged(JournalError::Unreadable {
+            path,
+            what: "a past update",
+            cause: redacted(&error.to_string()),
+        }),
     })
 }

@@ -41,7 +41,7 @@ impl Journal {
 }
 
 /// Reads the file. A damaged one is begun anew: it only tells what was, and holds no update.
-fn load(root: &Root) -> Result<Option<FormerKargs>, JournalError> {
+pub(super) fn load(root: &Root) -> Result<Option<FormerKargs>, JournalError> {
     let Some(bytes) = root.read(FORMER_KARGS)? else { return Ok(None) };
     let read = serde_json::from_slice(&bytes);
     Ok(read.inspect_err(|error| warn!("Began {FORMER_KARGS} anew: it can't be read: {error}")).ok())

@@ -26,6 +26,8 @@ pub mod stored;
 mod decoding;
 mod error;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod installation;
 mod kargs;
 mod record_file;

@@ -10,6 +10,7 @@ use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use super::stored::read_state;
 use crate::host::root::Root;
+use crate::model::yaml::redacted;
 
 /// The kind of a record.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +108,7 @@ impl RecordKind {
 
 /// Returns the error of a file that can't be read, or whose contents can't be written as JSON.
 pub(super) fn unreadable(path: &str, what: &'static str, error: &serde_json::Error) -> JournalError {
-    JournalError::Unreadable { path: path.to_owned(), what, cause: error.to_string() }
+    JournalError::Unreadable { path: path.to_owned(), what, cause: redacted(&error.to_string()) }
 }
 
 #[cfg(test)]

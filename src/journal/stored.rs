@@ -15,6 +15,7 @@ use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::os::KernelType;
 use crate::model::text::chain;
+use crate::model::yaml::redacted;
 use crate::model::{
     FaultClass, HostSpec, ImageRef, ManagedPath, ModelError, NotApplied, NotAppliedReason, Observation,
     Sha256, Target, Timestamp,
@@ -229,7 +230,8 @@ impl Stored {
         let what = "a stored config";
         let Some(bytes) = read_state(root, path, what)? else { return Ok(None) };
         let unreadable = |cause: String| JournalError::Unreadable { path: path.to_owned(), what, cause };
-        let read: Read<'_> = serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        let read: Read<'_> =
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(redacted(&error.to_string())))?;
         known(path, read.schema_version)?;
         let document = read.machine_config.get().as_bytes();
         let parsed = MachineConfig::parse_applied(document, path);
@@ -311,7 +313,7 @@ pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
     let unreadable = |error: serde_json::Error| JournalError::Unreadable {
         path: path.clone(),
         what,
-        cause: error.to_string(),
+        cause: redacted(&error.to_string()),
     };
     let version: Version = serde_json::from_slice(&bytes).map_err(unreadable)?;
     known(&path, version.schema)?;

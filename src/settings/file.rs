@@ -24,6 +24,7 @@ use serde::Deserialize;
 
 use crate::host::{HostError, Root};
 use crate::model::node_settings::{HealthRules, OsLimits, RollBack, SoftReboot};
+use crate::model::text::shown;
 use crate::model::{FaultClass, ManagedPath, NodeSettings, UnitName, short};
 
 /// The largest file that is read: a few names and times, and the paths that are repaired.
@@ -244,7 +245,7 @@ impl Keys<'_> {
 
 /// Returns position and cause of an error in the text, in one line.
 fn placed(text: &str, error: &toml::de::Error) -> String {
-    let cause = short(error.message().lines().next().unwrap_or_default(), 2 * MAX_SHOWN_CHARS);
+    let cause = shown(error.message().lines().next().unwrap_or_default(), 2 * MAX_SHOWN_CHARS);
     let before = error.span().and_then(|span| text.get(..span.start));
     match before {
         Some(before) => format!("line {}: {cause}", before.matches('\n').count() + 1),

@@ -9,7 +9,7 @@ use crate::import_graph::{File, Graph, without_strings};
 use crate::table;
 
 /// Imports go one way. A folder that is not listed fails: add it to the table first.
-const IMPORTS: [(&str, &[&str]); 19] = [
+const IMPORTS: [(&str, &[&str]); 20] = [
     ("model", &[]),
     ("plan", &["model"]),
     ("update", &["model", "plan"]),
@@ -31,6 +31,8 @@ const IMPORTS: [(&str, &[&str]); 19] = [
     ("os_call", &["model", "host"]),
     ("agent", &ALL),
     ("cli", &ALL),
+    // Targets of `fuzz/`: in no build but that one and the tests.
+    ("fuzzing", &ALL),
 ];
 
 const ALL: [&str; 18] = [
@@ -55,7 +57,7 @@ const ALL: [&str; 18] = [
 ];
 
 /// The same for the cluster side. Its folders have no names of the agent's.
-const CONTROLLER_IMPORTS: [(&str, &[&str]); 18] = [
+const CONTROLLER_IMPORTS: [(&str, &[&str]); 19] = [
     ("api", &[]),
     ("drain", &[]),
     ("lease", &[]),
@@ -108,6 +110,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 18] = [
             "view",
         ],
     ),
+    ("fuzzing", &["api", "image", "reading", "registry", "serve"]),
 ];
 
 /// Dependencies of `core/`: parsers, serializers, digests. None of them reaches a machine.
@@ -313,9 +316,9 @@ impl Source {
     }
 
     /// Tests beside their module: they play the host, so they may touch a directory of their own. The walk through the
-    /// states is one, and so is the simulation of rollouts.
+    /// states is one, and so are the simulation of rollouts and the targets of `fuzz/`.
     fn is_test(&self) -> bool {
-        let of_tests = ["tests", "tests.rs", "walk", "simulation"];
+        let of_tests = ["tests", "tests.rs", "walk", "simulation", "fuzzing.rs"];
         self.path.iter().any(|part| of_tests.iter().any(|name| part == *name))
     }
 

@@ -16,12 +16,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use machine_config_core::model::ids::is_dns_subdomain;
 use machine_config_core::model::reference::is_digest;
 use machine_config_core::model::short;
+use machine_config_core::model::text::escaped;
 use serde_json::{Map, Value};
 
 use super::definitions::definitions;
 
 /// The longest value that an error shows.
 const MAX_SHOWN: usize = 64;
+
+/// As much of a name is shown: the longest one that the API server takes.
+const MAX_NAME: usize = 253;
 
 /// The most errors of one object.
 const MAX_ERRORS: usize = 64;
@@ -50,13 +54,13 @@ pub fn check(object: &Value) -> Vec<String> {
     let Some(definition) = DEFINITIONS.iter().find(is_it) else { return Vec::new() };
     let mut errors = Errors::default();
     errors.of(&definition.schema, object, "");
-    let title = format!("{kind} {}", text("/metadata/name"));
+    let title = format!("{kind} {}", short(text("/metadata/name"), MAX_NAME));
     errors
         .found
         .into_iter()
         .map(|(field, cause)| match &*field {
-            "" => format!("{title}: {cause}"),
-            field => format!("{title}: {field}: {cause}"),
+            "" => escaped(&format!("{title}: {cause}")),
+            field => escaped(&format!("{title}: {field}: {cause}")),
         })
         .collect()
 }

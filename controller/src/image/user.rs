@@ -7,12 +7,16 @@
 use super::ImageError;
 use super::archive::FILES;
 use super::dockerfile::{self, Instruction, Mistake, Stage};
+use crate::model::text::shown;
 
 /// The stage that has the config. The user's last stage begins from it.
 pub(super) const CONFIGS: &str = "configs";
 
 /// The largest text; a `MachineOSConfig` takes 4,096 characters.
 const MAX_BYTES: usize = 64 << 10;
+
+/// The longest cause.
+const MAX_CAUSE: usize = 500;
 
 /// Facts of the user's part for our last steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,8 +37,7 @@ pub fn check(text: &str) -> Result<Checked, ImageError> {
         return Ok(Checked::default());
     }
     check_top(text)?;
-    let instructions = dockerfile::parse(text)
-        .map_err(|Mistake { line, cause }| ImageError::Containerfile { line, cause })?;
+    let instructions = dockerfile::parse(text).map_err(|Mistake { line, cause }| at(line, cause))?;
     check_ends(&instructions)?;
     let stages = dockerfile::stages(&instructions);
     check_names(&stages)?;
@@ -47,7 +50,8 @@ pub(super) fn is_blank(text: &str) -> bool {
 }
 
 fn at(line: usize, cause: impl Into<String>) -> ImageError {
-    ImageError::Containerfile { line, cause: cause.into() }
+    // It quotes words of the file.
+    ImageError::Containerfile { line, cause: shown(&cause.into(), MAX_CAUSE) }
 }
 
 /// Refuses the directive that counts only at the top of a file: our stages come before it. Others are remarks to buildah.

@@ -3,6 +3,8 @@
 mod client;
 mod credentials;
 mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod options;
 mod reference;
 mod session;

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use machine_config_core::model::text::escaped;
+
 /// The newest version that is served: that of a rendered config.
 pub const NEWEST: Version = Version(5);
 
@@ -37,7 +39,9 @@ pub(super) fn version(header: Option<&str>) -> Result<Version, NotServed> {
     match requested.iter().find_map(|(_, version)| served(version)) {
         Some(version) => Ok(version),
         None => match requested.first() {
-            Some((_, version)) => Err(NotServed { requested: version.chars().take(20).collect() }),
+            Some((_, version)) => {
+                Err(NotServed { requested: escaped(&version.chars().take(20).collect::<String>()) })
+            }
             None => Ok(NEWEST),
         },
     }

@@ -30,6 +30,8 @@ pub(crate) mod connections;
 mod directory;
 mod downgrade;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod guard;
 pub mod ignition;
 mod kubeconfig;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::error::ModelError;
 use super::reading::{self, Fault, Found};
-use super::text::short;
+use super::text::{short, shown};
 use super::yaml::{self, redacted};
 
 /// The API server lets 1.5 MiB through (etcd's limit); five times that leaves room for files written manually.
@@ -170,7 +170,7 @@ impl Document {
     /// Returns kind and name.
     pub fn title(&self) -> String {
         let kind = self.kind.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("a document without kind");
-        let title = format!("{} {}", short(kind, 64), short(self.name(), 64));
+        let title = format!("{} {}", shown(kind, 64), shown(self.name(), 64));
         title.trim_end().to_owned()
     }
 
@@ -389,7 +389,7 @@ fn end_of_string(quoted: &str) -> usize {
 /// Reads an object of the API as the type of its kind; lists give objects without kind and version.
 pub fn of_tree<T: DeserializeOwned>(tree: &serde_json::Value, kind: Kind) -> Result<Found<T>, ModelError> {
     let text = |pointer: &str| tree.pointer(pointer).and_then(serde_json::Value::as_str);
-    let source = format!("{} {}", kind.kind, short(text("/metadata/name").unwrap_or_default(), 300));
+    let source = format!("{} {}", kind.kind, shown(text("/metadata/name").unwrap_or_default(), 300));
     if let Some((field, cause)) = kind.difference(text("/kind"), text("/apiVersion")) {
         return Err(ModelError::InDocument { document: source, field: field.to_owned(), cause });
     }

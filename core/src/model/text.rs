@@ -18,6 +18,19 @@ pub fn short(value: &str, limit: usize) -> String {
     cut
 }
 
+/// Cuts a value, and escapes its control characters, for a text in which it stands without quotes: what others have written
+/// moves no terminal.
+pub fn shown(value: &str, limit: usize) -> String {
+    escaped(&short(value, limit))
+}
+
+/// Escapes control characters, but for the ends of lines.
+pub fn escaped(text: &str) -> String {
+    let escape =
+        |c: char| if c.is_control() && c != '\n' { c.escape_default().collect() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
 /// Joins an error and its causes, outermost first. A cause that its error quotes already is not repeated, nor is the
 /// object of a cause that its error ends with, or the path that both begin with.
 pub fn chain(error: &dyn Error) -> String {

@@ -4,6 +4,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::text::escaped;
+
 /// References to other parts of a text.
 const MAX_ALIASES: usize = 1000;
 
@@ -48,8 +50,9 @@ fn without_numbers(tree: Value) -> Value {
     }
 }
 
-/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret.
-pub(super) fn redacted(message: &str) -> String {
+/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret. Names stay, in one line.
+pub fn redacted(message: &str) -> String {
+    let message = &escaped(message);
     match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) if first < last => {
             let (head, tail) = (message.get(..first), message.get(last + 1..));

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::{Layout, SeedError};
 use crate::model::document::{self, Kind};
+use crate::model::yaml::redacted;
 use crate::model::{Karg, Sha256, short};
 
 /// Added and changed files of `/etc`.
@@ -99,7 +100,8 @@ pub fn booted_deployment(json: &[u8]) -> Result<BootedDeployment, SeedError> {
         id: String,
     }
     let refused = |cause: String| SeedError::Member { member: STATUS, cause };
-    let status: Status = serde_json::from_slice(json).map_err(|error| refused(error.to_string()))?;
+    let status: Status =
+        serde_json::from_slice(json).map_err(|error| refused(redacted(&error.to_string())))?;
     let booted = status.deployments.into_iter().find(|deployment| deployment.booted);
     let booted = booted.ok_or_else(|| refused("no deployment is booted".to_owned()))?;
     let commit = booted.id.rsplit_once('-').and_then(|(_, checkout)| checkout.split('.').next());

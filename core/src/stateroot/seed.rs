@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 use super::{SeedError, Version};
 use crate::model::short;
+use crate::model::text::shown;
+use crate::model::yaml::redacted;
 
 /// The label with the version of the format.
 pub const FORMAT_LABEL: &str = "com.openshift.lifecycle-agent.seed_format_version";
@@ -81,7 +83,7 @@ impl Seed {
         let label = |label: &'static str| labels.get(label).ok_or(SeedError::NotSeed { label });
         let format = label(FORMAT_LABEL)?;
         if format.trim() != FORMAT.to_string() {
-            return Err(SeedError::Format { found: short(format, 40), known: FORMAT });
+            return Err(SeedError::Format { found: shown(format, 40), known: FORMAT });
         }
         let refused = |cause: String| SeedError::Label { label: CLUSTER_INFO_LABEL, cause };
         let text = label(CLUSTER_INFO_LABEL)?;
@@ -89,7 +91,7 @@ impl Seed {
             return Err(refused(format!("it has {} bytes; at most {MAX_LABEL_BYTES} are read", text.len())));
         }
         let document: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| refused(redacted(&error.to_string())))?;
         let cluster = ClusterInfo::from_document(&document);
         let version = cluster.version.as_deref().unwrap_or_default();
         let version = Version::new(version).map_err(|_| {

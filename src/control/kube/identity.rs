@@ -6,19 +6,22 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
-use kube::config::{AuthInfo, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::error::KubeError;
 use crate::host::proxy::PROXY_FILE;
 use crate::host::{Proxies, Root};
-use crate::model::Sha256;
 use crate::model::backoff::Backoff;
 use crate::model::text::chain;
 use crate::model::yaml;
+use crate::model::{Sha256, short};
 
 /// Directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// As much of a name is shown.
+const MAX_NAME: usize = 253;
 
 /// Prefix of the kubelet's user name.
 const NODE_USER: &str = "system:node:";
@@ -177,22 +180,7 @@ impl Identity {
 
     fn read_kubeconfig(&self, path: &Path) -> Result<ApiCredentials, KubeError> {
         let wrong = |cause: String| wrong(&path.display(), cause);
-        // The parser's text is left out: it quotes the document, and that may hold a key.
-        let read: Kubeconfig =
-            yaml::strings(&self.text(path)?).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
-        let missing = |what: &str, name: &str| wrong(format!("it has no {what} {name:?}"));
-        let desired = read.current_context.unwrap_or_default();
-        let context = read.contexts.into_iter().find(|context| context.name == desired);
-        let context = context.and_then(|named| named.context).ok_or_else(|| missing("context", &desired))?;
-        let cluster = read.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
-        let cluster =
-            cluster.and_then(|named| named.cluster).ok_or_else(|| missing("cluster", &context.cluster))?;
-        let name = context.user.unwrap_or_default();
-        let user = read.auth_infos.into_iter().find(|user| user.name == name);
-        let user = user.ok_or_else(|| missing("user", &name))?.auth_info.unwrap_or_default();
-        if cluster.insecure_skip_tls_verify.unwrap_or_default() {
-            return Err(wrong("insecure-skip-tls-verify is set; name a certificate-authority".to_owned()));
-        }
+        let (cluster, user, name) = selected(&self.text(path)?, path)?;
         let data = cluster.certificate_authority_data.as_deref();
         let file = cluster.certificate_authority.as_deref();
         let authority = self.material(path, "certificate-authority", data, file)?;
@@ -298,6 +286,27 @@ impl std::fmt::Debug for ApiCredentials {
     }
 }
 
+/// Returns cluster and user of the current context, and the user's name.
+pub(super) fn selected(text: &str, path: &Path) -> Result<(Cluster, AuthInfo, String), KubeError> {
+    let wrong = |cause: String| wrong(&path.display(), cause);
+    // The parser's text is left out: it quotes the document, and that may hold a key.
+    let read: Kubeconfig = yaml::strings(text).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
+    let missing = |what: &str, name: &str| wrong(format!("it has no {what} {:?}", short(name, MAX_NAME)));
+    let desired = read.current_context.unwrap_or_default();
+    let context = read.contexts.into_iter().find(|context| context.name == desired);
+    let context = context.and_then(|named| named.context).ok_or_else(|| missing("context", &desired))?;
+    let cluster = read.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
+    let cluster =
+        cluster.and_then(|named| named.cluster).ok_or_else(|| missing("cluster", &context.cluster))?;
+    let name = context.user.unwrap_or_default();
+    let user = read.auth_infos.into_iter().find(|user| user.name == name);
+    let user = user.ok_or_else(|| missing("user", &name))?.auth_info.unwrap_or_default();
+    if cluster.insecure_skip_tls_verify.unwrap_or_default() {
+        return Err(wrong("insecure-skip-tls-verify is set; name a certificate-authority".to_owned()));
+    }
+    Ok((cluster, user, name))
+}
+
 /// Returns the node that the credentials name: a kubelet's does.
 fn named(credentials: &ApiCredentials) -> Result<Option<String>, KubeError> {
     if let Some(name) = credentials.user.strip_prefix(NODE_USER) {
@@ -318,7 +327,7 @@ fn wrong(file: &dyn std::fmt::Display, cause: String) -> KubeError {
 
 /// Finds the node's name in the subject of a kubelet's certificate: the value of a common name (object identifier
 /// 2.5.4.3) that begins as a node's user does. An issuer's name never does.
-fn common_name(der: &[u8]) -> Option<String> {
+pub(super) fn common_name(der: &[u8]) -> Option<String> {
     const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
     let mut rests = der.windows(COMMON_NAME.len()).enumerate().filter(|(_, window)| *window == COMMON_NAME);
     rests.find_map(|(at, _)| {

@@ -69,6 +69,8 @@ mod error;
 mod events;
 mod evict;
 mod fetch;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod identity;
 mod lifecycle;
 mod mcn;

@@ -91,7 +91,7 @@ impl NodeView {
     }
 
     /// Reads one Node.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn parse(bytes: &[u8], object: &str) -> Result<Self, KubeError> {
         let read: NodeMetadata = serde_json::from_slice(bytes).map_err(|error| unreadable(object, &error))?;
         Ok(read.metadata.into())

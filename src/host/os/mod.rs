@@ -5,6 +5,8 @@
 
 pub mod bootc;
 pub mod choice;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod in_time;
 pub mod ostree;
 pub mod push;

@@ -15,6 +15,8 @@
 //! Invariant: the arguments of the staged deployment are those of the booted one, changed by the image's own
 //! (`kargs.d`) and then as requested, once, however often `stage` is called.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod progress;
 mod stage_record;
 mod status;

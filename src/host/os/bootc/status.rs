@@ -4,6 +4,11 @@
 
 use serde::Deserialize;
 
+use crate::model::text::shown;
+
+/// As much of a word of the document is shown.
+const MAX_SHOWN: usize = 100;
+
 /// The versions of the document that are understood: they differ in keys that only the later one has.
 const KNOWN: [&str; 2] = ["org.containers.bootc/v1", "org.containers.bootc/v1alpha1"];
 
@@ -80,8 +85,8 @@ impl BootcHost {
         if document.kind != "BootcHost" || !KNOWN.contains(&document.api_version.as_str()) {
             return Err(format!(
                 "bootc status is a {} of {}; this agent knows BootcHost of {}",
-                document.kind,
-                document.api_version,
+                shown(&document.kind, MAX_SHOWN),
+                shown(&document.api_version, MAX_SHOWN),
                 KNOWN.join(" and ")
             ));
         }

@@ -42,6 +42,9 @@ mod sysroot;
 #[cfg(feature = "backend-ostree")]
 mod unverified;
 
+#[cfg(all(feature = "backend-ostree", any(test, feature = "fuzzing")))]
+pub(crate) use stateroot::fuzzing::seed_archive;
+
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::os::Layers;
 use crate::model::{Contents, ImageRef};

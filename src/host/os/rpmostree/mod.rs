@@ -18,6 +18,8 @@ mod daemon;
 mod deployments;
 mod environment;
 mod extensions;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod messages;
 mod request;
 mod stage;

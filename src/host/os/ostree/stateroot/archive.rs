@@ -3,6 +3,7 @@
 //! The crate `tar` finds the headers. The records of their extensions are read here: it splits them at line ends, which are
 //! bytes like others in the value of an attribute, and reads as much as a header says.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,9 +12,14 @@ use std::path::{Component, Path, PathBuf};
 use tar::Archive;
 
 use super::acl::{self, Ids};
+use crate::model::short;
+use crate::model::text::shown;
 
 /// The longest extension header: names, and the attributes of one file.
 const MAX_EXTENSION_BYTES: u64 = 2 << 20;
+
+/// As much of a name is shown.
+const MAX_SHOWN: usize = 200;
 
 /// The deepest path: one descriptor is open for each directory.
 const MAX_DEPTH: usize = 128;
@@ -85,6 +91,8 @@ struct Extensions {
     group: Option<u32>,
     modified: Option<(i64, i64)>,
     attributes: Vec<(OsString, Vec<u8>)>,
+    /// The names of these: a header has room for a hundred thousand.
+    known: BTreeSet<OsString>,
 }
 
 /// Reads all entries of an archive. `inside` is the directory that every name has to begin with, for instance `etc`; with
@@ -150,7 +158,7 @@ fn read_entry(header: &tar::Header, extensions: Extensions, inside: Option<&str>
         let (major, minor) = (number(header.device_major())?, number(header.device_minor())?);
         Kind::Device { block: of.is_block_special(), major, minor }
     } else {
-        return Err(damaged(format!("{} is of the kind {of:?}, which is not read", name.display())));
+        return Err(damaged(format!("{} is of the kind {of:?}, which is not read", named(&name))));
     };
     let id = |own: Option<u32>, field: io::Result<u64>| match own {
         Some(id) => Ok(id),
@@ -173,7 +181,7 @@ fn read_entry(header: &tar::Header, extensions: Extensions, inside: Option<&str>
 
 /// Returns a name relative to the directory that it has to be in; one that leads elsewhere is an error.
 fn below(name: &OsString, inside: Option<&str>) -> io::Result<PathBuf> {
-    let outside = || damaged(format!("{} leads out of {}", name.display(), inside.unwrap_or("the archive")));
+    let outside = || damaged(format!("{} leads out of {}", named(name), inside.unwrap_or("the archive")));
     let mut path = PathBuf::new();
     for part in Path::new(name).components() {
         match part {
@@ -187,9 +195,14 @@ fn below(name: &OsString, inside: Option<&str>) -> io::Result<PathBuf> {
         Some(inside) => path.strip_prefix(inside).map_err(|_| outside())?.to_owned(),
     };
     if path.components().count() > MAX_DEPTH {
-        return Err(damaged(format!("{} is deeper than {MAX_DEPTH} directories", name.display())));
+        return Err(damaged(format!("{} is deeper than {MAX_DEPTH} directories", named(name))));
     }
     Ok(path)
+}
+
+/// Returns a name for an error.
+fn named(name: &std::ffi::OsStr) -> String {
+    shown(&name.to_string_lossy(), MAX_SHOWN)
 }
 
 /// A text that ends with the first zero.
@@ -224,7 +237,8 @@ impl Extensions {
         let number = || words()?.parse::<u32>().map_err(|_| damaged("an owner's number can't be read"));
         let acl = || {
             let text = words()?;
-            acl::attribute(text, ids).ok_or_else(|| damaged(format!("the ACL {text:?} can't be read here")))
+            acl::attribute(text, ids)
+                .ok_or_else(|| damaged(format!("the ACL {:?} can't be read here", short(text, MAX_SHOWN))))
         };
         match key {
             b"path" => self.name = Some(own()),
@@ -250,7 +264,7 @@ impl Extensions {
 
     /// Takes an attribute; the first of a name counts.
     fn attribute(&mut self, name: OsString, value: Vec<u8>) {
-        if !self.attributes.iter().any(|(known, _)| *known == name) {
+        if self.known.insert(name.clone()) {
             self.attributes.push((name, value));
         }
     }
@@ -335,6 +349,28 @@ mod tests {
             length += 1;
         }
         [length.to_string().as_bytes(), &rest].concat()
+    }
+
+    /// A comparison of each with each would take minutes.
+    #[test]
+    fn header_full_of_attributes_is_read_in_one_pass() {
+        let records: Vec<u8> =
+            (0..70_000).flat_map(|number| record(&format!("SCHILY.xattr.u{number}"), b"")).collect();
+        assert!(u64::try_from(records.len()).unwrap() < MAX_EXTENSION_BYTES);
+        let entries = read(&archive("etc/a", EntryType::Regular, "", &records), Some("etc")).unwrap();
+        assert_eq!(entries[0].attributes.len(), 70_000);
+    }
+
+    #[test]
+    fn names_in_errors_are_cut_and_move_no_terminal() {
+        let long = format!("path\u{1b}[2J{}", "x".repeat(10_000));
+        let records = record("path", format!("../{long}").as_bytes());
+        let acl = record("SCHILY.acl.access", long.as_bytes());
+        for records in [records, acl] {
+            let error = read(&archive("etc/a", EntryType::Regular, "", &records), Some("etc")).unwrap_err();
+            let text = error.to_string();
+            assert!(text.len() < 1000 && !text.contains(char::is_control), "{text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod deploy;
 mod failure;
 mod fetch;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod identity;
 mod inspect;
 mod list;

@@ -1,0 +1,4 @@
+//! The parsers of machine-config-agent.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| machine_config_fuzz::run(machine_config_agent::fuzzing::TARGETS, bytes));
