@@ -10,7 +10,7 @@ use super::{CliError, input};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::host::Root;
-use crate::journal::stored::Stored;
+use crate::journal::origin;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Facts, HostSpec, Target};
@@ -173,7 +173,7 @@ async fn observe(
     if let Ok(node_settings) = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH) {
         host.soft_reboot = node_settings.soft_reboot;
     }
-    let stored = Stored::origin(&host.root)?;
+    let stored = origin::load(&host.root)?;
     let recovering = stored.as_ref().is_some_and(|(_, recovering)| *recovering);
     let start = Start { recovering, forced: host.root.exists(FORCE_FILE)? };
     let is_settled = stored.as_ref().is_none_or(|(stored, _)| stored.is_settled());

@@ -11,7 +11,7 @@ pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// The format of the agent's own files of originals.
 pub(crate) const ORIGINALS: &str = "saved originals";
-/// What the record of accounts is, in messages.
+/// The format of the record of accounts, in messages.
 pub(crate) const ACCOUNT_RECORDS: &str = "account records";
 
 /// The word for a mount point in the way.

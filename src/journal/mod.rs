@@ -18,6 +18,7 @@ pub mod hosted;
 pub mod intent;
 pub mod lifecycle;
 pub mod mcd;
+pub mod origin;
 pub mod originals;
 pub mod seed;
 pub mod stateroot;

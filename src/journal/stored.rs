@@ -7,10 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::debug;
 
-use super::decoding::{CURRENT, FROM};
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
-use super::mcd;
 use crate::host::root::Root;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::os::KernelType;
@@ -163,19 +161,6 @@ impl Stored {
     pub(super) fn image_text(&self) -> String {
         let image = self.target.image.as_ref().map(ToString::to_string);
         image.or_else(|| self.unread_image.clone()).unwrap_or_default()
-    }
-
-    /// Reads the config that the next update comes from: the committed one, or that of an update which ended wrong and whose
-    /// effects stayed (true), or machine-config-daemon's.
-    pub fn origin(root: &Root) -> Result<Option<(Self, bool)>, JournalError> {
-        if let Some(left) = Self::load(root, &state(FROM))? {
-            return Ok(Some((left, true)));
-        }
-        let committed = match Self::load(root, &state(CURRENT))? {
-            Some(stored) => Some(stored),
-            None => mcd::read(root)?,
-        };
-        Ok(committed.map(|stored| (stored, false)))
     }
 
     /// Returns what can be read of it as a config that was applied: the rest is a remark.

@@ -9,17 +9,16 @@ use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
 use crate::model::node_settings::SoftReboot;
-use crate::model::observation::{Booted, EmbeddedConfig, ObservedFips, ObservedOs, ObservedUnit};
+use crate::model::observation::{Booted, EmbeddedConfig, ObservedOs, ObservedUnit};
 use crate::model::soft_reboot::SoftRebootFacts;
 use crate::model::text::chain;
 use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
 use super::obstacles::obstacles;
-use super::{ObserveError, machine, managed_with, paths, unit_links, users};
+use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, users};
 
 /// Mark of a live system of ostree.
 const LIVE: &str = "/run/ostree-live";
-const FIPS: &str = "/proc/sys/crypto/fips_enabled";
 
 /// Looks at the host, and queries the OS backend for the target image when it is not the running one.
 pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts, ObserveError> {
@@ -66,7 +65,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
         accounts: users::facts(root, to)?,
-        fips: fips(root)?,
+        fips: kernel::fips(root)?,
         soft_reboot: soft_reboot(host).await,
         obstacles,
         observed,
@@ -199,14 +198,4 @@ fn differs_from_image(
     let Some(below) = path.as_str().strip_prefix("/etc/") else { return Ok(false) };
     let own = root.observe(&format!("/usr/etc/{below}"))?;
     Ok(live != Some(&own))
-}
-
-/// Returns what the kernel says of its FIPS mode.
-pub(super) fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
-    let text = root.read_text(FIPS).map_err(ObserveError::wrap("the FIPS mode"))?;
-    Ok(match text.as_deref().map(str::trim) {
-        Some("1") => ObservedFips::On,
-        Some("0") => ObservedFips::Off,
-        Some(_) | None => ObservedFips::Unknown,
-    })
 }

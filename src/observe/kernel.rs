@@ -1,4 +1,5 @@
-//! Origins of kernel arguments: those of earlier configs, which the journal remembers, and those of the booted image.
+//! The running kernel: its FIPS mode, and the origins of its arguments: earlier configs, which the journal remembers, and
+//! the booted image.
 
 use std::env::consts::ARCH;
 
@@ -9,6 +10,7 @@ use crate::host::Root;
 use crate::model::Karg;
 use crate::model::ids::FORMER_KARGS;
 use crate::model::kargs::{FormerKargs, of_image_file};
+use crate::model::observation::ObservedFips;
 
 /// bootc's directory of the arguments that an image brings.
 const OF_IMAGE: &str = "/usr/lib/bootc/kargs.d";
@@ -16,11 +18,23 @@ const OF_IMAGE: &str = "/usr/lib/bootc/kargs.d";
 /// Most files of it that are read.
 const MAX_FILES: usize = 100;
 
+const FIPS: &str = "/proc/sys/crypto/fips_enabled";
+
 /// Reads the arguments that configs of this host have set. A file that can't be read counts as none: the next update
 /// writes it anew.
 pub(super) fn former(root: &Root) -> Result<FormerKargs, ObserveError> {
     let bytes = root.read(FORMER_KARGS).map_err(ObserveError::wrap("the kernel arguments"))?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+}
+
+/// Returns what the kernel says of its FIPS mode.
+pub(super) fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
+    let text = root.read_text(FIPS).map_err(ObserveError::wrap("the FIPS mode"))?;
+    Ok(match text.as_deref().map(str::trim) {
+        Some("1") => ObservedFips::On,
+        Some("0") => ObservedFips::Off,
+        Some(_) | None => ObservedFips::Unknown,
+    })
 }
 
 /// Reads the arguments that the booted image brings by itself. A file that bootc would not read brings none.

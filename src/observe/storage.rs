@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tracing::debug;
 
-use super::{ObserveError, facts};
+use super::{ObserveError, kernel};
 use crate::host::Root;
 use crate::model::fixed::{Evidence, FIPS_FIELD, FixedEntry};
 use crate::model::hosted::SERVED;
@@ -27,7 +27,7 @@ pub(super) fn found(root: &Root, specs: &[&HostSpec]) -> Result<BTreeSet<String>
         let made = open.into_iter().filter(|entry| installed.iter().any(|one| one.is_same(entry)));
         found.extend(made.map(|entry| entry.field));
     }
-    if specs.iter().any(|spec| spec.fips) && facts::fips(root)? == ObservedFips::On {
+    if specs.iter().any(|spec| spec.fips) && kernel::fips(root)? == ObservedFips::On {
         found.insert(FIPS_FIELD.to_owned());
     }
     Ok(found)

@@ -225,6 +225,7 @@ const PARSERS: [(&str, &[(&str, usize)]); 12] = [
         "kinds of Kubernetes and OpenShift: Node, Event, ConfigMap, Secret, Status, reviews, ClusterVersion",
         &[
             ("src/control/kube/node_watch.rs", 1),
+            ("src/control/kube/node.rs", 1),
             ("src/control/kube/events.rs", 2),
             ("src/control/kube/server_ca.rs", 1),
             ("src/control/kube/request.rs", 1),

@@ -203,7 +203,8 @@ fn verbs_beside_damaged_state_work_or_name_it() {
                     faults.push(format!("tells contents: {case}"));
                 }
                 let ended = ran.code == 0 || ran.code == 1 && verb[0] == "verify";
-                if !ended && !(ran.err.contains(name) && ran.err.contains("Next: ")) {
+                let is_named = ran.err.contains(name) && ran.err.contains("Next: ");
+                if !ended && !is_named {
                     faults.push(case);
                 }
             }

@@ -2,6 +2,10 @@
 #![cfg(feature = "backend-ostree")]
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::needless_pass_by_value,
+    clippy::format_collect,
+    clippy::wildcard_enum_match_arm,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,

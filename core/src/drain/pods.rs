@@ -71,7 +71,7 @@ enum State {
     },
 }
 
-/// What a drain waits for.
+/// The pod that a drain waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocker {
     /// `namespace/name` of the pod.
@@ -184,13 +184,11 @@ impl Pods {
     pub fn budgets_changed(&mut self, of: impl Fn(&Pod) -> KnownBudgets, now: Duration) -> bool {
         let mut any = false;
         for pod in self.leaving.values_mut() {
-            let State::Refused { by_budget: true, again, budgets, .. } = &pod.state else { continue };
             let found = of(pod);
+            let State::Refused { by_budget: true, again, budgets, .. } = &mut pod.state else { continue };
             if *again > now && found.allow() && found != *budgets {
-                if let State::Refused { again, .. } = &mut pod.state {
-                    *again = now;
-                    any = true;
-                }
+                *again = now;
+                any = true;
             }
         }
         any

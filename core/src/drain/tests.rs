@@ -1,3 +1,5 @@
+//! Pods that leave, stay, are kept and do not end.
+
 use std::time::Duration;
 
 use super::*;

@@ -93,7 +93,7 @@ impl Observation {
     }
 }
 
-/// What an installation with a spec makes.
+/// Storage that an installation with a spec makes.
 fn installed(spec: &HostSpec) -> BTreeSet<String> {
     let storage = spec.fixed.entries().into_iter().map(|entry| entry.field);
     storage.chain(spec.fips.then(|| FIPS_FIELD.to_owned())).collect()

@@ -96,7 +96,7 @@ pub fn text(plan: &Plan) -> String {
     text
 }
 
-/// What concerns an update beside its plan.
+/// Facts about an update beside its plan.
 #[derive(Debug, Default)]
 pub struct Beside {
     /// Drift that keeps it from starting.

@@ -13,7 +13,7 @@ use super::{Irreconcilable, Plan, decide};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Contents, Facts, FileSpec, HostSpec, ManagedPath, ModelError, Observation};
 
-/// How an update starts.
+/// Kind of the start of an update.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Start {
     /// An update before it ended wrong, and its effects stayed.

@@ -312,7 +312,8 @@ fn paths(chance: &mut Chance, owners: &[String], entries: &mut Vec<Entry>) {
 /// Sets who owns a path, and returns true if the entry says nothing about it.
 fn owner(chance: &mut Chance, entry: &mut Entry, owners: &[String], is_default_root: bool) {
     let path = entry.name().to_owned();
-    for (field, check) in [("user", Check::User as fn(String, String) -> Check), ("group", Check::Group)] {
+    for field in ["user", "group"] {
+        let check = if field == "user" { Check::User } else { Check::Group };
         if chance.draw(3) > 1 {
             if is_default_root {
                 entry.implied.push(check(path.clone(), "0".to_owned()));
@@ -525,7 +526,7 @@ fn refused(chance: &mut Chance) -> Entry {
     let mut entry = Entry::new(section);
     match section {
         "config.storage.files" | "config.storage.directories" => {
-            entry.set("path", json!("/etc/refused"), Fate::Way)
+            entry.set("path", json!("/etc/refused"), Fate::Way);
         }
         "config.systemd.units" => entry.set("name", json!("refused.service"), Fate::Way),
         _ => {}

@@ -139,7 +139,7 @@ fn facts(
     is_locked: &dyn Fn(&str) -> bool,
 ) -> Vec<String> {
     if matches!(database, "shadow" | "gshadow") && line[1].starts_with(['*', '!']) {
-        line[1] = "*".to_owned();
+        "*".clone_into(&mut line[1]);
     }
     match database {
         // Ids and home are given when it is made; comment and shell of an earlier config stay.

@@ -102,7 +102,9 @@ impl Host {
         fs::create_dir_all(&wants).unwrap();
         symlink("/usr/lib/systemd/system/os.service", wants.join("os.service")).unwrap();
         host.accounts(items);
-        items.iter().for_each(|item| host.item(item));
+        for item in items {
+            host.item(item);
+        }
         host.put("policy.json", &policy());
         host.boot();
         host
