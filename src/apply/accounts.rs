@@ -66,7 +66,7 @@ fn originals(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<Account
             }
             BatchOp::Account(AccountOp::ModifyUser, name) => {
                 users.push(SavedUser { name: name.to_string(), home: None });
-                let new = intent.to().users.accounts.get(name).map(|account| &account.groups);
+                let new = desired(intent, name).map(|account| &account.groups);
                 let old = intent.from().users.accounts.get(name).map(|account| &account.groups);
                 groups.extend(new.iter().flat_map(|groups| image_groups::alone(&known, groups)));
                 let left = old.into_iter().flatten().filter(|group| records.is_group_copied(group));
@@ -82,6 +82,11 @@ fn originals(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<Account
     AccountLines::read(&host.root, &users, &groups, &records)
 }
 
+/// Returns the account of the new config. One that must not exist is as one that it does not list.
+fn desired<'a>(intent: &Intent<'a>, name: &UserName) -> Option<&'a Account> {
+    intent.to().users.accounts.get(name).filter(|account| account.should_exist)
+}
+
 async fn apply_step(
     intent: &Intent<'_>,
     host: &Host,
@@ -89,7 +94,7 @@ async fn apply_step(
     name: &UserName,
     run: Attempt,
 ) -> Result<(), HostError> {
-    let (old, new) = (intent.from().users.accounts.get(name), intent.to().users.accounts.get(name));
+    let (old, new) = (intent.from().users.accounts.get(name), desired(intent, name));
     match op {
         AccountOp::CreateGroup => create_group(intent, host, name, run).await,
         AccountOp::ModifyGroup => modify_group(intent, host, name, run),

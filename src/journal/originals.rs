@@ -236,7 +236,7 @@ pub fn promote(
             kept.push(document(&path, &original.saved)?);
         }
     }
-    kept.extend(found_before(root, &before, to, &observed)?);
+    kept.extend(found_before(root, from, to, &observed)?);
     for path in own_masks(root, from, to)?.into_iter().filter(|path| !observed.contains(path)) {
         kept.push(document(&path, &PathSnapshot::mask())?);
     }
@@ -276,14 +276,14 @@ fn drop_originals(root: &Root, paths: Vec<String>) -> Result<(), HostError> {
 }
 
 /// Returns the kept originals of entries that the new config manages from now on and no step of the update had to touch: the
-/// host had them before. What Ignition made of the same config is no original, and neither is what the booted image has.
+/// host had them before. What Ignition made of the first config is no original, and neither is what the booted image has.
 fn found_before(
     root: &Root,
-    before: &BTreeSet<ManagedPath>,
+    from: &HostSpec,
     to: &HostSpec,
     observed: &BTreeSet<ManagedPath>,
 ) -> Result<Vec<(String, Vec<u8>)>, HostError> {
-    let mut kept = Vec::new();
+    let (mut kept, before) = (Vec::new(), from.managed());
     let is_listed = |path: &ManagedPath| {
         to.files.contains_key(path) || to.directories.contains_key(path) || to.links.contains_key(path)
     };
@@ -292,7 +292,7 @@ fn found_before(
     if new.peek().is_none() {
         return Ok(kept);
     }
-    let installed = Installed::load(root)?;
+    let installed = if from.is_unmanaged() { Installed::load(root)? } else { Installed::Otherwise };
     for (path, entry) in new {
         let is_of_ignition = match entry {
             PathSpec::Directory(_) => installed == Installed::WithConfig,

@@ -120,6 +120,22 @@ async fn paths_that_ignition_made_leave_with_their_entries() {
     }
 }
 
+/// What a later config found as it wants it is the host's, whatever Ignition made of the first one.
+#[tokio::test(start_paused = true)]
+async fn paths_that_later_config_found_stay_on_host_of_ignition() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    common(at);
+    fs::write(at.join("etc/ignition-machine-config-encapsulated.json.bak"), "{}").unwrap();
+    through(at, &[("rendered-a", "{}"), ("rendered-b", COMMON), ("rendered-c", "{}")], |name| {
+        for path in ["etc/equal", "etc/link", "etc/pre"] {
+            assert!(fs::symlink_metadata(at.join(path)).is_ok(), "{path} {name}");
+        }
+    })
+    .await;
+}
+
 /// The attributes follow from the config, else from the host before it, and not from an earlier config.
 #[tokio::test(start_paused = true)]
 async fn attributes_that_leave_entry_go_back_to_original_or_default() {

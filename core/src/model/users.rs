@@ -92,11 +92,11 @@ impl Users {
         self.accounts.iter().any(of_name)
     }
 
-    /// Returns true if the host has a group of this name once the config is applied: one of its own, or of a user.
-    pub fn makes_group(&self, name: &str) -> bool {
+    /// Returns true if the config makes a group of this name: one of its own, or of a user that the host lacks.
+    pub fn makes_group(&self, name: &str, has_user: impl Fn(&str) -> bool) -> bool {
         let own = self.groups.iter().any(|(one, group)| one.as_str() == name && group.should_exist);
         let of_user = |(one, account): (&UserName, &Account)| {
-            one.as_str() == name && account.is_made(one) && account.has_user_group()
+            one.as_str() == name && account.is_made(one) && account.has_user_group() && !has_user(name)
         };
         own || self.accounts.iter().any(of_user)
     }

@@ -156,10 +156,11 @@ fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -
 /// Returns the groups that an account can't be given.
 fn groups(input: &PlanInput<'_>, field: &str, account: &Account) -> Vec<Refusal> {
     let (users, facts) = (&input.to.users, &input.facts.accounts);
+    let has_user = |user: &str| input.facts.observed.accounts.contains_key(user);
     let needed = account.groups.iter().map(|group| ("groups", group));
     let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
     let refused = needed.filter_map(|(part, group)| {
-        if facts.missing_groups.contains(group) && !users.makes_group(group) {
+        if facts.missing_groups.contains(group) && !users.makes_group(group, has_user) {
             let message =
                 format!("this host has no group {group:?}; add it to passwd.groups, or create it first");
             return Some(refusal(format!("{field} {part}"), message));

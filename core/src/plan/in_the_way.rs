@@ -20,7 +20,9 @@ pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option
     let made = |principal: &Principal, what: &str| match (principal, what) {
         (Principal::Id(_), _) => true,
         (Principal::Name(name), "user") => input.to.users.makes_user(name),
-        (Principal::Name(name), _) => input.to.users.makes_group(name),
+        (Principal::Name(name), _) => {
+            input.to.users.makes_group(name, |user| input.facts.observed.accounts.contains_key(user))
+        }
     };
     let (principal, _, what) = unknown
         .into_iter()

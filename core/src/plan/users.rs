@@ -99,13 +99,13 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
     let has_uid = |name: &UserName| input.to.users.accounts.get(name).is_some_and(|one| one.uid.is_some());
     for name in ordered(names(input, |spec| spec.users.accounts.keys()), has_uid) {
         let Some(because) = input.changed_account(name) else { continue };
-        let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
+        // One that must not exist is as one that is not listed.
+        let new = input.to.users.accounts.get(name).filter(|account| account.should_exist);
+        let old = input.from.users.accounts.get(name);
         let op = match (new, observed.accounts.get(name.as_str())) {
             (Some(new), None) if new.is_made(name) => Op::CreateUser { user: name.clone() },
             (Some(_), Some(_)) if input.keeps_attributes(name) => continue,
-            (Some(new), Some(found))
-                if new.should_exist && (is_modified(new, found) || drops(old, Some(new), found)) =>
-            {
+            (Some(new), Some(found)) if is_modified(new, found) || drops(old, Some(new), found) => {
                 Op::ModifyUser { user: name.clone() }
             }
             (None, Some(found)) if drops(old, None, found) => Op::ModifyUser { user: name.clone() },

@@ -39,3 +39,38 @@ fn fips_is_named_where_kernel_does_not_report_it() {
     let played = host.play("first", &[entry], &mut Counts::default());
     assert!(matches!(played, Ok(Outcome::Applied)), "{played:?}");
 }
+
+fn user(groups: &[&str], more: &[(&str, serde_json::Value)]) -> Entry {
+    let mut user = Entry::new("config.passwd.users");
+    user.set("name", json!("svc"), Fate::Way);
+    if !groups.is_empty() {
+        let checks = groups.iter().map(|group| Check::Member("svc".to_owned(), (*group).to_owned()));
+        for check in checks {
+            user.implied.push(check);
+        }
+        user.set("groups", json!(groups), Fate::Way);
+    }
+    for (field, value) in more {
+        user.set(field, value.clone(), Fate::Way);
+    }
+    user
+}
+
+/// An account that must not exist is in no group that an earlier config gave it.
+#[test]
+fn account_that_must_not_exist_leaves_its_groups() {
+    let second = vec![user(&[], &[("shouldExist", json!(false))])];
+    plays(&Case { host: vec![], first: vec![user(&["wheel"], &[])], second });
+}
+
+/// A user that was made with another primary group has brought none of its name.
+#[test]
+fn group_that_no_account_brings_is_refused() {
+    let of_wheel = user(&[], &[("primaryGroup", json!("wheel"))]);
+    let mut file = Entry::new("config.storage.files");
+    file.set("path", json!("/etc/of-svc"), Fate::Way);
+    file.value["group"] = json!({ "name": "svc" });
+    file.fates.push(("group.".to_owned(), Fate::Refused));
+    let second = vec![of_wheel.clone(), file];
+    plays(&Case { host: vec![], first: vec![of_wheel], second });
+}

@@ -37,7 +37,7 @@ pub fn is_same(both: &Path, alone: &Path, installed: &Listing, case: &Case) -> R
             [(&one, both), (&other, alone)].map(|(list, root)| list.get(path).map(|seen| plain(root, seen)));
         let is_directory =
             [&one, &other].iter().any(|list| list.get(path).is_some_and(|seen| seen.kind == "directory"));
-        if a != b && (!is_directory || (directories.contains(path) && !is_left_as_first(path, first))) {
+        if a != b && (!is_directory || directories.contains(path)) {
             wrong.push(format!("{path}: {a:?} after the first, {b:?} alone"));
         }
     }
@@ -49,11 +49,6 @@ pub fn is_same(both: &Path, alone: &Path, installed: &Listing, case: &Case) -> R
     }
     accounts(both, alone, second, &of_config, &mut wrong);
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
-}
-
-/// Returns true for a directory that the first config listed: what it set, and the later one does not, is not taken back.
-fn is_left_as_first(path: &str, first: &[Entry]) -> bool {
-    first.iter().any(|entry| entry.section.ends_with("directories") && entry.name() == path)
 }
 
 fn is_of_accounts(path: &str, of_config: &[&str]) -> bool {
@@ -89,11 +84,6 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
                 && entry.value["shouldExist"] != false
         })
     };
-    // One that must not exist is locked, and a member of what it was.
-    let is_locked = |name: &str| {
-        let mut entries = second.iter().filter(|entry| entry.section == "config.passwd.users");
-        entries.any(|entry| entry.name() == name && entry.value["shouldExist"] == false)
-    };
     let made = |name: &str| of_config.contains(&name) || GROUPS.contains(&name);
     let mut names: Vec<&str> = vec!["root", "wheel", "polkitd"];
     names.extend(OF_HOST.iter().map(|(name, _)| *name).filter(|name| !of_config.contains(name)));
@@ -105,7 +95,7 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
                 continue;
             }
             let of = |root: &Path| {
-                line(root, database, name).map(|line| facts(database, line, made(name), &is_locked))
+                line(root, database, name).map(|line| facts(database, line, made(name)))
             };
             let (a, b) = (of(both), of(alone));
             if a != b {
@@ -136,26 +126,28 @@ fn facts(
     database: &str,
     mut line: Vec<String>,
     is_made: bool,
-    is_locked: &dyn Fn(&str) -> bool,
 ) -> Vec<String> {
     if matches!(database, "shadow" | "gshadow") && line[1].starts_with(['*', '!']) {
         "*".clone_into(&mut line[1]);
     }
     match database {
-        // Ids and home are given when it is made; comment and shell of an earlier config stay.
-        "passwd" if is_made => line.truncate(1),
+        // Ids and home are given when it is made.
+        "passwd" if is_made => line = [0, 4, 6].map(|field| line[field].clone()).to_vec(),
         "group" | "gshadow" => {
             // A group that the host gave an account and one that the config did are members alike.
             let mut members: Vec<&str> =
-                line[3].split(',').filter(|name| !name.is_empty() && !is_locked(name)).collect();
+                line[3].split(',').filter(|name| !name.is_empty()).collect();
             members.sort_unstable();
             line[3] = members.join(",");
             if is_made && database == "group" {
                 line.remove(2);
             }
         }
-        // The day of the last change.
-        "shadow" => drop(line.remove(2)),
+        // The day of the last change, and the agent's mark with the id.
+        "shadow" => {
+            line.truncate(8);
+            line.remove(2);
+        }
         _ => {}
     }
     line
