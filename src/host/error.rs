@@ -291,7 +291,8 @@ impl HostError {
                 "Restore {path} from a backup, or move it away: the paths in it then stay as they are."
             ),
             Self::Malformed { path, format: ACCOUNT_RECORDS, .. } => format!(
-                "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's own."
+                "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's \
+                 own."
             ),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
@@ -305,7 +306,8 @@ impl HostError {
             }
             Self::Command { program, .. } => format!("Run {program} manually on the node to see more."),
             Self::Bus { .. } | Self::Timeout { .. } => {
-                "See what keeps the service that was asked (systemctl --failed; journalctl -b -p err); it is tried again."
+                "Check why the service or lock holder hangs (systemctl --failed; lslocks; journalctl -b -p err); the agent \
+                 retries."
                     .to_owned()
             }
             Self::NotStopped { unit, .. } => {
