@@ -42,7 +42,7 @@ pub fn locks(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
             | ObservedFile::Directory { .. }
             | ObservedFile::Special
             | ObservedFile::Unreachable => {
-                let cause = format!("{path}, the lock file of {database}, is no regular file");
+                let cause = format!("{path}, the lock file of {database}, is not a regular file");
                 Some(Obstacle { cause, next: format!("Move it away (ls -ld {path}).") })
             }
         };
@@ -55,14 +55,17 @@ fn held(path: &str, text: &[u8]) -> Option<Obstacle> {
     let text = text.strip_suffix(b"\0").unwrap_or(text);
     let number: Option<i32> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     let Some(pid) = number.and_then(Pid::from_raw) else {
-        let cause = format!("the lock file {path} names no process, so that no program takes it over");
-        return Some(Obstacle { cause, next: format!("Remove it, if no vipw or useradd runs: rm {path}") });
+        let cause = format!("the lock file {path} names no process, so useradd and groupadd never remove it");
+        return Some(Obstacle {
+            cause,
+            next: format!("If no vipw, useradd or usermod runs, remove it: rm {path}"),
+        });
     };
     let is_gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
     (!is_gone).then(|| Obstacle {
-        cause: format!("the lock file {path} is of process {}, which runs", pid.as_raw_nonzero()),
+        cause: format!("the lock file {path} belongs to process {}, which is running", pid.as_raw_nonzero()),
         next: format!(
-            "Wait for its end; if it is another program (ps -p {0}): rm {path}",
+            "Wait until it exits; if ps -p {0} shows a program that changes no accounts: rm {path}",
             pid.as_raw_nonzero()
         ),
     })
@@ -75,8 +78,8 @@ pub fn password_lock(root: &Root) -> Result<Option<Obstacle>, HostError> {
         0 => ("another process".to_owned(), "lslocks".to_owned()),
         pid => (format!("process {pid}"), format!("ps -p {pid}")),
     };
-    let cause = format!("{holder} holds {LOCK_PATH}, the lock of all accounts");
-    Ok(Some(Obstacle { cause, next: format!("Wait for its end, or end it ({look}).") }))
+    let cause = format!("{holder} holds {LOCK_PATH}, the lock of the account databases");
+    Ok(Some(Obstacle { cause, next: format!("Wait until it exits, or stop it ({look}).") }))
 }
 
 /// Returns what keeps the home of an account that is made from being its own. One that is there stays as it is: it has to be
@@ -110,19 +113,19 @@ pub fn home(
         ObservedFile::Directory { uid, .. } => Some(of_another(accounts, &home, uid)),
         ObservedFile::Regular { .. } => kind("a file"),
         ObservedFile::Symlink { .. } => kind("a link"),
-        ObservedFile::Special | ObservedFile::Unreachable => kind("no directory"),
+        ObservedFile::Special | ObservedFile::Unreachable => kind("of another kind"),
     })
 }
 
 fn of_another(accounts: &Accounts, home: &str, uid: u32) -> Obstacle {
     match accounts.user_name(uid) {
         Some(owner) => Obstacle {
-            cause: format!("its home {home} is there and belongs to {owner}"),
+            cause: format!("its home {home} exists and belongs to {owner}"),
             next: "Choose another homeDir, or move the directory away.".to_owned(),
         },
         None => Obstacle {
-            cause: format!("its home {home} is there and belongs to uid {uid}, which no account has"),
-            next: format!("Set uid: {uid}, if it is the account's, or move the directory away."),
+            cause: format!("its home {home} exists and belongs to uid {uid}, which no account has"),
+            next: format!("Set uid: {uid} if the directory is the account's, or move it away."),
         },
     }
 }
@@ -165,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = host(dir.path());
         fs::create_dir(dir.path().join("etc/passwd.lock")).unwrap();
-        assert!(locks(&root).unwrap()["/etc/passwd"].cause.contains("no regular file"));
+        assert!(locks(&root).unwrap()["/etc/passwd"].cause.contains("not a regular file"));
     }
 
     #[test]

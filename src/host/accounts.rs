@@ -250,9 +250,10 @@ fn wait(fd: OwnedFd, limit: Duration) -> Result<OwnedFd, HostError> {
     spawned.map_err(|source| HostError::io("lock", LOCK_PATH, source))?;
     match receive.recv_timeout(limit) {
         Ok(locked) => locked.map_err(failed),
-        Err(_) => {
-            Err(HostError::Timeout { object: format!("the lock {LOCK_PATH}"), seconds: limit.as_secs() })
-        }
+        Err(_) => Err(HostError::Timeout {
+            object: format!("the holder of the lock {LOCK_PATH}"),
+            seconds: limit.as_secs(),
+        }),
     }
 }
 

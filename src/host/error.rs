@@ -291,7 +291,8 @@ impl HostError {
                 "Restore {path} from a backup, or move it away: the paths in it then stay as they are."
             ),
             Self::Malformed { path, format: ACCOUNT_RECORDS, .. } => format!(
-                "Restore {path} from a backup, or move it away: the accounts in it then count as the host's own."
+                "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's \
+                 own."
             ),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
@@ -305,7 +306,8 @@ impl HostError {
             }
             Self::Command { program, .. } => format!("Run {program} manually on the node to see more."),
             Self::Bus { .. } | Self::Timeout { .. } => {
-                "See what keeps the service that was asked (systemctl --failed; journalctl -b -p err); it is tried again."
+                "Check why the service or lock holder hangs (systemctl --failed; lslocks; journalctl -b -p err); the agent \
+                 retries."
                     .to_owned()
             }
             Self::NotStopped { unit, .. } => {
@@ -389,9 +391,9 @@ impl Unsafe {
             Self::Owner { .. } => format!("Check what it holds, then: chown root:root {path}"),
             Self::Writable { .. } => format!("Check what it holds, then: chmod go-w {path}"),
             Self::Account { .. } => format!(
-                "See who owns the way to it (namei -l {path}): below root's directories one account may own directories (of keys: \
-                 the account that they are for), and none below a directory that all may write to; else name another path in \
-                 the MachineConfig."
+                "Check the owners of its parent directories (namei -l {path}): below root's directories one account may own \
+                 directories (for keys: the account that has them), and none below a world-writable directory; or use another \
+                 path in the MachineConfig."
             ),
             Self::Shared { .. } => format!(
                 "See who has to write there (ls -ld {path}): if nobody but its owner, chmod go-w {path}; else name another path \

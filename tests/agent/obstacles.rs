@@ -157,7 +157,7 @@ const OF_ACCOUNTS: [(&str, &str, Act, Act); 5] = [
     ),
     (
         "a home of another account",
-        "/home/app is there and belongs to core",
+        "/home/app exists and belongs to core",
         |at| {
             fs::create_dir(at.join("home/app")).unwrap();
             chown(at.join("home/app"), Some(1000), Some(1000)).unwrap();
@@ -166,7 +166,7 @@ const OF_ACCOUNTS: [(&str, &str, Act, Act); 5] = [
     ),
     (
         "an id of another account",
-        "uid 1500 is of other",
+        "uid 1500 belongs to other",
         |at| {
             let text = fs::read_to_string(at.join("etc/passwd")).unwrap();
             fs::write(at.join("etc/passwd"), text + "other:x:1500:1500::/:/bin/sh\n").unwrap();

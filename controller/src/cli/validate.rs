@@ -13,7 +13,7 @@ use crate::render::RenderError;
 /// Flags of `validate`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  machine-config-controller validate --manifests cluster/\n\n\
-    Exit status: 0 valid, 2 unreadable, 3 refused by nodes, 4 not valid; each error names the object, the field and the next step.")]
+    Exit status: 0 valid, 2 unreadable, 3 refused by nodes, 4 invalid; each error names the object, the field and the next step.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     input: Input,

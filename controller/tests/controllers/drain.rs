@@ -226,7 +226,7 @@ async fn pods_that_come_to_cordoned_node_are_named_and_left() {
     for name in ["again-1", "again-2", "again-3"] {
         scene.pod(name, json!({})).await;
     }
-    let held = "is held by example.test/hold";
+    let held = "is held by finalizers: example.test/hold";
     let node = scene
         .until("held", |node| own(node, "drain-blocked").is_some_and(|blocked| blocked.contains(held)))
         .await;

@@ -275,7 +275,7 @@ impl Pod {
             [] => format!("pod {full} is kept by its PodDisruptionBudget: {message}"),
             [one] => format!("pod {full} is kept by PodDisruptionBudget {one}: {message}"),
             several => format!(
-                "pod {full} is kept by {} PodDisruptionBudgets, {}, and the API server evicts no such pod; delete all but one",
+                "pod {full} is kept by {} PodDisruptionBudgets, {}, and the API server refuses to evict it; delete all but one",
                 several.len(),
                 several.join(" and ")
             ),
@@ -295,7 +295,11 @@ impl Terminating {
         }
         let mut names: Vec<&str> = self.finalizers.iter().map(String::as_str).take(MAX_NAMED).collect();
         names.sort_unstable();
-        format!("pod {pod} should have ended at {}, and is held by {}", self.due, names.join(", "))
+        format!(
+            "pod {pod} should have ended at {}, and is held by finalizers: {}; check their controllers",
+            self.due,
+            names.join(", ")
+        )
     }
 }
 

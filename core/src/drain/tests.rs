@@ -141,8 +141,8 @@ fn pod_that_does_not_end_is_named_with_what_holds_it() {
     assert!(text(&pods, 121).starts_with(kubelet), "{}", text(&pods, 121));
     assert_eq!(
         text(&pods, 130),
-        "pod shop/a should have ended at 1970-01-01T00:01:40Z, and is held by example.test/a, example.test/b (and 1 pod \
-         more)"
+        "pod shop/a should have ended at 1970-01-01T00:01:40Z, and is held by finalizers: example.test/a, \
+         example.test/b; check their controllers (and 1 pod more)"
     );
     // One that may not leave comes first.
     pods.answered("u-c", refused("it needs 1"), KnownBudgets::Unknown, at(0));

@@ -198,15 +198,22 @@ impl Pins {
     /// Returns why the sets can't be kept as they are written.
     pub fn refusal(&self) -> Option<String> {
         if let Some(name) = self.missing.first() {
-            return Some(format!("the pool names PinnedImageSet {name}, which is not there"));
+            return Some(format!(
+                "the pool names PinnedImageSet {name}, which does not exist; create it, or remove it from \
+                 spec.pinnedImageSets of the pool"
+            ));
         }
         if let Some(cause) = self.sets.iter().find_map(|set| set.unread.as_ref()) {
-            return Some(format!("{cause}; correct it, or take it from the pool"));
+            return Some(format!("{cause}; correct it, or remove it from spec.pinnedImageSets of the pool"));
         }
         self.sets.iter().find_map(|set| {
             let (place, image) = set.images.iter().enumerate().find(|(_, image)| !is_pinnable(image))?;
             let field = format!("spec.pinnedImages[{place}].name");
-            Some(format!("PinnedImageSet {}: {field}: {image} is no image by sha256 digest", set.name))
+            Some(format!(
+                "PinnedImageSet {}: {field}: {image} is not an image by sha256 digest; give it as \
+                 NAME@sha256:<64 hex digits>",
+                set.name
+            ))
         })
     }
 }
@@ -308,7 +315,8 @@ mod tests {
         assert!(!pins.is_empty() && pins.refusal().unwrap().contains("PinnedImageSet gone"));
         let pins = Pins::collect(&labels(&["worker"]), &[pool("worker", &["other"])], &sets, false);
         assert!(pins.refusal().unwrap().contains(
-            "PinnedImageSet other: spec.pinnedImages[0].name: r.example/c:latest is no image by sha256 digest"
+            "PinnedImageSet other: spec.pinnedImages[0].name: r.example/c:latest is not an image by sha256 digest; give it as \
+             NAME@sha256:<64 hex digits>"
         ));
         assert!(Pins::collect(&labels(&["infra"]), &[pool("worker", &["w"])], &sets, false).is_empty());
     }

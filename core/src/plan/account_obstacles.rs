@@ -93,7 +93,7 @@ pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refus
     let members = entries.flat_map(|(name, account)| account.groups.iter().map(move |group| (name, group)));
     let refused = members.filter(|(_, group)| goes(group)).map(|(name, group)| {
         let message = format!(
-            "the group {group} leaves with its entry of passwd.groups; keep the entry, or the user out of it"
+            "the group {group} is removed with its entry in passwd.groups; keep the entry, or remove the group here"
         );
         refusal(format!("{} groups", user_field(name.as_str())), message)
     });
@@ -126,8 +126,8 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
     if let (Op::SetPassword { .. }, Some(found)) = (&step.op, found)
         && found.password.is_none()
     {
-        let message = "it has no line in /etc/shadow, which would have its password; add one (`pwconv`), or leave \
-                       passwordHash out";
+        let message = "the account has no line in /etc/shadow for its password; add one (`pwconv`), or remove \
+                       passwordHash";
         blocked.push(refusal(format!("{field} passwordHash"), message));
     }
     let (Op::CreateUser { user } | Op::ModifyUser { user }) = &step.op else { return blocked };
@@ -149,7 +149,8 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
 
 fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Refusal> {
     let owner = owner.filter(|owner| owner.as_str() != name)?;
-    let message = format!("{part} {id} is of {owner} on this host; choose another one, or give it free");
+    let message =
+        format!("{part} {id} belongs to {owner} on this host; choose another {part}, or free this one");
     Some(refusal(format!("{field} {part}"), message))
 }
 

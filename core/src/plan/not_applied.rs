@@ -19,7 +19,7 @@ pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
 /// FIPS mode is switched on when a host is installed. A kernel that says that it is off refuses the config; one that says
 /// nothing is not in it.
 fn fips(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
-    let message = "it is switched on when a host is installed; the kernel of this host does not say that it is on \
+    let message = "FIPS mode is set at installation; the kernel of this host does not report it as on \
                    (/proc/sys/crypto/fips_enabled); install the host with this config, or remove the field";
     let is_missing = spec.fips && !observed.storage.contains(FIPS_FIELD);
     is_missing.then(|| NotApplied::new(FIPS_FIELD, NotAppliedReason::Installation, message))

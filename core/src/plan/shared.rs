@@ -80,13 +80,14 @@ fn on_the_way(input: &PlanInput<'_>, path: &ManagedPath, enters: bool) -> Option
         };
         if here.mode & OTHERS_WRITE != 0 && here.mode & STICKY == 0 {
             let mode = here.mode;
-            let cause =
-                format!("with mode {mode:04o} others than its owner may write there, and {path} is in it");
+            let cause = format!(
+                "with mode {mode:04o} other accounts than its owner can write there, and {path} is in it"
+            );
             let set = if directory.mode.is_some() { " mode" } else { "" };
             return said(
                 set,
                 format!(
-                    "{cause}; take group and others the permission to write, or set the sticky bit (01000)"
+                    "{cause}; remove the write permission of group and others, or set the sticky bit (01000)"
                 ),
             );
         }
@@ -98,11 +99,11 @@ fn on_the_way(input: &PlanInput<'_>, path: &ManagedPath, enters: bool) -> Option
             let owner = directory.user.as_ref().map_or_else(|| here.uid.to_string(), Principal::to_string);
             let place = match (enters, is_shared) {
                 (false, _) => "",
-                (true, true) => ", in a directory that others may write to",
+                (true, true) => ", in a directory that other accounts can write to",
                 (true, false) => ", in a directory of another account",
             };
             let cause = format!("it belongs to {owner}{place}, and {path} is in it");
-            return said(" user", format!("{cause}; set root, or the account of the others, for it"));
+            return said(" user", format!("{cause}; set it to root, or to the owner of {path}"));
         }
         account = account.or((here.uid != 0).then_some(here.uid));
         parent = Some((place, here));

@@ -341,7 +341,10 @@ fn member_of_group_that_leaves_refuses_plan() {
         let to = spec("rendered-b", users, json!([]));
         let facts = host.facts(&from, &to, EmbeddedConfig::Unknown);
         let refused = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap_err();
-        assert!(refused.to_string().contains("groups: the group staff leaves with its entry"), "{refused}");
+        assert!(
+            refused.to_string().contains("groups: the group staff is removed with its entry"),
+            "{refused}"
+        );
     }
     let to = spec("rendered-c", json!([{"name": "app"}]), json!([]));
     assert_eq!(steps(&host, &from, &to), ["modify-user app", "remove-group staff"]);

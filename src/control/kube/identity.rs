@@ -290,7 +290,7 @@ impl std::fmt::Debug for ApiCredentials {
 pub(super) fn selected(text: &str, path: &Path) -> Result<(Cluster, AuthInfo, String), KubeError> {
     let wrong = |cause: String| wrong(&path.display(), cause);
     // The parser's text is left out: it quotes the document, and that may hold a key.
-    let read: Kubeconfig = yaml::strings(text).map_err(|_| wrong("it is no kubeconfig".to_owned()))?;
+    let read: Kubeconfig = yaml::strings(text).map_err(|_| wrong("it is not a kubeconfig".to_owned()))?;
     let missing = |what: &str, name: &str| wrong(format!("it has no {what} {:?}", short(name, MAX_NAME)));
     let desired = read.current_context.unwrap_or_default();
     let context = read.contexts.into_iter().find(|context| context.name == desired);

@@ -57,7 +57,11 @@ impl Root {
         if !right {
             if stat.st_uid != uid && !may_be_given(&fd, &stat).map_err(failed)? {
                 let (path, expected) = (directory.to_owned(), "a directory of its account");
-                return Err(HostError::Kind { path, expected, found: "a closed directory of another" });
+                return Err(HostError::Kind {
+                    path,
+                    expected,
+                    found: "a closed directory of another account",
+                });
             }
             let (user, group) = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
             rustix::fs::fchown(&fd, Some(user), Some(group)).map_err(failed)?;

@@ -113,7 +113,7 @@ fn stored<K: Kind>(object: &Watched<K>) -> Option<K::Stored> {
     warn!(
         MESSAGE_ID = message::PINS_FAILED,
         MCA_FAULT = cause.reason(),
-        "{} are left out: {cause}. Next: correct it",
+        "One of the {} is ignored: {cause}. Next: correct it",
         K::NAME
     );
     None
