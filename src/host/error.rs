@@ -17,6 +17,9 @@ pub(crate) const ACCOUNT_RECORDS: &str = "account records";
 /// The word for a mount point in the way.
 pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
 
+/// Databases of accounts: nobody moves them away.
+const ACCOUNT_DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"];
+
 /// An error at the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -285,6 +288,9 @@ impl HostError {
             }
             Self::Kind { path, found, .. } if *found == MOUNT_POINT => {
                 format!("Unmount {path} (findmnt {path}), or remove it from the MachineConfig.")
+            }
+            Self::Kind { path, .. } if ACCOUNT_DATABASES.contains(&path.as_str()) => {
+                format!("Replace {path} by a regular file with its content.")
             }
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(

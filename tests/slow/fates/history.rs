@@ -94,9 +94,7 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
             if of_config.contains(&name) && matches!(database, "group" | "gshadow") {
                 continue;
             }
-            let of = |root: &Path| {
-                line(root, database, name).map(|line| facts(database, line, made(name)))
-            };
+            let of = |root: &Path| line(root, database, name).map(|line| facts(database, line, made(name)));
             let (a, b) = (of(both), of(alone));
             if a != b {
                 wrong.push(format!("{database} {name}: {a:?} after the first, {b:?} alone"));
@@ -122,11 +120,7 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
 }
 
 /// The fields of a line that do not depend on the order in which accounts were made; a lock is a lock, whatever its mark.
-fn facts(
-    database: &str,
-    mut line: Vec<String>,
-    is_made: bool,
-) -> Vec<String> {
+fn facts(database: &str, mut line: Vec<String>, is_made: bool) -> Vec<String> {
     if matches!(database, "shadow" | "gshadow") && line[1].starts_with(['*', '!']) {
         "*".clone_into(&mut line[1]);
     }
@@ -135,8 +129,7 @@ fn facts(
         "passwd" if is_made => line = [0, 4, 6].map(|field| line[field].clone()).to_vec(),
         "group" | "gshadow" => {
             // A group that the host gave an account and one that the config did are members alike.
-            let mut members: Vec<&str> =
-                line[3].split(',').filter(|name| !name.is_empty()).collect();
+            let mut members: Vec<&str> = line[3].split(',').filter(|name| !name.is_empty()).collect();
             members.sort_unstable();
             line[3] = members.join(",");
             if is_made && database == "group" {
