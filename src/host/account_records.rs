@@ -13,6 +13,7 @@ use super::root::Root;
 use super::saved::{Bytes, PathSnapshot};
 use crate::model::FileMode;
 use crate::model::users::PasswordHash;
+use crate::model::yaml::redacted;
 
 /// The record's file.
 pub const ACCOUNTS: &str = "/var/lib/machine-config-agent/accounts.json";
@@ -100,7 +101,8 @@ impl AccountRecords {
     /// Reads the record; a missing one is empty.
     pub fn load(root: &Root) -> Result<Self, HostError> {
         let Some(bytes) = root.read(ACCOUNTS)? else { return Ok(Self::default()) };
-        let records: Self = serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
+        let records: Self =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(redacted(&error.to_string())))?;
         if records.schema_version > SCHEMA {
             return Err(malformed(format!(
                 "it has schema {}, this agent knows {SCHEMA}",
@@ -148,7 +150,7 @@ impl AccountRecords {
         if Self::load(root)? == *self {
             return Ok(());
         }
-        let json = serde_json::to_vec(self).map_err(|error| malformed(error.to_string()))?;
+        let json = serde_json::to_vec(self).map_err(|error| malformed(redacted(&error.to_string())))?;
         root.replace(ACCOUNTS, &json, FileMode::PRIVATE)
     }
 

@@ -20,7 +20,7 @@
 //! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
 //! the drain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
@@ -31,7 +31,8 @@ use crate::model::observation::UnitFileState;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName, UserName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UnitName,
+    UserName,
 };
 
 use super::ObserveError;
@@ -47,6 +48,7 @@ pub(super) fn obstacles(
 ) -> Result<Obstacles, ObserveError> {
     let mut found = Obstacles::default();
     files(root, (from, to), observed, restorable, &mut found).map_err(ObserveError::wrap("the files"))?;
+    two_names(root, from, to, &mut found).map_err(ObserveError::wrap("the files"))?;
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
     let names: BTreeSet<&str> =
         from.users.accounts.keys().chain(to.users.accounts.keys()).map(UserName::as_str).collect();
@@ -109,6 +111,39 @@ fn files(
             found.spaces.entry(device).or_insert(space);
         }
         found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
+    }
+    Ok(())
+}
+
+/// Refuses changes of a file that the configs list by two names, since a directory on the way is a link (`/opt` to `/var/opt`).
+fn two_names(root: &Root, from: &HostSpec, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
+    let (old, new) = (from.entries(), to.entries());
+    let mut directories: BTreeMap<&str, String> = BTreeMap::new();
+    let mut names: BTreeMap<String, Vec<&ManagedPath>> = BTreeMap::new();
+    for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
+        if !directories.contains_key(directory) {
+            let probe = root.real_path(&format!("{directory}/{name}"))?;
+            let real = probe.rsplit_once('/').map_or("", |(real, _)| real).to_owned();
+            directories.insert(directory, real);
+        }
+        let real = directories.get(directory).map(String::as_str).unwrap_or_default();
+        names.entry(format!("{real}/{name}")).or_default().push(path);
+    }
+    for (real, paths) in names.into_iter().filter(|(_, paths)| paths.len() > 1) {
+        if !paths.iter().any(|path| new.contains_key(*path)) {
+            continue;
+        }
+        for path in paths.iter().filter(|path| old.get(**path) != new.get(**path)) {
+            let other =
+                paths.iter().find(|other| *other != path).map_or(real.as_str(), |other| other.as_str());
+            let obstacle = Obstacle {
+                cause: format!("on this host it is the same file as {other} ({real})"),
+                next: "List it by one name; another name takes an update without either in between."
+                    .to_owned(),
+            };
+            found.paths.entry((*path).clone()).or_insert(obstacle);
+        }
     }
     Ok(())
 }

@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 use crate::ran;
 
 /// What we refuse and Ignition's validation takes: a part of our text, and why.
-const OURS: [(&str, &str); 19] = [
+const OURS: [(&str, &str); 20] = [
     ("nothing is downloaded", "no node downloads the contents of a file"),
     ("appending is not supported", "appending twice is not the same as once"),
     ("which are not fetched", "a config that is elsewhere can't be planned"),
     ("setuid, setgid and sticky", "as the Machine Config Operator"),
     ("masked and enabled", "systemd refuses to enable it"),
     ("user name", "useradd would refuse it"),
+    ("group name", "groupadd would refuse it"),
     ("unit name", "systemd would refuse it"),
     ("drop-in name", "systemd would ignore it"),
     ("can't be managed", "proc, sys, the agent's own state, control characters"),

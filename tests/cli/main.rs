@@ -47,6 +47,7 @@ mod monitoring;
 mod not_applied;
 mod old_records;
 mod packages;
+mod plan_agrees;
 mod plan_current;
 mod reboot;
 mod seed;

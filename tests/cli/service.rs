@@ -162,7 +162,13 @@ async fn sighup_reads_settings_again() {
     assert!(log.contains("Reloaded the settings") && log.contains("stall: 180s"), "{log}");
     let log = reload("[os]\nstall = 'long'\n");
     let wrong = "warning: SettingsInvalid: /etc/machine-config-agent/settings.toml: os.stall = \"long\": it is a number";
-    assert!(log.contains(wrong) && log.contains("the settings stay as they are. Next: Correct it"), "{log}");
+    assert!(
+        log.contains(wrong)
+            && log.contains(
+                "the settings stay as they are. Next: Correct /etc/machine-config-agent/settings.toml "
+            ),
+        "{log}"
+    );
     assert_eq!(log.matches("Reloaded the settings").count(), 1);
     std::fs::remove_file(daemon.node.path(SETTINGS)).unwrap();
     daemon.signal(Signal::HUP);

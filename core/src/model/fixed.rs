@@ -54,6 +54,11 @@ impl FixedSections {
         };
         self.sections.iter().flat_map(read).collect()
     }
+
+    /// Returns the entries of one section.
+    pub fn entries_of(&self, section: &str) -> Vec<FixedEntry> {
+        self.entries().into_iter().filter(|entry| entry.section == section).collect()
+    }
 }
 
 fn of_section(section: &'static str, value: Value) -> Vec<FixedEntry> {

@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::escaped;
+
 /// A field that is not applied to this host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NotApplied {
@@ -36,7 +38,7 @@ pub enum NotAppliedReason {
 impl NotApplied {
     /// Creates one.
     pub fn new(field: impl Into<String>, because: NotAppliedReason, message: impl Into<String>) -> Self {
-        Self { field: field.into(), because, message: message.into() }
+        Self { field: field.into(), because, message: escaped(&message.into()) }
     }
 }
 

@@ -24,11 +24,18 @@ pub fn shown(value: &str, limit: usize) -> String {
     escaped(&short(value, limit))
 }
 
-/// Escapes control characters, but for the ends of lines.
+/// Escapes control characters, but for the ends of lines, and those that turn the direction of a text.
 pub fn escaped(text: &str) -> String {
     let escape =
-        |c: char| if c.is_control() && c != '\n' { c.escape_default().collect() } else { c.to_string() };
+        |c: char| if is_control(c) && c != '\n' { c.escape_default().collect() } else { c.to_string() };
     text.chars().map(escape).collect()
+}
+
+/// Returns true if a character is not shown but changes how others are: control characters, separators of lines, marks of
+/// direction.
+pub fn is_control(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Joins an error and its causes, outermost first. A cause that its error quotes already is not repeated, nor is the

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
+use crate::model::text::escaped;
 use crate::model::{ManagedPath, UnitName};
 
 /// Kind of the object that differs.
@@ -96,6 +97,8 @@ pub(super) fn difference(
     expected: &dyn Display,
     found: &dyn Display,
 ) -> Difference {
-    let (target, expected, found) = (target.to_string(), expected.to_string(), found.to_string());
+    // What is on the host, others may have written.
+    let (expected, found) = (escaped(&expected.to_string()), escaped(&found.to_string()));
+    let target = target.to_string();
     Difference { kind, target, what, expected, found, diff: None, unrepaired: None }
 }

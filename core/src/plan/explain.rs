@@ -9,7 +9,7 @@ use super::reconcilable::{Irreconcilable, Unreachable};
 use super::warnings::{Warning, warnings};
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
 use crate::model::soft_reboot::Verdict;
-use crate::model::text::counted;
+use crate::model::text::{counted, is_control};
 use crate::model::{NotApplied, Target};
 
 /// The lines and bytes of a diff that a log, an event and a terminal take without losing the rest.
@@ -334,7 +334,7 @@ fn bounded(diff: &str) -> String {
     for (place, line) in diff.lines().enumerate() {
         let cut: String = line
             .chars()
-            .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
+            .map(|c| if is_control(c) && c != '\t' { '\u{fffd}' } else { c })
             .take(LINE_CHARS)
             .collect();
         let ellipsis = if cut.chars().count() < line.chars().count() { "…" } else { "" };

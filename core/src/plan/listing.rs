@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::differences::{Difference, DifferenceKind, Kind};
+use crate::model::text::escaped;
 
 /// Most differences in a reason; `verify` shows the rest.
 const NAMED: usize = 5;
@@ -45,6 +46,7 @@ impl DifferenceKind {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, target, what, expected, found, diff: _, unrepaired } = self;
+        let target = escaped(target);
         // Alerts and tests of other software look for MCD's words (MCD-166 to MCD-169).
         match (kind, what) {
             (Kind::Image, DifferenceKind::Value) => {

@@ -18,6 +18,7 @@
 //! | `reconcilable` | configs that can't be reached from here |
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
+//! | `own_paths` | entries at paths that the agent writes by itself |
 //! | `shared` | directories of the new config that others could change what is in |
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
@@ -59,6 +60,7 @@ mod input;
 mod kargs;
 mod mode;
 mod os;
+mod own_paths;
 mod paths;
 mod registries;
 mod shared;

@@ -26,7 +26,7 @@ fn fips(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
 }
 
 /// Returns why an entry that Ignition makes is not on this host; `None` if it is.
-fn missing(entry: &FixedEntry, observed: &Observation) -> Option<NotApplied> {
+pub(super) fn missing(entry: &FixedEntry, observed: &Observation) -> Option<NotApplied> {
     if observed.storage.contains(&entry.field) {
         return None;
     }

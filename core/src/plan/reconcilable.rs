@@ -6,10 +6,14 @@
 use super::Mode;
 use super::accounts;
 use super::input::PlanInput;
+use super::not_applied::missing;
+use super::own_paths;
+use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::{ObservedFips, ObservedOs};
 use crate::model::os::KernelType;
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
-use crate::model::{Facts, FaultClass, HostSpec, ManagedPath};
+use crate::model::text::escaped;
+use crate::model::{Facts, FaultClass, HostSpec, ManagedPath, Observation};
 
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -78,26 +82,33 @@ pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 const INSTALL: &str = "reinstall the node";
 
 pub(super) fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
-    Unreachable { field: field.into(), message: message.into() }
+    Unreachable { field: escaped(&field.into()), message: escaped(&message.into()) }
 }
 
 /// Returns every reason that the two configs, the host and the policy give.
 pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
     let PlanInput { from, to, facts, .. } = input;
-    let mut reasons = fixed(from, to, policy);
+    let mut reasons = fixed(from, to, &facts.observed, policy);
     let of_accounts = accounts::refused(input).into_iter();
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     if to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE) {
         let message = "a config must not create MCD's force file; remove the entry";
         reasons.push(unreachable(format!("storage.files {FORCE_FILE:?}"), message));
     }
+    reasons.extend(own_paths::refused(input));
     reasons.extend(fips(from, to, facts));
     reasons.extend(os(input));
     reasons.extend(os_fields(to, facts));
     reasons
 }
 
-fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unreachable> {
+/// Sections that only an installation makes. Entries that this host never got can be taken out.
+fn fixed(
+    from: &HostSpec,
+    to: &HostSpec,
+    observed: &Observation,
+    policy: &DisruptionPolicy,
+) -> Vec<Unreachable> {
     let (old, new) = (&from.fixed.sections, &to.fixed.sections);
     let names: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
     let overridden = |name: &str| {
@@ -109,16 +120,30 @@ fn fixed(from: &HostSpec, to: &HostSpec, policy: &DisruptionPolicy) -> Vec<Unrea
         };
         policy.overrides.contains(&desired)
     };
-    let refused = |name: &&'static str| old.get(name) != new.get(name) && !overridden(name);
+    let refused = |name: &&'static str| {
+        old.get(name) != new.get(name)
+            && !overridden(name)
+            && !drops_what_is_not_here(name, from, to, observed)
+    };
     let message = format!("it can only be set when a node is installed; revert the change, or {INSTALL}");
     names.into_iter().filter(refused).map(|name| unreachable(name, message.clone())).collect()
 }
 
-/// The running kernel decides; if it is unknown, the old config does (RC15, RC16).
+/// Returns true if all that changes in a section are entries that leave and were never applied to this host.
+fn drops_what_is_not_here(section: &str, from: &HostSpec, to: &HostSpec, observed: &Observation) -> bool {
+    let [old, new] = [from, to].map(|spec| spec.fixed.entries_of(section));
+    let left = old.iter().filter(|one| !new.iter().any(|other| other.is_same(one)));
+    !old.is_empty()
+        && new.iter().all(|one| old.iter().any(|other| other.is_same(one)))
+        && left.into_iter().all(|one| missing(one, observed).is_some())
+}
+
+/// The running kernel decides; if it is unknown, the old config does (RC15, RC16), but for a mode that was never applied.
 fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
     let on = match facts.fips {
         ObservedFips::On => true,
         ObservedFips::Off => false,
+        ObservedFips::Unknown if from.fips && !facts.observed.storage.contains(FIPS_FIELD) => to.fips,
         ObservedFips::Unknown => from.fips,
     };
     let word = |on| if on { "on" } else { "off" };

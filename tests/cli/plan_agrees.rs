@@ -1,0 +1,151 @@
+//! What `plan` says `apply` does: a config that can't be applied here is refused before anything is touched, and one that was
+//! applied can be left.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::test_host::{Node, config, ignition};
+
+fn file(path: &str) -> Value {
+    json!({"path": path, "contents": {"source": "data:,new"}})
+}
+
+fn files(paths: &[&str]) -> Value {
+    ignition(json!({"storage": {"files": paths.iter().map(|path| file(path)).collect::<Vec<_>>()}}))
+}
+
+fn with_users(mut spec: Value, users: Value) -> Value {
+    spec["config"]["passwd"] = json!({ "users": users });
+    spec
+}
+
+fn keys() -> Value {
+    json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}])
+}
+
+/// Plans and applies; both are refused, and the host is as before.
+fn is_refused(node: &Node, spec: &Value, words: &str) {
+    node.put("b.json", config("rendered-b", spec));
+    let before = node.listing("root/etc");
+    let planned = node.plan("b.json");
+    assert_eq!(planned.code, 3, "{spec}: {}{}", planned.out, planned.err);
+    assert!(planned.out.contains(words), "{}", planned.out);
+    let applied = node.apply("b.json");
+    assert!(applied.code == 3 && applied.err.contains(words), "{}: {}", applied.code, applied.err);
+    assert_eq!(node.listing("root/etc"), before);
+}
+
+#[test]
+fn paths_that_agent_writes_itself_are_refused_beside_it() {
+    let user = json!([{"name": "guest"}]);
+    let link = json!([{"path": "/home/core/.ssh", "target": "/etc"}]);
+    let table = [
+        (
+            with_users(files(&["/etc/passwd"]), user.clone()),
+            r#"storage.files "/etc/passwd": passwd of the same config"#,
+        ),
+        (
+            with_users(files(&["/etc/shadow"]), json!([{"name": "core", "passwordHash": "$6$a$b"}])),
+            "/etc/shadow",
+        ),
+        (
+            with_users(files(&["/home/core/.ssh/authorized_keys.d/ignition"]), keys()),
+            r#"the agent writes the keys of passwd.users "core""#,
+        ),
+        (
+            with_users(ignition(json!({"storage": {"links": link}})), keys()),
+            r#"storage.links "/home/core/.ssh""#,
+        ),
+        (files(&["/etc/machine-config-daemon/currentconfig"]), "the agent writes this file"),
+    ];
+    for (spec, words) in table {
+        is_refused(&Node::new(), &spec, words);
+    }
+    // Each alone, and the directory of the keys as the agent makes it.
+    let node = Node::new();
+    node.commit("rendered-a.json", &files(&["/etc/subuid"]));
+    let ssh = json!([{"path": "/home/core/.ssh", "mode": 448, "user": {"name": "core"}, "group": {"name": "core"}}]);
+    node.put(
+        "b.json",
+        config("rendered-b", &with_users(ignition(json!({"storage": {"directories": ssh}})), keys())),
+    );
+    assert_eq!(node.plan("b.json").code, 0);
+}
+
+#[test]
+fn two_names_of_one_file_are_refused() {
+    let host = || {
+        let node = Node::new();
+        std::fs::create_dir_all(node.path("root/etc/real")).unwrap();
+        symlink("real", node.path("root/etc/alias")).unwrap();
+        node
+    };
+    is_refused(
+        &host(),
+        &files(&["/etc/alias/x", "/etc/real/x"]),
+        "on this host it is the same file as /etc/real/x (/etc/real/x)",
+    );
+    let node = host();
+    node.commit("rendered-a.json", &files(&["/etc/alias/x"]));
+    is_refused(&node, &files(&["/etc/real/x"]), "on this host it is the same file as");
+    assert_eq!(node.read("root/etc/real/x"), "new");
+    node.commit("rendered-c.json", &files(&[]));
+    node.commit("rendered-d.json", &files(&["/etc/real/x"]));
+    assert_eq!(node.read("root/etc/alias/x"), "new");
+}
+
+/// The advice of a field that is named leads on: the entry can be removed, as long as nothing shows that it was applied.
+#[test]
+fn installation_that_host_never_got_can_be_left() {
+    let storage = [
+        json!({"luks": [{"name": "data", "device": "/dev/sdb", "clevis": {"tpm2": true}}]}),
+        json!({"disks": [{"device": "/dev/vdb", "partitions": [{"label": "data", "number": 1}]}]}),
+        json!({"filesystems": [{"device": "/dev/vdb1", "format": "xfs", "path": "/var/data"}]}),
+    ];
+    let mut specs: Vec<Value> =
+        storage.into_iter().map(|storage| ignition(json!({ "storage": storage }))).collect();
+    specs.push(ignition(json!({"kernelArguments": {"shouldExist": ["quiet2"]}})));
+    specs.push({
+        let mut spec = files(&[]);
+        spec["fips"] = json!(true);
+        spec
+    });
+    for spec in specs {
+        let node = Node::new();
+        node.put("a.json", config("rendered-a", &spec));
+        let ran = node.apply("a.json");
+        assert_eq!(ran.code, 0, "{spec}: {}", ran.err);
+        let planned = node.plan("a.json");
+        assert!(planned.out.contains("\nNot applied\n"), "{}", planned.out);
+        node.commit("rendered-b.json", &files(&["/etc/new"]));
+        // It is not taken back in on a running host.
+        node.put("a.json", config("rendered-a", &spec));
+        assert_eq!(node.plan("a.json").code, 3, "{spec}");
+    }
+}
+
+/// What others wrote on the host moves no terminal, in no verb.
+#[test]
+fn control_characters_of_host_are_escaped() {
+    let node = Node::new();
+    let link = json!([{"path": "/etc/l", "target": "/etc/motd"}]);
+    let luks = json!([{"name": "\u{1b}[2Jx", "device": "/dev/sdb"}]);
+    node.commit("rendered-a.json", &ignition(json!({"storage": {"links": link, "luks": luks}})));
+    std::fs::remove_file(node.path("root/etc/l")).unwrap();
+    symlink("\u{1b}]0;x\u{7}\u{202e}\u{9b}31m", node.path("root/etc/l")).unwrap();
+    let host = ["--root", "root", "--os-backend", "none"];
+    let mut wrong = String::new();
+    for verb in
+        [&["verify"][..], &["verify", "--output", "json"], &["status"], &["status", "--output", "json"]]
+    {
+        let ran = node.run(&[verb, &host].concat());
+        let text = format!("{}{}", ran.out, ran.err);
+        let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        if text.contains(bad) || !text.contains("/etc/l") {
+            writeln!(wrong, "{verb:?}: {text:?}").unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
