@@ -20,7 +20,7 @@
 //! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
 //! the drain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
@@ -31,7 +31,8 @@ use crate::model::observation::UnitFileState;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName, UserName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UnitName,
+    UserName,
 };
 
 use super::ObserveError;
@@ -75,6 +76,7 @@ fn files(
 ) -> Result<(), HostError> {
     let (old, new) = (from.entries(), to.entries());
     let mut replaced: Vec<&ManagedPath> = Vec::new();
+    let changed = changed_links(root, (&old, &new), observed)?;
     for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (was, is) = (old.get(path), new.get(path));
         // Nothing is there yet, wherever a link in place of the directory leads.
@@ -84,7 +86,15 @@ fn files(
             }
             continue;
         }
-        if matches!(is, Some(PathSpec::Directory(_)))
+        let is_directory = match (was, is) {
+            (_, Some(PathSpec::Directory(_))) => true,
+            // A link that leaves makes way for what is below it.
+            (Some(PathSpec::Link(_)), None) => {
+                !restorable.contains(path) && new.keys().any(|other| other.is_below(path.as_str()))
+            }
+            (Some(PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_)) | None, _) => false,
+        };
+        if is_directory
             && matches!(
                 observed.files.get(path),
                 Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. })
@@ -93,6 +103,10 @@ fn files(
             replaced.push(path);
         }
         if was == is && is.is_some_and(|entry| is_right(entry, observed.files.get(path))) {
+            continue;
+        }
+        if let Some(obstacle) = by_another_way(root, path, &changed)? {
+            found.paths.insert(path.clone(), obstacle);
             continue;
         }
         let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, observed)).unwrap_or_default();
@@ -111,6 +125,43 @@ fn files(
         found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
     }
     Ok(())
+}
+
+/// Returns the links on this host that this update removes or replaces, each by where it really is.
+fn changed_links<'a>(
+    root: &Root,
+    (old, new): (&'a BTreeMap<ManagedPath, PathSpec>, &'a BTreeMap<ManagedPath, PathSpec>),
+    observed: &Observation,
+) -> Result<BTreeMap<String, &'a ManagedPath>, HostError> {
+    let mut changed = BTreeMap::new();
+    for path in old.keys().chain(new.keys()) {
+        let Some(ObservedFile::Symlink { target: found, .. }) = observed.files.get(path) else { continue };
+        let stays = match new.get(path) {
+            Some(PathSpec::Link(link)) => matches!(&link.target, LinkTarget::Soft(text) if text == found),
+            Some(PathSpec::File(_) | PathSpec::Directory(_)) | None => false,
+        };
+        if !stays {
+            changed.insert(root.real_path(path.as_str())?, path);
+        }
+    }
+    Ok(changed)
+}
+
+/// Returns the obstacle of a path that leads through a link that this update changes, but is not below it by its name.
+fn by_another_way(
+    root: &Root,
+    path: &ManagedPath,
+    changed: &BTreeMap<String, &ManagedPath>,
+) -> Result<Option<Obstacle>, HostError> {
+    if changed.is_empty() {
+        return Ok(None);
+    }
+    let through = root.links_on_the_way(path.as_str())?;
+    let link = through.iter().find_map(|real| changed.get(real));
+    Ok(link.filter(|link| !path.is_below(link.as_str())).map(|link| Obstacle {
+        cause: format!("{path} leads through the link {link}, which this update changes"),
+        next: format!("Change {link} in an update of its own first."),
+    }))
 }
 
 /// Returns true if a path is of the config's storage, not of a unit.
