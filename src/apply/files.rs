@@ -46,7 +46,14 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
                 written(&accounts, step, entry, kept).map_err(failed())?
             }
             (FileOp::Write | FileOp::Directory | FileOp::Link, None) => return Err(not_in()),
-            (FileOp::Remove, _) => Outcome::Remove { hands: specs.hands(&accounts, step, &path) },
+            (FileOp::Remove, _) => {
+                let hands = specs.hands(&accounts, step, &path);
+                if specs.makes_way(&path) {
+                    Outcome::Directory { mode: None, uid: None, gid: None, hands }
+                } else {
+                    Outcome::Remove { hands }
+                }
+            }
             (FileOp::Restore, _) => {
                 let hands = specs.hands(&accounts, step, &path);
                 let original = saved::original(&host.root, &path).map_err(failed())?;
@@ -97,6 +104,11 @@ impl Entries {
             },
             Some(PathSpec::File(_)) | None => change,
         }
+    }
+
+    /// Returns true if a link becomes a directory, for what the new config has below it.
+    fn makes_way(&self, path: &ManagedPath) -> bool {
+        matches!(self.old.get(path), Some(PathSpec::Link(_))) && self.needs(path)
     }
 
     /// Returns true if the new config has something in a directory.

@@ -2,8 +2,8 @@
 //!
 //! A path that can't be reached any more (a directory on the way became another user's, or no directory) does not keep
 //! the others from being put back. One that is as it was saved was never changed, or is back. One that is not, in
-//! directories of another user, is left and reported: a user who moves his own directory must not hold the node. In
-//! directories of root it is an error, and tried again.
+//! directories of another user, is left and reported: a user who moves his own directory must not hold the node. So is
+//! one where something of another kind is by now. In directories of root all else is an error, and tried again.
 
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
@@ -68,28 +68,12 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     let both = preimages.paths.iter().zip(&attributes);
     let failed = || ApplyError::host("the originals");
     let all: Vec<Change<'_>> = both.map(|(original, attributes)| original.put_back(attributes)).collect();
-    let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
-    for change in &all {
-        let obstacle = if durable::leads_elsewhere(&host.root, change, &all).map_err(failed())? {
-            None
-        } else {
-            durable::obstacle(&host.root, change).map_err(failed())?
-        };
-        match obstacle {
-            None => changes.push(change.clone()),
-            Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
-            // Its file is no config's, and gone.
-            Some(obstacle) if change.is_hard_link() => left_as_it_is(intent, change.path(), &obstacle),
-            Some(obstacle) if is_of_root(host, change) => refused = Some(obstacle),
-            Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
-        }
-    }
-    let full: Vec<Change<'_>> =
-        changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
-    changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
-    apply_each(intent, host, changes).map_err(failed())?;
-    for path in full.iter().map(Change::path) {
-        directory_stays(intent, path);
+    // An original behind a link of the batch was read through it: it goes back there, after the link.
+    let (behind, first): (Vec<_>, Vec<_>) =
+        all.iter().cloned().partition(|change| all.iter().any(|other| change.goes_through(other)));
+    let mut refused = None;
+    for part in [first, behind] {
+        refused = put_back_paths(intent, host, &part, &all).map_err(failed())?.or(refused);
     }
     if let Some(hash) = &preimages.password
         && accounts::password(&host.root, CORE).map_err(failed())?.is_some()
@@ -100,6 +84,50 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
         accounts.put_back(&host.root, &host.fail_points).map_err(failed())?;
     }
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Returns the error of a path whose original is behind a link that is not back.
+fn lost_link(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> Option<HostError> {
+    let mut links = all.iter().filter(|other| change.goes_through(other));
+    let lost = links.find(|link| !durable::is_in_sync(&host.root, link).unwrap_or(false))?;
+    let (path, expected) = (lost.path().to_owned(), "a symbolic link");
+    Some(HostError::Kind { path, expected, found: "something else, or nothing" })
+}
+
+/// Puts back what nothing is in the way of. Returns what is to be tried again.
+fn put_back_paths(
+    intent: &Intent<'_>,
+    host: &Host,
+    part: &[Change<'_>],
+    all: &[Change<'_>],
+) -> Result<Option<HostError>, HostError> {
+    let (mut changes, mut refused): (Vec<Change<'_>>, _) = (Vec::new(), None);
+    // Files before the hard links to them.
+    let others = part.iter().filter(|change| !change.is_hard_link());
+    for change in others.chain(durable::after_targets(part)) {
+        let obstacle = if durable::leads_elsewhere(&host.root, change, all)? {
+            None
+        } else if let Some(obstacle) = lost_link(host, change, all) {
+            Some(obstacle)
+        } else {
+            durable::obstacle(&host.root, change, &changes)?
+        };
+        match obstacle {
+            None => changes.push(change.clone()),
+            Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
+            Some(obstacle) if is_of_root(host, change) && !obstacle.is_of_kind() => refused = Some(obstacle),
+            // What is of another kind stays: it would hold the node for good.
+            Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
+        }
+    }
+    let full: Vec<Change<'_>> =
+        changes.iter().filter(|change| is_full(host, change, &changes)).cloned().collect();
+    changes.retain(|change| !full.iter().any(|full| full.path() == change.path()));
+    apply_each(intent, host, changes)?;
+    for path in full.iter().map(Change::path) {
+        directory_stays(intent, path);
+    }
+    Ok(refused)
 }
 
 /// Applies the changes: those in directories of root together; the others one by one, since the owner of one directory must not
@@ -113,22 +141,39 @@ fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Res
         done.left.iter().for_each(|path| directory_stays(intent, path));
         Ok(())
     };
-    let alone = |changes: &[Change<'_>]| {
-        // The deepest first, where they go.
-        for change in changes.iter().rev() {
+    let alone = |changes: &[Change<'_>], is_left: fn(&HostError) -> bool| {
+        for change in changes {
             match together(std::slice::from_ref(change)) {
-                Err(error) if error.is_of_names() => {
-                    left_as_it_is(intent, change.path(), &error);
-                }
+                Err(error) if is_left(&error) => left_as_it_is(intent, change.path(), &error),
                 done => done?,
             }
         }
         Ok(())
     };
-    alone(&gone)?;
-    together(&roots)?;
-    let back: Vec<_> = back.into_iter().rev().collect();
-    alone(&back)
+    let (hard, back): (Vec<_>, Vec<_>) = back.into_iter().partition(Change::is_hard_link);
+    let waits = |change: &Change<'_>| {
+        change.hard_target().is_some_and(|target| back.iter().any(|file| file.path() == target))
+    };
+    let (late, roots): (Vec<_>, Vec<_>) = roots.into_iter().partition(waits);
+    alone(&deepest_first(gone), HostError::is_of_names)?;
+    match together(&roots) {
+        // One path that came to be of another kind must not keep the others from being put back.
+        Err(error) if error.is_of_kind() => {
+            let (gone, back): (Vec<_>, Vec<_>) = roots.into_iter().partition(Change::is_removal);
+            alone(&deepest_first(gone), HostError::is_of_kind)?;
+            let (hard, back): (Vec<_>, Vec<_>) = back.into_iter().partition(Change::is_hard_link);
+            alone(&back, HostError::is_of_kind)?;
+            alone(&hard, HostError::is_of_kind)?;
+        }
+        done => done?,
+    }
+    alone(&back, HostError::is_of_names)?;
+    alone(&hard, HostError::is_of_names)?;
+    alone(&late, HostError::is_of_kind)
+}
+
+fn deepest_first(changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
+    changes.into_iter().rev().collect()
 }
 
 /// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.

@@ -36,6 +36,7 @@ use super::root::{Dir, Entry, Hands, MadeDirectory, Missing, Root, no_name, spli
 use super::selinux::Labels;
 
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
+pub use directories::after_targets;
 pub use examine::{Examined, examine};
 pub use temp_file::DRAFT_SUFFIX;
 
@@ -64,8 +65,16 @@ pub fn apply_changes(
 }
 
 /// Returns the error that keeps a path from being changed permanently: a directory of another user on the way to it, or
-/// something at its place that no config can own.
-pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, HostError> {
+/// something at its place that no config can own. The files that `others` bring are there for hard links.
+pub fn obstacle(
+    root: &Root,
+    change: &Change<'_>,
+    others: &[Change<'_>],
+) -> Result<Option<HostError>, HostError> {
+    let brought = |target: &str| {
+        let is_file = |other: &Change<'_>| matches!(other.want, DesiredPath::File { .. });
+        others.iter().any(|other| other.path == target && (is_file(other) || other.is_hard_link()))
+    };
     let found = match split(&change.path).ok_or_else(|| no_name(&change.path)) {
         Err(error) => Err(error),
         Ok((directory, name)) => root
@@ -78,16 +87,11 @@ pub fn obstacle(root: &Root, change: &Change<'_>) -> Result<Option<HostError>, H
         Ok(Entry::Directory { .. }) if !change.may_be_directory() => {
             Ok(Some(in_the_way(change, "a directory")))
         }
-        Ok(_) => match &change.want {
-            DesiredPath::HardLink { target } if !matches!(Entry::at(root, target)?, Entry::File { .. }) => {
+        Ok(_) => match change.hard_target() {
+            Some(target) if !brought(target) && !matches!(Entry::at(root, target)?, Entry::File { .. }) => {
                 Ok(Some(no_file(target)))
             }
-            DesiredPath::HardLink { .. }
-            | DesiredPath::File { .. }
-            | DesiredPath::Link { .. }
-            | DesiredPath::Directory { .. }
-            | DesiredPath::Absent
-            | DesiredPath::NoDirectory => Ok(None),
+            Some(_) | None => Ok(None),
         },
         Err(error) if error.is_lasting() => Ok(Some(error)),
         Err(error) => Err(error),

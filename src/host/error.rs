@@ -222,6 +222,18 @@ impl HostError {
         self.is_lasting() || matches!(self, Self::Io { source, .. } if of_names(source.kind()))
     }
 
+    /// Returns true if a path, or one on its way, is of another kind than a change can replace.
+    pub fn is_of_kind(&self) -> bool {
+        use io::ErrorKind as Kind;
+        let of_kind = |kind| {
+            matches!(
+                kind,
+                Kind::NotADirectory | Kind::IsADirectory | Kind::DirectoryNotEmpty | Kind::AlreadyExists
+            )
+        };
+        matches!(self, Self::Kind { .. }) || matches!(self, Self::Io { source, .. } if of_kind(source.kind()))
+    }
+
     /// Returns true if the kernel refused it for want of a permission.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)

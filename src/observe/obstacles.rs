@@ -77,6 +77,7 @@ fn files(
 ) -> Result<(), HostError> {
     let (old, new) = (from.entries(), to.entries());
     let mut replaced: Vec<&ManagedPath> = Vec::new();
+    let changed = changed_links(root, (&old, &new), observed)?;
     for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (was, is) = (old.get(path), new.get(path));
         // Nothing is there yet, wherever a link in place of the directory leads.
@@ -86,7 +87,15 @@ fn files(
             }
             continue;
         }
-        if matches!(is, Some(PathSpec::Directory(_)))
+        let is_directory = match (was, is) {
+            (_, Some(PathSpec::Directory(_))) => true,
+            // A link that leaves makes way for what is below it.
+            (Some(PathSpec::Link(_)), None) => {
+                !restorable.contains(path) && new.keys().any(|other| other.is_below(path.as_str()))
+            }
+            (Some(PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_)) | None, _) => false,
+        };
+        if is_directory
             && matches!(
                 observed.files.get(path),
                 Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. })
@@ -95,6 +104,10 @@ fn files(
             replaced.push(path);
         }
         if was == is && is.is_some_and(|entry| is_right(entry, observed.files.get(path))) {
+            continue;
+        }
+        if let Some(obstacle) = by_another_way(root, path, &changed)? {
+            found.paths.insert(path.clone(), obstacle);
             continue;
         }
         let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, observed)).unwrap_or_default();
@@ -146,6 +159,43 @@ fn two_names(root: &Root, from: &HostSpec, to: &HostSpec, found: &mut Obstacles)
         }
     }
     Ok(())
+}
+
+/// Returns the links on this host that this update removes or replaces, each by where it really is.
+fn changed_links<'a>(
+    root: &Root,
+    (old, new): (&'a BTreeMap<ManagedPath, PathSpec>, &'a BTreeMap<ManagedPath, PathSpec>),
+    observed: &Observation,
+) -> Result<BTreeMap<String, &'a ManagedPath>, HostError> {
+    let mut changed = BTreeMap::new();
+    for path in old.keys().chain(new.keys()) {
+        let Some(ObservedFile::Symlink { target: found, .. }) = observed.files.get(path) else { continue };
+        let stays = match new.get(path) {
+            Some(PathSpec::Link(link)) => matches!(&link.target, LinkTarget::Soft(text) if text == found),
+            Some(PathSpec::File(_) | PathSpec::Directory(_)) | None => false,
+        };
+        if !stays {
+            changed.insert(root.real_path(path.as_str())?, path);
+        }
+    }
+    Ok(changed)
+}
+
+/// Returns the obstacle of a path that leads through a link that this update changes, but is not below it by its name.
+fn by_another_way(
+    root: &Root,
+    path: &ManagedPath,
+    changed: &BTreeMap<String, &ManagedPath>,
+) -> Result<Option<Obstacle>, HostError> {
+    if changed.is_empty() {
+        return Ok(None);
+    }
+    let through = root.links_on_the_way(path.as_str())?;
+    let link = through.iter().find_map(|real| changed.get(real));
+    Ok(link.filter(|link| !path.is_below(link.as_str())).map(|link| Obstacle {
+        cause: format!("{path} leads through the link {link}, which this update changes"),
+        next: format!("Change {link} in an update of its own first."),
+    }))
 }
 
 /// Returns true if a path is of the config's storage, not of a unit.

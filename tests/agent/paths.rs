@@ -223,6 +223,34 @@ async fn path_changes_its_kind_with_all_that_is_in_it() {
     }
 }
 
+/// The link's target is the host's: nothing is written there, and nothing is taken from there.
+#[tokio::test(start_paused = true)]
+async fn entries_take_place_of_link_that_leaves() {
+    let link = r#"{"links":[{"path":"/etc/s","target":"/etc/real"},
+        {"path":"/etc/systemd/system/a.service.d","target":"/etc/real"}]}"#;
+    let below = r#"{"files":[{"path":"/etc/s/t","contents":{"source":"data:,ours"}},
+        {"path":"/etc/systemd/system/a.service.d/t","contents":{"source":"data:,ours"}}]}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    directory(at, "etc/real", 0o755, 0);
+    fs::write(at.join("etc/real/t"), "of the host").unwrap();
+    through(at, &[("rendered-a", link), ("rendered-b", below), ("rendered-c", "{}")], |name| {
+        for path in ["etc/s", "etc/systemd/system/a.service.d"] {
+            match name {
+                "rendered-a" => assert_eq!(fs::read_link(at.join(path)).unwrap(), Path::new("/etc/real")),
+                "rendered-b" => {
+                    assert_eq!(dress(at, path), (0o755, 0, 0));
+                    assert_eq!(fs::read_to_string(at.join(path).join("t")).unwrap(), "ours");
+                }
+                _ => assert!(!at.join(path).join("t").exists()),
+            }
+        }
+        assert_eq!(fs::read_to_string(at.join("etc/real/t")).unwrap(), "of the host", "{name}");
+    })
+    .await;
+}
+
 type Act = fn(&Path);
 
 /// Name, first config, obstacle, second config, words of the refusal.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::account_obstacles;
-use super::in_the_way::{in_the_way, own_link, unknown_owner};
+use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
 use super::{Batch, BatchOp, FileOp, Op, Step, shared};
@@ -86,6 +86,11 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
     match op.in_batch() {
         BatchOp::File(_) => {
             let path = op.path()?;
+            if matches!(op.in_batch(), BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link))
+                && let Some(message) = through_link(input, &path, steps)
+            {
+                return Some(unreachable(field(op), message));
+            }
             if let Op::WriteFile { path } | Op::MakeDirectory { path } | Op::WriteLink { path } = op
                 && let Some(reason) = unknown_owner(input, path).or_else(|| in_the_way(input, op))
             {

@@ -47,6 +47,7 @@ fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = os::steps(input);
     steps.extend(kargs::steps(input));
     steps.extend(users::creations(input));
+    steps.extend(paths::making_way(input));
     steps.extend(paths::directories(input));
     steps.extend(files::writes(input));
     steps.extend(units::writes(input));

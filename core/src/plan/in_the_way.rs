@@ -1,10 +1,10 @@
 //! Obstacles in the place of a path of the new config: an entry that no config brought, an owner whom the host lacks, a target
 //! that is none.
 
-use super::Op;
 use super::compare::{entry_holds, found_word, id_of};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
+use super::{Op, Step};
 use crate::model::ids::UNIT_DIR;
 use crate::model::paths::LinkTarget;
 use crate::model::{LinkSpec, ManagedPath, ObservedFile, PathSpec, Principal, UnitName};
@@ -73,6 +73,25 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> 
             refused(format!("{found} is in the place of the {what}; move it away"))
         }
     }
+}
+
+/// Returns why a path can't be written: it leads through a link of the old config that leaves, and nothing takes its place first.
+pub(super) fn through_link(input: &PlanInput<'_>, path: &ManagedPath, steps: &[Step]) -> Option<String> {
+    let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
+    let is_open = |link: &&ManagedPath| {
+        let restored = planned(&Op::RestoreLink { path: (*link).clone() });
+        let gone = planned(&Op::RemoveLink { path: (*link).clone() })
+            || planned(&Op::MakeDirectory { path: (*link).clone() });
+        let found = input.facts.observed.files.get(*link);
+        let is_link = matches!(found, Some(ObservedFile::Symlink { .. } | ObservedFile::Regular { .. }));
+        restored || (is_link && !gone)
+    };
+    let mut links = input.from.links.keys().filter(|link| *link != path && path.is_below(link.as_str()));
+    let link = links.find(|link| !input.from.unapplied.contains(*link) && is_open(link))?;
+    Some(format!(
+        "it leads through {link}, a link of the old config that leaves with this update; remove the link in an update of \
+         its own first, or list {link} in storage.directories"
+    ))
 }
 
 /// Returns why a directory can't give way to a file or a link.

@@ -20,6 +20,11 @@ pub(super) fn unapplied(to: &HostSpec, from: &HostSpec, observed: &Observation) 
     waits.map(|(path, _)| path).collect()
 }
 
+/// Returns true if an entry is below a path.
+fn holds_any(entries: &BTreeMap<ManagedPath, PathSpec>, path: &ManagedPath) -> bool {
+    entries.keys().any(|other| other.is_below(path.as_str()))
+}
+
 /// The input of a plan.
 #[derive(Debug)]
 pub(super) struct PlanInput<'a> {
@@ -30,7 +35,7 @@ pub(super) struct PlanInput<'a> {
     old: BTreeMap<ManagedPath, PathSpec>,
     new: BTreeMap<ManagedPath, PathSpec>,
     masked: BTreeSet<ManagedPath>,
-    /// Directories of the new config in whose place a file or a link is.
+    /// Directories of the new config, or with entries of it, in whose place a file or a link is.
     replaced: Vec<&'a ManagedPath>,
 }
 
@@ -46,7 +51,10 @@ impl<'a> PlanInput<'a> {
             let found = facts.observed.files.get(*path);
             matches!(found, Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }))
         };
-        let replaced = to.directories.keys().filter(is_other).collect();
+        // A link that leaves makes way for what the new config has below it.
+        let left = from.links.keys().filter(|path| !new.contains_key(*path) && holds_any(&new, path));
+        let left = left.filter(|path| !from.unapplied.contains(*path));
+        let replaced = to.directories.keys().chain(left).filter(is_other).collect();
         Self { from, to, facts, mode, old, new, masked: masked.collect(), replaced }
     }
 
@@ -127,6 +135,14 @@ impl<'a> PlanInput<'a> {
             Mode::Adopt => (!absent).then_some(StepReason::Removed),
             Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => Some(StepReason::Removed),
         }
+    }
+
+    /// Returns true if a link that leaves becomes a directory, for the entries of the new config below it.
+    pub(super) fn makes_way(&self, link: &ManagedPath) -> bool {
+        self.from.links.contains_key(link)
+            && self.take_away(link).is_some()
+            && !self.restorable(link)
+            && holds_any(&self.new, link)
     }
 
     /// Returns true if the host has a path of the new config as that wants it.

@@ -1,6 +1,7 @@
 //! The steps of directories and links, and what of them was never applied.
 //!
-//! Directories are made before anything in them is written, and removed after it: parents first, then children first.
+//! Directories are made before anything in them is written, and removed after it: parents first, then children first. A link
+//! with entries of the new config below its path goes before them.
 
 use std::collections::BTreeSet;
 
@@ -27,14 +28,14 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     soft.into_iter().chain(hard).filter_map(|(path, _)| write(path)).collect()
 }
 
-/// Returns the steps that take links away, then directories, children first.
+/// Returns the steps that take away the links in whose place the new config has entries: nothing is written through them.
+pub(super) fn making_way(input: &PlanInput<'_>) -> Vec<Step> {
+    let links = input.from.links.keys().filter(|path| input.makes_way(path));
+    links.filter_map(|path| link_removal(input, path)).collect()
+}
+
+/// Returns the steps that take other links away, then directories, children first.
 pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
-    let link = |path: &ManagedPath| {
-        let because = input.take_away(path)?;
-        let path = path.clone();
-        let op = if input.restorable(&path) { Op::RestoreLink { path } } else { Op::RemoveLink { path } };
-        Some(Step { op, because })
-    };
     let directory = |path: &ManagedPath| {
         let because = input.take_away(path)?;
         let path = path.clone();
@@ -45,8 +46,16 @@ pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
         };
         Some(Step { op, because })
     };
-    let links = input.from.links.keys().filter_map(link);
+    let links = input.from.links.keys().filter(|path| !input.makes_way(path));
+    let links = links.filter_map(|path| link_removal(input, path));
     links.chain(input.from.directories.keys().rev().filter_map(directory)).collect()
+}
+
+fn link_removal(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Step> {
+    let because = input.take_away(path)?;
+    let path = path.clone();
+    let op = if input.restorable(&path) { Op::RestoreLink { path } } else { Op::RemoveLink { path } };
+    Some(Step { op, because })
 }
 
 /// Returns the directories and links of a spec that the host does not have as listed.

@@ -331,3 +331,119 @@ async fn hard_link_in_directory_of_other_account_is_made_and_undone() {
     take_back(&host, (&from, &to), &steps, "update-1").await;
     assert_eq!(tree(dir.path()), before);
 }
+
+const LEFT_LINK: &str = r#"
+    "files": [{"path": "/etc/target", "contents": {"source": "data:,t"}}],
+    "links": [
+        {"path": "/etc/a-hard", "target": "/etc/target", "hard": true},
+        {"path": "/etc/z-hard", "target": "/etc/target", "hard": true},
+        {"path": "/etc/s", "target": "/etc/real"}
+    ]"#;
+
+const BELOW_LINK: &str = r#"
+    "directories": [{"path": "/etc/s/d", "mode": 448}],
+    "files": [
+        {"path": "/etc/s/t", "contents": {"source": "data:,ours"}},
+        {"path": "/etc/s/deep/er/u", "contents": {"source": "data:,u"}}
+    ],
+    "links": [{"path": "/etc/s/l", "target": "t"}, {"path": "/etc/s/h", "target": "/etc/s/t", "hard": true}]"#;
+
+/// A host with hard links of a file of the config, and a link to a directory of the host.
+async fn with_links(at: &Path) -> (Host, HostSpec) {
+    fixture(at);
+    fs::create_dir(at.join("etc/real")).unwrap();
+    fs::write(at.join("etc/real/t"), "of the host").unwrap();
+    let host = host(at, FailPoints::off());
+    let (bare, old) = (spec(HostSpec::UNMANAGED), read("rendered-old", LEFT_LINK));
+    let steps = planned(&bare, &old, &[]);
+    carry_out(&host, (&bare, &old), &steps, "update-0").await.unwrap();
+    promote(&host.root, Some(&UpdateId::new("update-0").unwrap()), &bare, &old).unwrap();
+    (host, old)
+}
+
+/// The files that hard links lead to are put back before them.
+#[tokio::test(flavor = "current_thread")]
+async fn hard_links_that_left_with_their_file_are_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, old) = with_links(dir.path()).await;
+    let (before, to) = (tree(dir.path()), read("rendered-new", ""));
+    let steps = planned(&old, &to, &[]);
+    carry_out(&host, (&old, &to), &steps, "update-1").await.unwrap();
+    assert!(!dir.path().join("etc/z-hard").exists());
+    take_back(&host, (&old, &to), &steps, "update-1").await;
+    assert_eq!(tree(dir.path()), before);
+    let other = read(
+        "rendered-other",
+        r#""files": [{"path": "/etc/a-hard/x"}], "directories": [{"path": "/etc/a-hard"}]"#,
+    );
+    let steps = planned(&old, &other, &[]);
+    carry_out(&host, (&old, &other), &steps, "update-2").await.unwrap();
+    take_back(&host, (&old, &other), &steps, "update-2").await;
+    assert_eq!(tree(dir.path()), before, "a directory was in the place of a hard link");
+}
+
+/// What is at the end of the link is the host's: nothing is read or written there.
+#[tokio::test(flavor = "current_thread")]
+async fn entries_below_link_that_leaves_are_in_directory_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, old) = with_links(dir.path()).await;
+    let before = tree(dir.path());
+    let to = read("rendered-new", BELOW_LINK);
+    let steps = planned(&old, &to, &[]);
+    carry_out(&host, (&old, &to), &steps, "update-1").await.unwrap();
+    let found = tree(dir.path());
+    for (path, what) in [
+        ("/etc/real/t", "file 644 0:0 x1 of the host"),
+        ("/etc/s", "directory 755 0:0"),
+        ("/etc/s/t", "file 644 0:0 x2 ours"),
+        ("/etc/s/h", "file 644 0:0 x2 ours"),
+        ("/etc/s/deep/er/u", "file 644 0:0 x1 u"),
+        ("/etc/s/d", "directory 700 0:0"),
+        ("/etc/s/l", "link t 0:0"),
+    ] {
+        assert_eq!(found.get(path).map(String::as_str), Some(what), "{path}");
+    }
+    assert_eq!(found.keys().filter(|path| path.starts_with("/etc/real/")).count(), 1, "{found:?}");
+    carry_out(&host, (&old, &to), &steps, "update-1").await.unwrap();
+    assert_eq!(tree(dir.path()), found, "a second run");
+    take_back(&host, (&old, &to), &steps, "update-1").await;
+    assert_eq!(tree(dir.path()), before);
+    take_back(&host, (&old, &to), &steps, "update-1").await;
+    assert_eq!(tree(dir.path()), before, "a second undo");
+}
+
+/// Originals of an older agent, which wrote through the link: the undo goes the way back, and ends.
+#[tokio::test(flavor = "current_thread")]
+async fn originals_behind_link_go_back_through_it() {
+    for (name, now) in [("link", true), ("directory", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (host, old) = with_links(dir.path()).await;
+        let before = tree(dir.path());
+        let saved = dir.path().join("var/lib/machine-config-agent/preimages/update-1");
+        fs::create_dir_all(&saved).unwrap();
+        fs::write(
+            saved.join("0.json"),
+            r#"{"schema":1,"paths":[
+                {"path":"/etc/s","trusted":0,"saved":{"kind":"link","target":"/etc/real"}},
+                {"path":"/etc/s/t","trusted":0,
+                 "saved":{"kind":"file","bytes":"b2YgdGhlIGhvc3Q=","mode":420,"uid":0,"gid":0,"attributes":[]}}
+            ],"password":null}"#,
+        )
+        .unwrap();
+        fs::write(dir.path().join("etc/real/t"), "ours").unwrap();
+        fs::remove_file(dir.path().join("etc/s")).unwrap();
+        if !now {
+            fs::create_dir(dir.path().join("etc/s")).unwrap();
+            fs::write(dir.path().join("etc/s/foreign"), "mine").unwrap();
+        }
+        let to = read("rendered-new", BELOW_LINK);
+        take_back(&host, (&old, &to), &[], "update-1").await;
+        if now {
+            assert_eq!(tree(dir.path()), before, "{name}");
+        } else {
+            assert_eq!(fs::read_to_string(dir.path().join("etc/s/foreign")).unwrap(), "mine");
+            assert_eq!(fs::read_to_string(dir.path().join("etc/real/t")).unwrap(), "ours", "not reached");
+            assert!(!dir.path().join("etc/s/t").exists(), "no file of elsewhere");
+        }
+    }
+}

@@ -162,6 +162,23 @@ impl<'a> Change<'a> {
         matches!(self.want, DesiredPath::HardLink { .. })
     }
 
+    /// Returns the file that the path becomes a hard link of.
+    pub fn hard_target(&self) -> Option<&str> {
+        match &self.want {
+            DesiredPath::HardLink { target } => Some(target),
+            DesiredPath::File { .. }
+            | DesiredPath::Link { .. }
+            | DesiredPath::Directory { .. }
+            | DesiredPath::Absent
+            | DesiredPath::NoDirectory => None,
+        }
+    }
+
+    /// Returns true if the path is below one that another change makes a symbolic link, which leads to it.
+    pub fn goes_through(&self, other: &Self) -> bool {
+        matches!(other.want, DesiredPath::Link { .. }) && !other.over_directory && self.is_below(other)
+    }
+
     /// Returns true if the path is to go.
     pub fn is_removal(&self) -> bool {
         matches!(self.want, DesiredPath::Absent | DesiredPath::NoDirectory)

@@ -1,6 +1,6 @@
 //! Directories and hard links of a batch: what has to be in place before files are, and what goes after them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::fd::{AsFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
@@ -119,8 +119,8 @@ impl Batch<'_> {
         fail_points: &FailPoints,
     ) -> Result<usize, HostError> {
         let mut made = 0;
-        for change in changes {
-            let DesiredPath::HardLink { target } = &change.want else { continue };
+        for change in after_targets(changes) {
+            let Some(target) = change.hard_target() else { continue };
             if self.hard_link(change, target)? {
                 made += 1;
                 fail_points.hit("linked");
@@ -278,6 +278,19 @@ impl Batch<'_> {
         self.made.push(MadeDirectory { parent, name: name.to_owned(), fd, path, is_foreign });
         Ok(())
     }
+}
+
+/// Returns the hard links of a batch; one that leads to another one comes after it.
+pub fn after_targets<'c, 'a>(changes: &'c [Change<'a>]) -> Vec<&'c Change<'a>> {
+    let links: BTreeMap<&str, &str> =
+        changes.iter().filter_map(|change| Some((change.path(), change.hard_target()?))).collect();
+    let depth = |change: &&Change<'a>| {
+        let way = std::iter::successors(change.hard_target(), |target| links.get(target).copied());
+        way.take(links.len() + 1).count()
+    };
+    let mut hard: Vec<_> = changes.iter().filter(|change| change.is_hard_link()).collect();
+    hard.sort_by_key(depth);
+    hard
 }
 
 /// Opens the directory of a hard link's file, and returns the file's name there.

@@ -151,6 +151,17 @@ impl Root {
     /// Returns where a path really is below the root: links of the directories on the way resolved, missing ones and
     /// those that no one can follow taken as they are written, the last component kept.
     pub fn real_path(&self, path: &str) -> Result<String, HostError> {
+        self.follow(path, &mut Vec::new())
+    }
+
+    /// Returns where the links really are that the way to a path leads through, its last component not followed.
+    pub fn links_on_the_way(&self, path: &str) -> Result<Vec<String>, HostError> {
+        let mut links = Vec::new();
+        self.follow(path, &mut links)?;
+        Ok(links)
+    }
+
+    fn follow(&self, path: &str, followed: &mut Vec<String>) -> Result<String, HostError> {
         let mut real: Vec<String> = Vec::new();
         let mut rest: Vec<String> = relative(path).split('/').rev().map(str::to_owned).collect();
         let mut links = 0_u32;
@@ -171,6 +182,7 @@ impl Root {
             if links > MAX_DEPTH {
                 return Ok(format!("/{}", relative(path)));
             }
+            followed.push(format!("/{}", real.join("/")));
             real.pop();
             if target.starts_with('/') {
                 real.clear();
