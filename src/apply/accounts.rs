@@ -246,13 +246,18 @@ pub(super) fn record_original(host: &Host, name: &UserName) -> Result<AccountRec
         return Ok(records);
     };
     let keys = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+    let keys = Change::new(keys, user.uid, DesiredPath::Absent);
     let password = accounts::password(root, text)?;
     let original = UserOriginal {
         gecos: user.gecos.clone(),
         shell: user.shell.clone(),
         groups: accounts.groups_of(text),
         password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
-        keys: PathSnapshot::read_to_replace(root, &Change::new(keys, user.uid, DesiredPath::Absent), None)?,
+        keys: match PathSnapshot::read_to_replace(root, &keys, None) {
+            // What its owner keeps from being read is his.
+            Err(error) if error.is_of_names() => PathSnapshot::Absent,
+            read => read?,
+        },
     };
     records.set_user(text, Some(UserRecord::Host(original)));
     records.save(root)?;

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use super::error::ApplyError;
+use crate::host::keys::Moved;
 use crate::journal::{Intent, Numbers};
-use crate::model::message;
 use crate::model::text::{chain, counted};
+use crate::model::{UserName, message};
 use crate::plan::{Batch, Step};
 
 /// A batch of more steps than this is one line at its start and one at its end for people; its steps are there for
@@ -171,6 +172,30 @@ pub(super) fn left_as_it_is(intent: &Intent<'_>, path: &str, obstacle: &crate::h
         MCA_FAULT = obstacle.reason(),
         "{path} is left as it is: {}",
         chain(obstacle)
+    );
+}
+
+/// Logs what the owner of an account had in the way of its keys.
+pub(super) fn moved_aside(intent: &Intent<'_>, moved: &Moved) {
+    line!(
+        warn,
+        intent,
+        MESSAGE_ID = message::NOT_RESTORED,
+        MCA_TARGET = moved.path,
+        "{} can't be saved, and is moved aside to {}",
+        moved.path,
+        moved.aside
+    );
+}
+
+/// Logs keys of the old config that a roll-back can't bring back.
+pub(super) fn keys_not_restored(intent: &Intent<'_>, user: &UserName, path: &str) {
+    line!(
+        warn,
+        intent,
+        MESSAGE_ID = message::NOT_RESTORED,
+        MCA_TARGET = path,
+        "{path} is not restored: the owner of the account {user} kept it from being saved"
     );
 }
 

@@ -15,7 +15,7 @@ use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
 use super::run_steps::{ApplyContext, directory_stays, left_as_it_is, run_step, together};
-use super::services;
+use super::{services, users};
 
 /// Carries out one undo step; each may be repeated.
 pub(super) async fn apply_batch(
@@ -37,7 +37,7 @@ pub(super) async fn apply_batch(
             together(intent, steps, "taking back ", dropped).await
         }
         Undo::RestoreOriginals { .. } => {
-            together(intent, steps, "taking back ", async { put_back(intent, host) }).await
+            together(intent, steps, "taking back ", async { put_back(intent, host, steps) }).await
         }
         Undo::RepeatServices { .. } => {
             for (index, step) in steps.iter().enumerate() {
@@ -57,7 +57,7 @@ fn is_of_root(host: &Host, change: &Change<'_>) -> bool {
     change.trusted() == 0 && !durable::is_of_account(&host.root, change).unwrap_or(false)
 }
 
-fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
+fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let loaded = intent
         .originals()
         .load(&host.root, &intent.from().written())
@@ -83,6 +83,7 @@ fn put_back(intent: &Intent<'_>, host: &Host) -> Result<(), ApplyError> {
     if let Some(accounts) = &preimages.accounts {
         accounts.put_back(&host.root, &host.fail_points).map_err(failed())?;
     }
+    users::name_missing_keys(intent, host, steps, &preimages.paths).map_err(failed())?;
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }
 

@@ -9,15 +9,17 @@ use crate::host::account_lines::{self, AccountLines, SavedUser};
 use crate::host::account_records::{AccountRecords, UserOriginal};
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
+use crate::host::keys::Moved;
 use crate::host::saved::PathSnapshot;
 use crate::host::{Host, HostError, keys};
-use crate::journal::Intent;
+use crate::journal::{Intent, Original};
 use crate::model::users::{CORE, KEYS_FILE, PasswordHash, keys_text};
 use crate::model::{FileMode, UserName};
 use crate::plan::{BatchOp, Step, UserOp};
 
 use super::ApplyError;
 use super::accounts::record_original;
+use super::run_steps::{keys_not_restored, left_as_it_is, moved_aside};
 
 /// The work on one account.
 struct Work<'a> {
@@ -73,7 +75,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         intent.originals().save_with(&host.root, &changes, &BTreeMap::new(), password.as_ref(), lines);
     let run = saved.map_err(ApplyError::originals("the accounts"))?;
     host.fail_points.hit("originals-saved");
-    apply_works(intent, host, &works, &changes, run).map_err(failed())?;
+    apply_works(intent, host, &works, run).map_err(failed())?;
     for group in &groups {
         remove_group(host, group, run).map_err(failed())?;
     }
@@ -117,16 +119,14 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
             let password = new.or_else(|| original.and_then(UserOriginal::password));
             work.password = Some(password.unwrap_or_else(PasswordHash::locked));
         }
-        let writes = match &work.keys {
-            None => false,
-            Some(Keys::Text(_)) => true,
-            Some(Keys::Original { saved, .. }) => *saved != PathSnapshot::Absent,
-            Some(Keys::Absent) => work.name.is_core(),
-        };
-        if writes {
-            // Before the originals are saved: the file moved aside here is not the one that a write would replace.
-            keys::prepare(&host.root, work.user.home.trim_end_matches('/'), &work.user)?;
-            prepared = true;
+        // Before the originals are saved: the file moved aside here is not the one that a write would replace.
+        prepared |= work.writes_keys();
+        match make_way(intent, host, work) {
+            Err(error) if work.may_leave_keys(&error) => {
+                left_as_it_is(intent, &work.keys_path(), &error);
+                work.keys = None;
+            }
+            done => done?,
         }
     }
     if prepared {
@@ -135,42 +135,103 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
     Ok(())
 }
 
+/// Prepares the directories of keys, or moves aside what keeps the keys from going.
+fn make_way(intent: &Intent<'_>, host: &Host, work: &Work<'_>) -> Result<(), HostError> {
+    let home = work.user.home.trim_end_matches('/');
+    let log = |moved: Vec<Moved>| moved.iter().for_each(|moved| moved_aside(intent, moved));
+    if work.keys.is_some() && !work.sets_keys() {
+        log(keys::clear(&host.root, home, &work.user)?);
+    }
+    if work.writes_keys() {
+        log(keys::prepare(&host.root, home, &work.user)?);
+    }
+    Ok(())
+}
+
+impl Work<'_> {
+    fn keys_path(&self) -> String {
+        format!("{}/{KEYS_FILE}", self.user.home.trim_end_matches('/'))
+    }
+
+    fn locks(&self) -> bool {
+        self.ops.contains(&UserOp::Lock)
+    }
+
+    /// Returns true if the account gets keys of the config.
+    fn sets_keys(&self) -> bool {
+        matches!(self.keys, Some(Keys::Text(_)))
+    }
+
+    /// Returns true if the directories of the keys have to be there.
+    fn writes_keys(&self) -> bool {
+        match &self.keys {
+            None => false,
+            Some(Keys::Text(_)) => true,
+            Some(Keys::Original { saved, .. }) => *saved != PathSnapshot::Absent,
+            Some(Keys::Absent) => self.name.is_core(),
+        }
+    }
+
+    /// Returns true if keys that are to go may stay after an error: they open no account that is locked, and what the owner of a
+    /// home does there must not hold the update.
+    fn may_leave_keys(&self, error: &HostError) -> bool {
+        !self.sets_keys() && (self.locks() || error.is_of_names())
+    }
+}
+
+/// Names the keys of the old config that are not back after a roll-back: there was no original of them.
+pub(super) fn name_missing_keys(
+    intent: &Intent<'_>,
+    host: &Host,
+    steps: &[Step],
+    saved: &[Original],
+) -> Result<(), HostError> {
+    let accounts = Accounts::load(&host.root)?;
+    for step in steps {
+        let BatchOp::User(UserOp::SshKeys | UserOp::Lock, name) = step.op.in_batch() else { continue };
+        let old = intent.from().users.accounts.get(name).and_then(|old| old.desired_keys(name));
+        let (Some(old), Some(user)) = (old, accounts.user(name.as_str())) else { continue };
+        let path = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
+        let has_original = saved.iter().any(|one| one.path == path && one.saved != PathSnapshot::Absent);
+        let text = keys_text(old);
+        let want = DesiredPath::file(text.as_bytes(), FileMode::PRIVATE.bits(), user.uid, user.gid);
+        let change = Change::new(&*path, user.uid, want);
+        if !has_original && !durable::is_in_sync(&host.root, &change).unwrap_or(false) {
+            keys_not_restored(intent, name, &path);
+        }
+    }
+    Ok(())
+}
+
 fn change<'a>(work: &'a Work<'_>) -> Option<Change<'a>> {
-    let path = format!("{}/{KEYS_FILE}", work.user.home.trim_end_matches('/'));
+    let path = work.keys_path();
     let (uid, gid) = (work.user.uid, work.user.gid);
     Some(match work.keys.as_ref()? {
         Keys::Text(text) => {
             let want = DesiredPath::file(text.as_bytes(), FileMode::PRIVATE.bits(), uid, gid);
             Change::new(path, uid, want)
         }
-        Keys::Original { saved, attributes } => saved.put_back(&path, uid, attributes),
-        Keys::Absent => Change::new(path, uid, DesiredPath::Absent),
+        Keys::Original { saved, attributes } => saved.put_back(&path, uid, attributes).of_owner(),
+        Keys::Absent => Change::new(path, uid, DesiredPath::Absent).of_owner(),
     })
 }
 
-fn apply_works(
-    intent: &Intent<'_>,
-    host: &Host,
-    works: &[Work<'_>],
-    changes: &[Change<'_>],
-    run: Attempt,
-) -> Result<(), HostError> {
+fn apply_works(intent: &Intent<'_>, host: &Host, works: &[Work<'_>], run: Attempt) -> Result<(), HostError> {
     let (root, fail_points) = (&host.root, &host.fail_points);
-    for work in works.iter().filter(|work| !work.name.is_core() && !work.ops.contains(&UserOp::Lock)) {
+    for work in works.iter().filter(|work| !work.name.is_core() && !work.locks()) {
         record_original(host, work.name)?;
     }
-    if !changes.is_empty() {
-        durable::apply_changes(root, changes, run, fail_points)?;
-    }
+    // No account waits for its keys to be locked.
     for work in works {
         let name = work.name.as_str();
         if let Some(hash) = &work.password {
             accounts::set_password(root, name, hash, run, fail_points)?;
         }
-        if work.ops.contains(&UserOp::Lock) {
+        if work.locks() {
             account_lines::lock_account(root, name, run, fail_points)?;
         }
     }
+    apply_keys(intent, host, works, run)?;
     // What the config says next of an account of the host begins from the host again.
     let mut records = AccountRecords::load_current(root)?;
     for work in works.iter().filter(|work| !intent.to().users.accounts.contains_key(work.name)) {
@@ -179,6 +240,25 @@ fn apply_works(
         }
     }
     records.save(root)
+}
+
+/// Sets the keys of the config together; those that go, one by one.
+fn apply_keys(intent: &Intent<'_>, host: &Host, works: &[Work<'_>], run: Attempt) -> Result<(), HostError> {
+    let apply = |changes: &[Change<'_>]| {
+        durable::apply_changes(&host.root, changes, run, &host.fail_points).map(drop)
+    };
+    let set: Vec<Change<'_>> = works.iter().filter(|work| work.sets_keys()).filter_map(change).collect();
+    if !set.is_empty() {
+        apply(&set)?;
+    }
+    for work in works.iter().filter(|work| !work.sets_keys()) {
+        let Some(change) = change(work) else { continue };
+        match apply(std::slice::from_ref(&change)) {
+            Err(error) if work.may_leave_keys(&error) => left_as_it_is(intent, change.path(), &error),
+            done => done?,
+        }
+    }
+    Ok(())
 }
 
 /// Removes a group, unless it has become the primary one of an account.

@@ -143,7 +143,13 @@ impl UserLines {
     fn remove_home(&self, root: &Root, name: &str, records: &AccountRecords) -> Result<(), HostError> {
         let is_ours = self.record.is_none() && records.is_made(name) && self.lines.is_empty();
         match &self.home {
-            Some(home) if is_ours => root.remove_tree(home),
+            Some(home) if is_ours => match root.remove_tree(home) {
+                Err(error) if error.is_of_names() => {
+                    tracing::warn!("The home {home} of the account {name} stays: {error}");
+                    Ok(())
+                }
+                done => done,
+            },
             Some(_) | None => Ok(()),
         }
     }

@@ -3,7 +3,8 @@
 use super::HostError;
 use super::accounts::User;
 use super::durable::{Change, DesiredPath, examine};
-use super::root::Root;
+use super::root::{Entry, Missing, Root};
+use super::saved::PathSnapshot;
 use crate::model::users::KEYS_FILE;
 use crate::model::{ManagedPath, ObservedFile, Obstacle};
 
@@ -11,28 +12,93 @@ use crate::model::{ManagedPath, ObservedFile, Obstacle};
 const PRIVATE: u32 = 0o700;
 /// Permissions that sshd refuses (`StrictModes`).
 const OTHERS_WRITE: u32 = 0o022;
-/// End of the new name of a foreign directory: sshd reads nothing there, and nothing is lost.
+/// End of the new name of what is moved aside, in the home or in `.ssh`: sshd reads nothing there, and nothing is lost.
 const ASIDE: &str = "mca-foreign";
+
+/// An entry that was moved aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// Where it was.
+    pub path: String,
+    /// Where it is.
+    pub aside: String,
+}
 
 /// Makes the directories above a keys file, and repairs their owner and mode.
 ///
 /// A `.ssh` of root is handed over, if the account could look into it before. One that was closed to it, or that belongs to any
 /// other user, is moved aside: the account's user may have put it there to get at what is in it, and another's keys must not open
-/// this account (MCD-159 removes it).
-pub fn prepare(root: &Root, home: &str, user: &User) -> Result<(), HostError> {
+/// this account (MCD-159 removes it). So is what is in place of the keys file, if it can't be saved.
+pub fn prepare(root: &Root, home: &str, user: &User) -> Result<Vec<Moved>, HostError> {
+    let mut moved = Vec::new();
     if root.observe(home)? == ObservedFile::Absent {
         root.own_dir(home, PRIVATE, user.uid, user.gid)?;
     }
-    let ssh = format!("{home}/.ssh");
-    for (directory, name) in
-        [(ssh.clone(), ".ssh"), (format!("{ssh}/authorized_keys.d"), "authorized_keys.d")]
-    {
+    for (above, name) in directories(home) {
+        let directory = format!("{above}/{name}");
         if is_foreign(root, &directory, user.uid)? {
-            root.move_aside(&directory, &format!("{name}.{ASIDE}"), user.uid)?;
+            moved.extend(move_aside(root, &directory, &above, name, user)?);
         }
         root.own_dir(&directory, PRIVATE, user.uid, user.gid)?;
     }
-    Ok(())
+    moved.extend(clear_file(root, home, user)?);
+    Ok(moved)
+}
+
+/// Clears the way to keys that are to go: whatever the account's owner put there that is not a directory of his, or that can't be
+/// saved, is moved aside. His directory that others may write to is closed.
+pub fn clear(root: &Root, home: &str, user: &User) -> Result<Vec<Moved>, HostError> {
+    for (above, name) in directories(home) {
+        let directory = format!("{above}/{name}");
+        let Some(parent) = root.walk(&above, user.uid, Missing::Leave, &mut Vec::new())? else {
+            return Ok(Vec::new());
+        };
+        let is_his = match Entry::of(&parent, name, &directory)? {
+            Entry::Absent => return Ok(Vec::new()),
+            Entry::Directory { stat } => {
+                let is_his = !is_foreign(root, &directory, user.uid)?;
+                if is_his && stat.st_mode & OTHERS_WRITE != 0 {
+                    root.own_dir(&directory, PRIVATE, user.uid, user.gid)?;
+                }
+                is_his
+            }
+            Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => false,
+        };
+        if !is_his {
+            return Ok(move_aside(root, &directory, &above, name, user)?.into_iter().collect());
+        }
+    }
+    Ok(clear_file(root, home, user)?.into_iter().collect())
+}
+
+/// Moves aside what is in place of the keys file, if it can't be saved: it is of another kind, or too large.
+fn clear_file(root: &Root, home: &str, user: &User) -> Result<Option<Moved>, HostError> {
+    let path = format!("{home}/{KEYS_FILE}");
+    let change = Change::new(&*path, user.uid, DesiredPath::Absent);
+    match PathSnapshot::read_to_replace(root, &change, None) {
+        Ok(_) => Ok(None),
+        // Not within its directory: programs that read all files there would read it.
+        Err(error) if error.is_of_names() => {
+            move_aside(root, &path, &format!("{home}/.ssh"), "ignition", user)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn move_aside(
+    root: &Root,
+    path: &str,
+    directory: &str,
+    name: &str,
+    user: &User,
+) -> Result<Option<Moved>, HostError> {
+    let aside = root.move_aside(path, directory, &format!("{name}.{ASIDE}"), user.uid)?;
+    Ok(aside.map(|aside| Moved { path: path.to_owned(), aside }))
+}
+
+/// Returns the directories of keys below a home, each with the one above it.
+fn directories(home: &str) -> [(String, &'static str); 2] {
+    [(home.to_owned(), ".ssh"), (format!("{home}/.ssh"), "authorized_keys.d")]
 }
 
 /// Returns true if what is at the place of one of the directories is moved aside.
@@ -58,12 +124,11 @@ pub fn obstacle_in(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>
     for path in paths_in(home) {
         let (found, expected) = match (root.observe(&path)?, path.ends_with(KEYS_FILE)) {
             (ObservedFile::Absent, _) => return Ok(None),
-            (ObservedFile::Directory { .. }, false)
-            | (ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }, true) => {
+            (ObservedFile::Directory { .. }, _)
+            // It is saved and replaced, or moved aside.
+            | (ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } | ObservedFile::Special, true) => {
                 continue;
             }
-            (ObservedFile::Directory { .. }, true) => ("a directory", "a file, a link or nothing"),
-            (ObservedFile::Special, true) => ("a device, a socket or a pipe", "a file, a link or nothing"),
             (ObservedFile::Unreachable, true) => ("out of reach", "a file, a link or nothing"),
             (ObservedFile::Regular { .. }, false) => ("a file", "a directory"),
             (ObservedFile::Symlink { .. }, false) => ("a link", "a directory"),

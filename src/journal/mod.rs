@@ -53,7 +53,7 @@ pub(crate) use files::state;
 use files::{STATE_DIR_MODE, STATE_MODE};
 pub use history::{Entry, Outcome};
 pub use intent::{Intent, Numbers, Work};
-pub use originals::Originals;
+pub use originals::{Original, Originals};
 pub use stored::{Decoded, Stored};
 
 /// The journal, open: its lock is held.

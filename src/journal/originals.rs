@@ -143,7 +143,10 @@ impl Originals {
             let saved = if durable::leads_elsewhere(root, change, changes)? {
                 PathSnapshot::Absent
             } else {
-                PathSnapshot::read_to_replace(root, change, own.map(|file| &file.contents))?
+                match PathSnapshot::read_to_replace(root, change, own.map(|file| &file.contents)) {
+                    Err(error) if change.is_of_owner() && error.is_of_names() => continue,
+                    read => read?,
+                }
             };
             size = size.saturating_add(u64::try_from(saved.size()).unwrap_or(u64::MAX));
             if size > LARGEST_ORIGINALS {

@@ -32,7 +32,6 @@ use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
     HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UnitName,
-    UserName,
 };
 
 use super::ObserveError;
@@ -50,11 +49,10 @@ pub(super) fn obstacles(
     files(root, (from, to), observed, restorable, &mut found).map_err(ObserveError::wrap("the files"))?;
     two_names(root, from, to, &mut found).map_err(ObserveError::wrap("the files"))?;
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
-    let names: BTreeSet<&str> =
-        from.users.accounts.keys().chain(to.users.accounts.keys()).map(UserName::as_str).collect();
-    if !names.is_empty() || !from.users.groups.is_empty() || !to.users.groups.is_empty() {
+    let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
+    if has_users(from) || has_users(to) {
         let known = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
-        accounts(root, &known, &names, &mut found).map_err(ObserveError::wrap("the accounts"))?;
+        accounts(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
         made(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
     }
     let state = Change::new(format!("{STATE_DIR}/record.json"), 0, DesiredPath::Absent);
@@ -298,21 +296,18 @@ fn verbs(unit: &UnitSpec) -> Vec<LinkVerb> {
     }
 }
 
-fn accounts(
-    root: &Root,
-    accounts: &Accounts,
-    names: &BTreeSet<&str>,
-    found: &mut Obstacles,
-) -> Result<(), HostError> {
+fn accounts(root: &Root, accounts: &Accounts, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
     found.databases = account_obstacles::databases(root)?;
     // Whoever holds a lock file holds that lock, too.
     found.password_lock = account_obstacles::password_lock(root)?;
     if found.password_lock.is_none() {
         found.locks = account_obstacles::locks(root)?;
     }
-    for user in names.iter().filter_map(|name| Some((*name, accounts.user(name)?))) {
-        let obstacle = keys::obstacle(root, user.1)?;
-        found.keys.extend(obstacle.map(|obstacle| (user.0.to_owned(), obstacle)));
+    // Keys that go never keep an account from leaving.
+    let written = to.users.accounts.iter().filter(|(name, account)| account.desired_keys(name).is_some());
+    for (name, user) in written.filter_map(|(name, _)| Some((name, accounts.user(name.as_str())?))) {
+        let obstacle = keys::obstacle(root, user)?;
+        found.keys.extend(obstacle.map(|obstacle| (name.to_string(), obstacle)));
     }
     Ok(())
 }

@@ -457,3 +457,174 @@ fn held_lock_of_accounts_is_seen() {
     child.wait().unwrap();
     assert_eq!(seen(), None);
 }
+
+/// What the owner of an account does in his home.
+type Deed = fn(&Path, u32);
+
+fn replaced_by_link(path: &Path, uid: u32) {
+    std::os::unix::fs::symlink("/tmp", gone(path)).unwrap();
+    std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
+}
+
+fn replaced_by_file(path: &Path, uid: u32) {
+    fs::write(gone(path), "").unwrap();
+    std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+}
+
+fn replaced_by_pipe(path: &Path, uid: u32) {
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        gone(path),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+}
+
+/// Removes what is at a path.
+fn gone(path: &Path) -> &Path {
+    if path.is_dir() {
+        fs::remove_dir_all(path).unwrap()
+    } else {
+        fs::remove_file(path).unwrap()
+    }
+    path
+}
+
+fn opened(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+const DIRECTORY: &str = ".ssh/authorized_keys.d";
+const DEEDS: [(&str, Deed); 13] = [
+    ("link .ssh", |home, uid| replaced_by_link(&home.join(".ssh"), uid)),
+    ("file .ssh", |home, uid| replaced_by_file(&home.join(".ssh"), uid)),
+    ("pipe .ssh", |home, uid| replaced_by_pipe(&home.join(".ssh"), uid)),
+    ("open .ssh", |home, _| opened(&home.join(".ssh"))),
+    ("link directory", |home, uid| replaced_by_link(&home.join(DIRECTORY), uid)),
+    ("file directory", |home, uid| replaced_by_file(&home.join(DIRECTORY), uid)),
+    ("foreign directory", |home, _| {
+        std::os::unix::fs::chown(home.join(DIRECTORY), Some(4711), None).unwrap()
+    }),
+    ("link", |home, uid| replaced_by_link(&home.join(KEYS), uid)),
+    ("pipe", |home, uid| replaced_by_pipe(&home.join(KEYS), uid)),
+    ("directory", |home, _| fs::create_dir_all(gone(&home.join(KEYS)).join("deep")).unwrap()),
+    ("large", |home, _| fs::write(home.join(KEYS), vec![b'#'; 1 << 21]).unwrap()),
+    ("sparse", |home, _| fs::File::create(home.join(KEYS)).unwrap().set_len(1 << 33).unwrap()),
+    ("open home", |home, _| opened(home)),
+];
+
+/// The account's keys file as sshd would read it.
+fn keys_read(at: &Path, user: &str) -> Option<String> {
+    let path = at.join(format!("var/home/{user}/{KEYS}"));
+    path.symlink_metadata().ok().map(|_| fs::read_to_string(path).unwrap())
+}
+
+/// Locked, without its groups; or as the host had it, its own password and keys.
+#[tokio::test(flavor = "current_thread")]
+async fn owner_of_home_does_not_keep_account_from_leaving() {
+    for (deed, change) in DEEDS {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        accounts_fixture(at);
+        let host = host(at, FailPoints::off());
+        bring(&host).await;
+        change(&at.join("var/home/app"), 1500);
+        change(&at.join("var/home/guest"), 1100);
+        let databases = || ["passwd", "shadow", "group", "gshadow"].map(|name| lines_of(at, name));
+        let managed = databases();
+        let (from, to) = (with_accounts(), spec("rendered-without"));
+        carry(&host, &from, &to, &left(), 10).await;
+        let shadow = line(at, "etc/shadow", "app");
+        assert!(shadow.starts_with("app:*:") && shadow.split(':').nth(7) == Some("1"), "{deed}: {shadow}");
+        assert_eq!(line(at, "etc/group", "wheel"), "wheel:x:10:last", "{deed}");
+        assert_eq!(line(at, "etc/shadow", "guest"), "guest:$6$own:19000:0:99999:7:::", "{deed}");
+        if deed != "open home" {
+            assert_eq!(keys_read(at, "app"), None, "{deed}");
+            assert_eq!(keys_read(at, "guest").as_deref(), Some("ssh-ed25519 OWN guest\n"), "{deed}");
+        }
+        take_back(&host, &from, &to, &left(), 10).await;
+        assert_eq!(databases(), managed, "{deed}: taken back");
+        carry(&host, &from, &to, &left(), 20).await;
+        assert!(line(at, "etc/shadow", "app").starts_with("app:*:"), "{deed}: again");
+    }
+}
+
+fn lines_of(at: &Path, database: &str) -> Vec<String> {
+    let mut lines: Vec<String> = read(at, &format!("etc/{database}")).lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Whatever is at the place of the keys file goes aside, and stays there.
+#[tokio::test(flavor = "current_thread")]
+async fn keys_replace_what_can_not_be_saved() {
+    for (deed, change) in DEEDS {
+        if !["pipe", "directory", "large", "sparse"].contains(&deed) {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        accounts_fixture(at);
+        // The host's own account is not in the record yet.
+        change(&at.join("var/home/guest"), 1100);
+        let host = host(at, FailPoints::off());
+        bring(&host).await;
+        assert_eq!(keys_read(at, "guest").as_deref(), Some("ssh-ed25519 GUEST\n"), "{deed}");
+        assert!(at.join("var/home/guest/.ssh/ignition.mca-foreign").exists(), "{deed}");
+        undo_bring(&host).await;
+        assert_eq!(keys_read(at, "guest"), None, "{deed}");
+    }
+}
+
+/// A group or a comment is none of the keys' business.
+#[tokio::test(flavor = "current_thread")]
+async fn owner_of_home_does_not_keep_account_from_being_changed() {
+    for (deed, change) in DEEDS {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        accounts_fixture(at);
+        change(&at.join("var/home/guest"), 1100);
+        let host = host(at, FailPoints::off());
+        let mut to = spec("rendered-accounts");
+        let account = Account { gecos: Some("Managed".to_owned()), ..Account::default() };
+        to.users.accounts.insert(name("guest"), account);
+        let changed = vec![(Batch::Accounts, steps(vec![Op::ModifyUser { user: name("guest") }]))];
+        carry(&host, &spec("rendered-old"), &to, &changed, 0).await;
+        assert!(line(at, "etc/passwd", "guest").contains(":Managed:"), "{deed}");
+    }
+}
+
+/// What the agent could not give back is named.
+#[tokio::test(flavor = "current_thread")]
+async fn keys_that_are_out_of_reach_are_named() {
+    let lines = crate::log_lines::Lines::default();
+    let _guard = lines.taken();
+    for (deed, change) in DEEDS {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        accounts_fixture(at);
+        let host = host(at, FailPoints::off());
+        bring(&host).await;
+        change(&at.join("var/home/app"), 1500);
+        lines.take();
+        let named = |id: &str| {
+            let found =
+                lines.take().into_iter().filter(|line| line.get("MESSAGE_ID").is_some_and(|one| one == id));
+            found.map(|line| line["message"].clone()).collect::<Vec<_>>().join("\n")
+        };
+        let (from, to) = (with_accounts(), spec("rendered-without"));
+        carry(&host, &from, &to, &left(), 10).await;
+        let told = named(crate::model::message::NOT_RESTORED);
+        // Neither is in the way of a removal.
+        let is_removed = ["link", "open .ssh"].contains(&deed);
+        assert_eq!(!is_removed, told.contains("/home/app"), "{deed}: {told}");
+        take_back(&host, &from, &to, &left(), 10).await;
+        let told = named(crate::model::message::NOT_RESTORED);
+        // In the open home the keys are as they were.
+        let is_back = is_removed || deed == "open home";
+        assert_eq!(!is_back, told.contains("/home/app"), "{deed}: {told}");
+    }
+}

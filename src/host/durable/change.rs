@@ -62,6 +62,7 @@ pub struct Change<'a> {
     pub(super) want: DesiredPath<'a>,
     pub(super) over_directory: bool,
     pub(super) hard: Option<String>,
+    pub(super) of_owner: bool,
 }
 
 /// Repetition of a change, for the leftovers of an interrupted run.
@@ -117,7 +118,25 @@ impl<'a> DesiredPath<'a> {
 impl<'a> Change<'a> {
     /// Makes a change. `trusted` is the user, besides root, whose directories the path may lead through.
     pub fn new(path: impl Into<String>, trusted: u32, want: DesiredPath<'a>) -> Self {
-        Self { path: path.into(), hands: trusted.into(), want, over_directory: false, hard: None }
+        Self {
+            path: path.into(),
+            hands: trusted.into(),
+            want,
+            over_directory: false,
+            hard: None,
+            of_owner: false,
+        }
+    }
+
+    /// Lets go of an original that can't be saved: the owner of the directory made it so.
+    #[must_use]
+    pub fn of_owner(self) -> Self {
+        Self { of_owner: true, ..self }
+    }
+
+    /// Returns true if an original that can't be saved is let go.
+    pub fn is_of_owner(&self) -> bool {
+        self.of_owner
     }
 
     /// Has a file or a link replace an empty directory as well.

@@ -115,21 +115,30 @@ impl Root {
         }
     }
 
-    /// Moves a directory entry aside within its directory, durably, to the first free of the names `aside`, `aside.1` and so on;
-    /// a missing one is ignored.
-    pub(in crate::host) fn move_aside(&self, path: &str, aside: &str, trusted: u32) -> Result<(), HostError> {
+    /// Moves a directory entry aside into a directory, durably, to the first free of the names `aside`, `aside.1` and so on, and
+    /// returns its new path; a missing one is ignored. Nothing is followed or read.
+    pub(in crate::host) fn move_aside(
+        &self,
+        path: &str,
+        directory: &str,
+        aside: &str,
+        trusted: u32,
+    ) -> Result<Option<String>, HostError> {
         let failed = |errno: Errno| HostError::io("move aside", path, errno);
         let (above, name) = split(path).ok_or_else(|| no_name(path))?;
-        let Some(parent) = self.walk(above, trusted, Missing::Leave, &mut Vec::new())? else { return Ok(()) };
+        let walk = |directory| self.walk(directory, trusted, Missing::Leave, &mut Vec::new());
+        let (Some(parent), Some(to)) = (walk(above)?, walk(directory)?) else { return Ok(None) };
         let numbered = (1..MOST_ASIDE).map(|number| format!("{aside}.{number}"));
         for free in std::iter::once(aside.to_owned()).chain(numbered) {
-            match rustix::fs::renameat_with(&parent, name, &parent, free, rustix::fs::RenameFlags::NOREPLACE)
-            {
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(&parent, name, &to, &free, flags) {
                 Err(Errno::EXIST) => {}
-                Err(Errno::NOENT) => return Ok(()),
+                Err(Errno::NOENT) => return Ok(None),
                 other => {
                     other.map_err(failed)?;
-                    return fsync(&parent).map_err(failed);
+                    fsync(&to).map_err(failed)?;
+                    fsync(&parent).map_err(failed)?;
+                    return Ok(Some(format!("{directory}/{free}")));
                 }
             }
         }
