@@ -131,7 +131,15 @@ fn two_names(root: &Root, from: &HostSpec, to: &HostSpec, found: &mut Obstacles)
     let (old, new) = (from.entries(), to.entries());
     let mut directories: BTreeMap<&str, String> = BTreeMap::new();
     let mut names: BTreeMap<String, Vec<&ManagedPath>> = BTreeMap::new();
+    let is_leaving = |path: &ManagedPath| {
+        matches!(old.get(path), Some(PathSpec::Link(_))) && old.get(path) != new.get(path)
+    };
+    let leaving: Vec<&ManagedPath> = old.keys().filter(|path| is_leaving(path)).collect();
     for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        // Below a link that leaves it is in a directory of its own.
+        if leaving.iter().any(|link| *link != path && path.is_below(link.as_str())) {
+            continue;
+        }
         let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
         if !directories.contains_key(directory) {
             let probe = root.real_path(&format!("{directory}/{name}"))?;
