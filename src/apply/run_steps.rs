@@ -182,6 +182,7 @@ pub(super) fn moved_aside(intent: &Intent<'_>, moved: &Moved) {
         intent,
         MESSAGE_ID = message::NOT_RESTORED,
         MCA_TARGET = moved.path,
+        MCA_FAULT = "UnexpectedKind",
         "{} can't be saved, and is moved aside to {}",
         moved.path,
         moved.aside
@@ -195,6 +196,7 @@ pub(super) fn keys_not_restored(intent: &Intent<'_>, user: &UserName, path: &str
         intent,
         MESSAGE_ID = message::NOT_RESTORED,
         MCA_TARGET = path,
+        MCA_FAULT = "NotSaved",
         "{path} is not restored: the owner of the account {user} kept it from being saved"
     );
 }

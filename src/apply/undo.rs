@@ -3,7 +3,7 @@
 //! A path that can't be reached any more (a directory on the way became another user's, or no directory) does not keep
 //! the others from being put back. One that is as it was saved was never changed, or is back. One that is not, in
 //! directories of another user, is left and reported: a user who moves his own directory must not hold the node. So is
-//! one where something of another kind is by now. In directories of root all else is an error, and tried again.
+//! one whose original is behind a link that is not back. In directories of root all else is an error, and tried again.
 
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
@@ -116,8 +116,11 @@ fn put_back_paths(
         match obstacle {
             None => changes.push(change.clone()),
             Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
-            Some(obstacle) if is_of_root(host, change) && !obstacle.is_of_kind() => refused = Some(obstacle),
-            // What is of another kind stays: it would hold the node for good.
+            // Its link is no config's, or the file of a hard link is gone: nothing would bring that back.
+            Some(obstacle) if change.is_hard_link() || lost_link(host, change, all).is_some() => {
+                left_as_it_is(intent, change.path(), &obstacle);
+            }
+            Some(obstacle) if is_of_root(host, change) => refused = Some(obstacle),
             Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
         }
     }
@@ -165,6 +168,7 @@ fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Res
             let (hard, back): (Vec<_>, Vec<_>) = back.into_iter().partition(Change::is_hard_link);
             alone(&back, HostError::is_of_kind)?;
             alone(&hard, HostError::is_of_kind)?;
+            return Err(error);
         }
         done => done?,
     }

@@ -18,9 +18,9 @@ const ASIDE: &str = "mca-foreign";
 /// An entry that was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    /// Where it was.
+    /// Its path before.
     pub path: String,
-    /// Where it is.
+    /// Its path now.
     pub aside: String,
 }
 

@@ -18,6 +18,7 @@
 //! | `reconcilable` | configs that can't be reached from here |
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
+//! | `installation` | entries that only an installation makes, and whether this host has them |
 //! | `own_paths` | entries at paths that the agent writes by itself |
 //! | `shared` | directories of the new config that others could change what is in |
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
@@ -57,6 +58,7 @@ mod disruption;
 mod files;
 mod in_the_way;
 mod input;
+mod installation;
 mod kargs;
 mod mode;
 mod os;

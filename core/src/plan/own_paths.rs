@@ -1,8 +1,8 @@
 //! Entries at paths that the agent writes by itself, for accounts or for the take-over by machine-config-daemon: each of the
 //! two writers would undo the other one.
 
+use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
-use super::reconcilable::{Unreachable, unreachable};
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{ManagedPath, PathSpec, UserName};
 
@@ -15,7 +15,7 @@ const OF_MCD: [&str; 2] =
     ["/etc/machine-config-daemon/currentconfig", "/etc/machine-config-daemon/currentimage"];
 
 /// Returns the entries of the new config that are refused.
-pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
+pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
     let to = input.to;
     let keys = keys_of_accounts(input);
     let is_account = to.users.accounts.iter().any(|(name, account)| {
@@ -30,12 +30,12 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
         .filter_map(|(path, entry)| {
             let field = || format!("{} {:?}", entry.section(), path.as_str());
             if OF_MCD.contains(&path.as_str()) {
-                return Some(unreachable(field(), "the agent writes this file; remove the entry"));
+                return Some(refusal(field(), "the agent writes this file; remove the entry"));
             }
             if changes_accounts && DATABASES.contains(&path.as_str()) {
                 let message =
                     "passwd of the same config changes this file; remove this entry, or those of passwd";
-                return Some(unreachable(field(), message));
+                return Some(refusal(field(), message));
             }
             let is_directory = matches!(entry, PathSpec::Directory(_));
             let account = keys.iter().find(|(_, file)| {
@@ -43,7 +43,7 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
             });
             account.map(|(user, file)| {
                 let message = format!("the agent writes the keys of {user} to {file}; remove one of the two");
-                unreachable(field(), message)
+                refusal(field(), message)
             })
         })
         .collect()

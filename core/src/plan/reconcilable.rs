@@ -6,7 +6,7 @@
 use super::Mode;
 use super::accounts;
 use super::input::PlanInput;
-use super::not_applied::missing;
+use super::installation::missing;
 use super::own_paths;
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::{ObservedFips, ObservedOs};
@@ -95,7 +95,8 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
         let message = "a config must not create MCD's force file; remove the entry";
         reasons.push(unreachable(format!("storage.files {FORCE_FILE:?}"), message));
     }
-    reasons.extend(own_paths::refused(input));
+    let of_paths = own_paths::refused(input).into_iter();
+    reasons.extend(of_paths.map(|(field, message)| unreachable(field, message)));
     reasons.extend(fips(from, to, facts));
     reasons.extend(os(input));
     reasons.extend(os_fields(to, facts));

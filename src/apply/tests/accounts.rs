@@ -458,7 +458,7 @@ fn held_lock_of_accounts_is_seen() {
     assert_eq!(seen(), None);
 }
 
-/// What the owner of an account does in his home.
+/// Deed of the owner of an account in his home.
 type Deed = fn(&Path, u32);
 
 fn replaced_by_link(path: &Path, uid: u32) {
@@ -597,7 +597,7 @@ async fn owner_of_home_does_not_keep_account_from_being_changed() {
     }
 }
 
-/// What the agent could not give back is named.
+/// Keys that the agent could not give back are named.
 #[tokio::test(flavor = "current_thread")]
 async fn keys_that_are_out_of_reach_are_named() {
     let lines = crate::log_lines::Lines::default();

@@ -382,7 +382,7 @@ async fn hard_links_that_left_with_their_file_are_put_back() {
     assert_eq!(tree(dir.path()), before, "a directory was in the place of a hard link");
 }
 
-/// What is at the end of the link is the host's: nothing is read or written there.
+/// Nothing is read or written at the end of the link: that is the host's.
 #[tokio::test(flavor = "current_thread")]
 async fn entries_below_link_that_leaves_are_in_directory_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
