@@ -486,9 +486,9 @@ fn replaced_by_pipe(path: &Path, uid: u32) {
 /// Removes what is at a path.
 fn gone(path: &Path) -> &Path {
     if path.is_dir() {
-        fs::remove_dir_all(path).unwrap()
+        fs::remove_dir_all(path).unwrap();
     } else {
-        fs::remove_file(path).unwrap()
+        fs::remove_file(path).unwrap();
     }
     path
 }
@@ -506,7 +506,7 @@ const DEEDS: [(&str, Deed); 13] = [
     ("link directory", |home, uid| replaced_by_link(&home.join(DIRECTORY), uid)),
     ("file directory", |home, uid| replaced_by_file(&home.join(DIRECTORY), uid)),
     ("foreign directory", |home, _| {
-        std::os::unix::fs::chown(home.join(DIRECTORY), Some(4711), None).unwrap()
+        std::os::unix::fs::chown(home.join(DIRECTORY), Some(4711), None).unwrap();
     }),
     ("link", |home, uid| replaced_by_link(&home.join(KEYS), uid)),
     ("pipe", |home, uid| replaced_by_pipe(&home.join(KEYS), uid)),
