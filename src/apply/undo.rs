@@ -106,10 +106,12 @@ fn put_back_paths(
     // Files before the hard links to them.
     let others = part.iter().filter(|change| !change.is_hard_link());
     for change in others.chain(durable::after_targets(part)) {
+        let lost = lost_link(host, change, all);
+        let is_left = change.is_hard_link() || lost.is_some();
         let obstacle = if durable::leads_elsewhere(&host.root, change, all)? {
             None
-        } else if let Some(obstacle) = lost_link(host, change, all) {
-            Some(obstacle)
+        } else if lost.is_some() {
+            lost
         } else {
             durable::obstacle(&host.root, change, &changes)?
         };
@@ -117,9 +119,7 @@ fn put_back_paths(
             None => changes.push(change.clone()),
             Some(_) if durable::is_in_sync(&host.root, change).unwrap_or(false) => {}
             // Its link is no config's, or the file of a hard link is gone: nothing would bring that back.
-            Some(obstacle) if change.is_hard_link() || lost_link(host, change, all).is_some() => {
-                left_as_it_is(intent, change.path(), &obstacle);
-            }
+            Some(obstacle) if is_left => left_as_it_is(intent, change.path(), &obstacle),
             Some(obstacle) if is_of_root(host, change) => refused = Some(obstacle),
             Some(obstacle) => left_as_it_is(intent, change.path(), &obstacle),
         }
@@ -159,26 +159,14 @@ fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Res
         change.hard_target().is_some_and(|target| back.iter().any(|file| file.path() == target))
     };
     let (late, roots): (Vec<_>, Vec<_>) = roots.into_iter().partition(waits);
-    alone(&deepest_first(gone), HostError::is_of_names)?;
-    match together(&roots) {
-        // One path that came to be of another kind must not keep the others from being put back.
-        Err(error) if error.is_of_kind() => {
-            let (gone, back): (Vec<_>, Vec<_>) = roots.into_iter().partition(Change::is_removal);
-            alone(&deepest_first(gone), HostError::is_of_kind)?;
-            let (hard, back): (Vec<_>, Vec<_>) = back.into_iter().partition(Change::is_hard_link);
-            alone(&back, HostError::is_of_kind)?;
-            alone(&hard, HostError::is_of_kind)?;
-            return Err(error);
-        }
-        done => done?,
-    }
+    // The deepest first.
+    let gone: Vec<_> = gone.into_iter().rev().collect();
+    alone(&gone, HostError::is_of_names)?;
+    // A path that came to be of another kind meanwhile is left out of the next try, which puts the others back.
+    together(&roots)?;
     alone(&back, HostError::is_of_names)?;
     alone(&hard, HostError::is_of_names)?;
     alone(&late, HostError::is_of_kind)
-}
-
-fn deepest_first(changes: Vec<Change<'_>>) -> Vec<Change<'_>> {
-    changes.into_iter().rev().collect()
 }
 
 /// Returns true if a directory that the batch made holds what is not of the batch: nothing takes its place.

@@ -287,10 +287,7 @@ fn found_before(
     observed: &BTreeSet<ManagedPath>,
 ) -> Result<Vec<(String, Vec<u8>)>, HostError> {
     let (mut kept, before) = (Vec::new(), from.managed());
-    let is_listed = |path: &ManagedPath| {
-        to.files.contains_key(path) || to.directories.contains_key(path) || to.links.contains_key(path)
-    };
-    let entries = to.entries().into_iter().filter(|(path, _)| is_listed(path));
+    let entries = to.entries().into_iter().filter(|(path, _)| to.is_listed(path));
     let mut new = entries.filter(|(path, _)| !before.contains(path) && !observed.contains(path)).peekable();
     if new.peek().is_none() {
         return Ok(kept);

@@ -36,6 +36,9 @@ use crate::model::{
 
 use super::ObserveError;
 
+/// Entries of the old and of the new config.
+type Entries<'a> = (&'a BTreeMap<ManagedPath, PathSpec>, &'a BTreeMap<ManagedPath, PathSpec>);
+
 /// Looks for the obstacles of an update.
 pub(super) fn obstacles(
     root: &Root,
@@ -46,8 +49,10 @@ pub(super) fn obstacles(
     links: &UnitLinks<'_>,
 ) -> Result<Obstacles, ObserveError> {
     let mut found = Obstacles::default();
-    files(root, (from, to), observed, restorable, &mut found).map_err(ObserveError::wrap("the files"))?;
-    two_names(root, from, to, &mut found).map_err(ObserveError::wrap("the files"))?;
+    let entries = (&from.entries(), &to.entries());
+    files(root, (from, to), entries, observed, restorable, &mut found)
+        .map_err(ObserveError::wrap("the files"))?;
+    two_names(root, entries, &mut found).map_err(ObserveError::wrap("the files"))?;
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
     let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
     if has_users(from) || has_users(to) {
@@ -69,13 +74,13 @@ pub(super) fn obstacles(
 fn files(
     root: &Root,
     (from, to): (&HostSpec, &HostSpec),
+    (old, new): Entries<'_>,
     observed: &Observation,
     restorable: &BTreeSet<ManagedPath>,
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
-    let (old, new) = (from.entries(), to.entries());
     let mut replaced: Vec<&ManagedPath> = Vec::new();
-    let changed = changed_links(root, (&old, &new), observed)?;
+    let changed = changed_links(root, (old, new), observed)?;
     for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (was, is) = (old.get(path), new.get(path));
         // Nothing is there yet, wherever a link in place of the directory leads.
@@ -110,7 +115,7 @@ fn files(
         }
         let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, observed)).unwrap_or_default();
         // As `apply` walks: a unit's directory is in no other hands than root's.
-        let enters = [from, to].iter().any(|spec| is_own_entry(spec, path));
+        let enters = [from, to].iter().any(|spec| spec.is_listed(path));
         let change = Change::new(path.as_str(), owner, desired(path, was, is, owner, restorable));
         let change = match was {
             Some(PathSpec::Directory(_)) => change.over_directory(),
@@ -127,8 +132,7 @@ fn files(
 }
 
 /// Refuses changes of a file that the configs list by two names, since a directory on the way is a link (`/opt` to `/var/opt`).
-fn two_names(root: &Root, from: &HostSpec, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
-    let (old, new) = (from.entries(), to.entries());
+fn two_names(root: &Root, (old, new): Entries<'_>, found: &mut Obstacles) -> Result<(), HostError> {
     let mut directories: BTreeMap<&str, String> = BTreeMap::new();
     let mut names: BTreeMap<String, Vec<&ManagedPath>> = BTreeMap::new();
     let is_leaving = |path: &ManagedPath| {
@@ -170,7 +174,7 @@ fn two_names(root: &Root, from: &HostSpec, to: &HostSpec, found: &mut Obstacles)
 /// Returns the links on this host that this update removes or replaces, each by where it really is.
 fn changed_links<'a>(
     root: &Root,
-    (old, new): (&'a BTreeMap<ManagedPath, PathSpec>, &'a BTreeMap<ManagedPath, PathSpec>),
+    (old, new): Entries<'a>,
     observed: &Observation,
 ) -> Result<BTreeMap<String, &'a ManagedPath>, HostError> {
     let mut changed = BTreeMap::new();
@@ -202,11 +206,6 @@ fn by_another_way(
         cause: format!("{path} leads through the link {link}, which this update changes"),
         next: format!("Change {link} in an update of its own first."),
     }))
-}
-
-/// Returns true if a path is of the config's storage, not of a unit.
-fn is_own_entry(spec: &HostSpec, path: &ManagedPath) -> bool {
-    spec.files.contains_key(path) || spec.directories.contains_key(path) || spec.links.contains_key(path)
 }
 
 /// Returns what a path becomes, as far as an obstacle depends on it.

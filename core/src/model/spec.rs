@@ -207,6 +207,11 @@ impl HostSpec {
         self.directories.keys().chain(self.links.keys()).cloned().collect()
     }
 
+    /// Returns true if a path is of the config's storage, not of a unit.
+    pub fn is_listed(&self, path: &ManagedPath) -> bool {
+        self.files.contains_key(path) || self.directories.contains_key(path) || self.links.contains_key(path)
+    }
+
     /// The name of the origin of a host that was never managed; no rendered config is called so.
     pub const UNMANAGED: &str = "unmanaged";
 

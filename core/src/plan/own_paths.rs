@@ -23,10 +23,9 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
     });
     let changes_accounts = is_account || !to.users.groups.is_empty();
     let listed = to.entries();
-    let of_config = listed.iter().filter(|(path, _)| {
-        to.files.contains_key(*path) || to.links.contains_key(*path) || to.directories.contains_key(*path)
-    });
-    of_config
+    listed
+        .iter()
+        .filter(|(path, _)| to.is_listed(path))
         .filter_map(|(path, entry)| {
             let field = || format!("{} {:?}", entry.section(), path.as_str());
             if OF_MCD.contains(&path.as_str()) {
