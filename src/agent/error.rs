@@ -92,7 +92,8 @@ impl AgentError {
             Self::Irreconcilable(error) => error.next_step().to_owned(),
             Self::Seed(error) => error.next_step(),
             Self::Drifted { .. } => {
-                "See `machine-config-agent verify`; restore the content, then the update continues by itself."
+                "See `machine-config-agent verify`; restore what differs on the host, or change it in the config (an account in \
+                 passwd.users), then the update continues by itself."
                     .to_owned()
             }
             Self::Config(_) => "Correct the MachineConfig; the node is as before.".to_owned(),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::account_lines::{self, AccountLines, SavedUser};
 use crate::host::account_records::{AccountRecords, GroupRecord, UserOriginal, UserRecord};
-use crate::host::accounts::{self, Accounts};
+use crate::host::accounts::{self, Accounts, User};
 use crate::host::durable::{Attempt, Change, DesiredPath};
 use crate::host::saved::{Bytes, PathSnapshot};
 use crate::host::{Host, HostError, Root, account_programs, image_groups};
@@ -123,11 +123,10 @@ async fn create_group(
         account_programs::create_group(root, name_text, group).await?;
         host.fail_points.hit("group-created");
         let gid = Accounts::load(root)?.group(name_text);
-        records.set_group(name_text, Some(GroupRecord::Agent { gid }));
+        records.set_group(name_text, Some(GroupRecord::Agent { gid, marks: Vec::new() }));
         records.save(root)?;
     }
-    let Some(password) = &group.password else { return Ok(()) };
-    account_lines::set_group_password(root, name_text, Some(password), run, &host.fail_points)
+    account_lines::set_marked_password(root, name_text, group.password.as_ref(), run, &host.fail_points)
 }
 
 fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt) -> Result<(), HostError> {
@@ -140,10 +139,13 @@ fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt)
         records.save(root)?;
     }
     let new = intent.to().users.groups.get(name).and_then(|group| group.password.clone());
+    if records.is_group_made(text) {
+        return account_lines::set_marked_password(root, text, new.as_ref(), run, &host.fail_points);
+    }
     let password = new.or_else(|| records.group_original(text).flatten());
     account_lines::set_group_password(root, text, password.as_ref(), run, &host.fail_points)?;
     // Whatever the config says of it next begins from the host again.
-    if !intent.to().users.groups.contains_key(name) && !records.is_group_made(text) {
+    if !intent.to().users.groups.contains_key(name) {
         records.set_group(text, None);
         records.save(root)?;
     }
@@ -191,7 +193,7 @@ async fn modify_user(
     run: Attempt,
 ) -> Result<(), HostError> {
     let (root, text) = (&host.root, name.as_str());
-    let records = record_original(host, name)?;
+    let records = record_original(host, name, Changed::Attributes, old, run)?;
     let accounts = Accounts::load(root)?;
     let Some(user) = accounts.user(text) else { return Ok(()) };
     let original = records.original(text).cloned();
@@ -237,29 +239,86 @@ async fn modify_user(
     Ok(())
 }
 
-/// Keeps what an account of the host is before the first change; one that the agent made has nothing to go back to.
-pub(super) fn record_original(host: &Host, name: &UserName) -> Result<AccountRecords, HostError> {
+/// The part of an account that a batch changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changed {
+    /// Comment, shell and groups.
+    Attributes,
+    /// Keys and password.
+    Secrets,
+}
+
+/// Keeps what an account of the host is before a config changes it, each part when a config first sets it: an administrator may have
+/// changed it since the first one did. One that the agent made has nothing to go back to.
+pub(super) fn record_original(
+    host: &Host,
+    name: &UserName,
+    changed: Changed,
+    old: Option<&Account>,
+    run: Attempt,
+) -> Result<AccountRecords, HostError> {
     let (root, text) = (&host.root, name.as_str());
     let mut records = AccountRecords::load_current(root)?;
     let accounts = Accounts::load(root)?;
-    let Some(user) = accounts.user(text).filter(|_| !records.users.contains_key(text)) else {
-        return Ok(records);
+    let Some(user) = accounts.user(text) else { return Ok(records) };
+    let now = || observed_original(root, text, user, accounts.groups_of(text));
+    let original = match records.users.get(text) {
+        None => now()?,
+        Some(UserRecord::Host(original)) if run == Attempt::First => {
+            renewed(original.clone(), now()?, changed, name, old.unwrap_or(&Account::default()))
+        }
+        Some(UserRecord::Begun | UserRecord::Agent { .. } | UserRecord::Host(_)) => return Ok(records),
     };
+    records.set_user(text, Some(UserRecord::Host(original)));
+    records.save(root)?;
+    Ok(records)
+}
+
+/// Returns the original with the parts of now that the old config did not set.
+fn renewed(
+    before: UserOriginal,
+    now: UserOriginal,
+    changed: Changed,
+    name: &UserName,
+    old: &Account,
+) -> UserOriginal {
+    match changed {
+        Changed::Attributes => {
+            let kept = before.groups.intersection(&old.groups);
+            let groups = kept.chain(now.groups.difference(&old.groups)).cloned().collect();
+            UserOriginal {
+                gecos: if old.gecos.is_none() { now.gecos } else { before.gecos },
+                shell: if old.shell.is_none() { now.shell } else { before.shell },
+                groups,
+                ..before
+            }
+        }
+        Changed::Secrets => UserOriginal {
+            password: if old.password.is_none() { now.password } else { before.password },
+            keys: if old.desired_keys(name).is_none() { now.keys } else { before.keys },
+            ..before
+        },
+    }
+}
+
+fn observed_original(
+    root: &Root,
+    name: &str,
+    user: &User,
+    groups: BTreeSet<String>,
+) -> Result<UserOriginal, HostError> {
     let keys = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
     let keys = Change::new(keys, user.uid, DesiredPath::Absent);
-    let password = accounts::password(root, text)?;
-    let original = UserOriginal {
+    let password = accounts::password(root, name)?;
+    Ok(UserOriginal {
         gecos: user.gecos.clone(),
         shell: user.shell.clone(),
-        groups: accounts.groups_of(text),
+        groups,
         password: password.map(|hash| Bytes::new(hash.as_str().as_bytes())),
         keys: match PathSnapshot::read_to_replace(root, &keys, None) {
             // What its owner keeps from being read is his.
             Err(error) if error.is_of_names() => PathSnapshot::Absent,
             read => read?,
         },
-    };
-    records.set_user(text, Some(UserRecord::Host(original)));
-    records.save(root)?;
-    Ok(records)
+    })
 }

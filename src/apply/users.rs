@@ -18,7 +18,7 @@ use crate::model::{FileMode, UserName};
 use crate::plan::{BatchOp, Step, UserOp};
 
 use super::ApplyError;
-use super::accounts::record_original;
+use super::accounts::{Changed, record_original};
 use super::run_steps::{keys_not_restored, left_as_it_is, moved_aside};
 
 /// The work on one account.
@@ -138,12 +138,15 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
 /// Prepares the directories of keys, or moves aside what keeps the keys from going.
 fn make_way(intent: &Intent<'_>, host: &Host, work: &Work<'_>) -> Result<(), HostError> {
     let home = work.user.home.trim_end_matches('/');
-    let log = |moved: Vec<Moved>| moved.iter().for_each(|moved| moved_aside(intent, moved));
+    let tell = |moved: Vec<Moved>| {
+        moved.iter().for_each(|moved| moved_aside(intent, moved));
+        AccountRecords::note_moved(&host.root, &moved)
+    };
     if work.keys.is_some() && !work.sets_keys() {
-        log(keys::clear(&host.root, home, &work.user)?);
+        tell(keys::clear(&host.root, home, &work.user)?)?;
     }
     if work.writes_keys() {
-        log(keys::prepare(&host.root, home, &work.user)?);
+        tell(keys::prepare(&host.root, home, &work.user)?)?;
     }
     Ok(())
 }
@@ -219,7 +222,8 @@ fn change<'a>(work: &'a Work<'_>) -> Option<Change<'a>> {
 fn apply_works(intent: &Intent<'_>, host: &Host, works: &[Work<'_>], run: Attempt) -> Result<(), HostError> {
     let (root, fail_points) = (&host.root, &host.fail_points);
     for work in works.iter().filter(|work| !work.name.is_core() && !work.locks()) {
-        record_original(host, work.name)?;
+        let old = intent.from().users.accounts.get(work.name);
+        record_original(host, work.name, Changed::Secrets, old, run)?;
     }
     // No account waits for its keys to be locked.
     for work in works {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::account_records::{AccountRecords, GroupRecord, UserRecord};
-use super::accounts::{MARK, lock};
+use super::accounts::{self, Accounts, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::root::Root;
@@ -29,6 +29,8 @@ const MEMBERS: usize = 3;
 /// The field of the password, in all of them.
 const PASSWORD: usize = 1;
 
+/// The password of a group that the agent made and that has none: one that no password opens (gshadow(5)). groupadd writes another.
+const GROUP_MARK: &str = "!machine-config-agent";
 /// The field of `/etc/shadow` with the day of the expiry.
 const EXPIRY: usize = 7;
 /// The day after the epoch, as `chage --expiredate 1` sets it.
@@ -177,7 +179,36 @@ pub fn group_password(root: &Root, group: &str) -> Result<Option<PasswordHash>, 
     let databases = load(root, &[GSHADOW, GROUP])?;
     let found = databases.iter().find_map(|(_, bytes)| field(bytes, group, PASSWORD));
     let text = found.map(|found| String::from_utf8_lossy(found).into_owned());
-    Ok(text.filter(|text| !["", "x", "!", "*"].contains(&text.as_str())).and_then(PasswordHash::new))
+    Ok(text.filter(|text| !["", "x", "!", "*", GROUP_MARK].contains(&text.as_str())).and_then(PasswordHash::new))
+}
+
+/// Gives a group that the agent made its password, or [`GROUP_MARK`] for none, and records it as the group's mark: before, beside the
+/// one that it has, and afterwards alone. A group without a line in `/etc/gshadow` has no mark.
+pub fn set_marked_password(
+    root: &Root,
+    group: &str,
+    password: Option<&PasswordHash>,
+    run: Attempt,
+    fail_points: &FailPoints,
+) -> Result<(), HostError> {
+    let Some(found) = accounts::group_mark(root, group)? else {
+        return set_group_password(root, group, password, run, fail_points);
+    };
+    let mark = password.map_or(GROUP_MARK, PasswordHash::as_str);
+    let record = |marks: Vec<Bytes>| {
+        let mut records = AccountRecords::load(root)?;
+        let gid = Accounts::load(root)?.group(group);
+        records.set_group(group, Some(GroupRecord::Agent { gid, marks }));
+        records.save(root)
+    };
+    if found != mark.as_bytes() {
+        record(vec![Bytes::new(&found), Bytes::new(mark.as_bytes())])?;
+        fail_points.hit("group-marks");
+    }
+    edit(root, run, fail_points, &|path, bytes| {
+        if path == GSHADOW { with_field(bytes, group, PASSWORD, mark.as_bytes()) } else { bytes.to_vec() }
+    })?;
+    record(vec![Bytes::new(mark.as_bytes())])
 }
 
 /// Sets the password of a group, `!` for none.

@@ -8,13 +8,20 @@ use std::collections::BTreeMap;
 
 use rustix::process::Pid;
 
-use super::account_programs::{DATABASES, default_home, plain};
+use super::account_programs::{DATABASES, default_home, default_of, plain};
 use super::accounts::{Accounts, LOCK_PATH, lock_holder};
 use super::durable::{Change, DesiredPath, examine};
 use super::root::Root;
 use super::{HostError, keys};
+use crate::model::obstacles::Space;
 use crate::model::users::Account;
 use crate::model::{ObservedFile, Obstacle};
+
+/// A block of most file systems.
+const BLOCK: u64 = 4096;
+/// More of a skeleton is not looked at.
+const MOST_COPIED: u64 = 1000;
+const MAX_DEPTH: u32 = 8;
 
 /// Returns the databases that can't be written.
 pub fn databases(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
@@ -82,6 +89,64 @@ pub fn password_lock(root: &Root) -> Result<Option<Obstacle>, HostError> {
     Ok(Some(Obstacle { cause, next: format!("Wait until it exits, or stop it ({look}).") }))
 }
 
+/// Returns the device of the databases with its space, and their bytes together.
+pub fn databases_space(root: &Root) -> Result<Option<(u64, Space, u64)>, HostError> {
+    let mut bytes = 0_u64;
+    for path in DATABASES {
+        if let ObservedFile::Regular { len, .. } = root.observe(path)? {
+            bytes = bytes.saturating_add(len);
+        }
+    }
+    let change = Change::new("/etc/passwd", 0, DesiredPath::file(&[], 0, 0, 0));
+    Ok(examine(root, &change)?.space.map(|(device, space)| (device, space, bytes)))
+}
+
+/// Returns the device of a home that is made or gets keys, with its space.
+pub fn home_space(root: &Root, home: &str, uid: u32) -> Result<Option<(u64, Space)>, HostError> {
+    let home = root.real_path(home.trim_end_matches('/'))?;
+    if home.trim_end_matches('/').is_empty() {
+        return Ok(None);
+    }
+    let made = DesiredPath::Directory { mode: None, uid: None, gid: None };
+    Ok(examine(root, &Change::new(home, uid, made))?.space)
+}
+
+/// Returns the bytes, in whole blocks, and the inodes that useradd copies into a new home. In a root in a directory it copies none.
+pub fn skeleton(root: &Root) -> Result<(u64, u64), HostError> {
+    if !root.is_machine() {
+        return Ok((0, 0));
+    }
+    skeleton_in(root, &default_of(root, "SKEL=", "/etc/skel")?)
+}
+
+fn skeleton_in(root: &Root, skeleton: &str) -> Result<(u64, u64), HostError> {
+    let (mut bytes, mut inodes) = (0_u64, 0_u64);
+    let mut left = vec![(skeleton.trim_end_matches('/').to_owned(), 0)];
+    while let Some((directory, depth)) = left.pop() {
+        for name in root.list(&directory)? {
+            if inodes == MOST_COPIED {
+                return Ok((bytes, inodes));
+            }
+            inodes += 1;
+            let path = format!("{directory}/{name}");
+            match root.observe(&path)? {
+                ObservedFile::Regular { len, .. } => {
+                    bytes = bytes.saturating_add(len.div_ceil(BLOCK).saturating_mul(BLOCK));
+                }
+                ObservedFile::Directory { .. } => {
+                    bytes = bytes.saturating_add(BLOCK);
+                    left.extend((depth < MAX_DEPTH).then_some((path, depth + 1)));
+                }
+                ObservedFile::Absent
+                | ObservedFile::Symlink { .. }
+                | ObservedFile::Special
+                | ObservedFile::Unreachable => {}
+            }
+        }
+    }
+    Ok((bytes, inodes))
+}
+
 /// Returns what keeps the home of an account that is made from being its own. One that is there stays as it is: it has to be
 /// root's, or that of the account's uid.
 pub fn home(
@@ -108,7 +173,7 @@ pub fn home(
             examine(root, &Change::new(&*home, owner, made))?.obstacle
         }
         ObservedFile::Directory { uid, .. } if uid == 0 || account.uid == Some(uid) => {
-            if account.keys.is_empty() { None } else { keys::obstacle_in(root, &home, uid)? }
+            if account.keys.is_empty() { None } else { keys::examined(root, &home, uid)?.obstacle }
         }
         ObservedFile::Directory { uid, .. } => Some(of_another(accounts, &home, uid)),
         ObservedFile::Regular { .. } => kind("a file"),
@@ -169,6 +234,18 @@ mod tests {
         let root = host(dir.path());
         fs::create_dir(dir.path().join("etc/passwd.lock")).unwrap();
         assert!(locks(&root).unwrap()["/etc/passwd"].cause.contains("not a regular file"));
+    }
+
+    #[test]
+    fn skeleton_is_counted_in_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = host(dir.path());
+        assert_eq!(skeleton(&root).unwrap(), (0, 0), "with a prefix nothing is copied");
+        assert_eq!(skeleton_in(&root, "/etc/skel").unwrap(), (0, 0));
+        fs::create_dir_all(dir.path().join("etc/skel/.config")).unwrap();
+        fs::write(dir.path().join("etc/skel/.bashrc"), "x").unwrap();
+        fs::write(dir.path().join("etc/skel/.config/large"), vec![b'x'; 5000]).unwrap();
+        assert_eq!(skeleton_in(&root, "/etc/skel/").unwrap(), (4 * 4096, 3));
     }
 
     #[test]

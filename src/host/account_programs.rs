@@ -56,10 +56,15 @@ pub fn default_home(root: &Root, name: &str, account: &Account) -> Result<String
     if let Some(home) = &account.home {
         return Ok(home.clone());
     }
-    let defaults = root.read_text(DEFAULTS)?.unwrap_or_default();
-    let base = defaults.lines().find_map(|line| line.trim().strip_prefix("HOME=").map(str::trim));
-    let base = base.filter(|base| base.starts_with('/')).unwrap_or("/home");
+    let base = default_of(root, "HOME=", "/home")?;
     Ok(format!("{}/{name}", base.trim_end_matches('/')))
+}
+
+/// Returns a path that useradd takes from its defaults.
+pub(in crate::host) fn default_of(root: &Root, key: &str, otherwise: &str) -> Result<String, HostError> {
+    let defaults = root.read_text(DEFAULTS)?.unwrap_or_default();
+    let path = defaults.lines().find_map(|line| line.trim().strip_prefix(key).map(str::trim));
+    Ok(path.filter(|path| path.starts_with('/')).unwrap_or(otherwise).to_owned())
 }
 
 /// Returns the shell of accounts that are made without one, as useradd itself says.

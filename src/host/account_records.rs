@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::HostError;
 use super::accounts::{self, Accounts};
 use super::error::ACCOUNT_RECORDS;
+use super::keys::Moved;
 use super::root::Root;
 use super::saved::{Bytes, PathSnapshot};
+
 use crate::model::FileMode;
 use crate::model::users::PasswordHash;
 use crate::model::yaml::redacted;
@@ -32,6 +34,9 @@ pub struct AccountRecords {
     /// By group.
     #[serde(default)]
     pub groups: BTreeMap<String, GroupRecord>,
+    /// What was in the way of keys: the path that it was moved to, and the one before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moved: BTreeMap<String, String>,
 }
 
 /// The record of a user.
@@ -77,6 +82,10 @@ pub enum GroupRecord {
         /// Its group id: a group with another one is not the agent's. Earlier agents left none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gid: Option<u32>,
+        /// The password fields that the agent gave it, in `/etc/gshadow`: a group that somebody made again under the name has another.
+        /// Two while it is changed; none where there is no such line, and of earlier agents.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        marks: Vec<Bytes>,
     },
     /// It is of the OS image; the agent copied it to `/etc/group`, where it can have members.
     Copied,
@@ -93,7 +102,12 @@ fn malformed(cause: String) -> HostError {
 
 impl Default for AccountRecords {
     fn default() -> Self {
-        Self { schema_version: SCHEMA, users: BTreeMap::new(), groups: BTreeMap::new() }
+        Self {
+            schema_version: SCHEMA,
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            moved: BTreeMap::new(),
+        }
     }
 }
 
@@ -118,7 +132,7 @@ impl AccountRecords {
         let mut records = Self::load(root)?;
         let is_of_agent = |record: &UserRecord| matches!(record, UserRecord::Agent { uid: Some(_) });
         let has_group =
-            records.groups.values().any(|record| matches!(record, GroupRecord::Agent { gid: Some(_) }));
+            records.groups.values().any(|record| matches!(record, GroupRecord::Agent { gid: Some(_), .. }));
         if !has_group && !records.users.values().any(is_of_agent) {
             return Ok(records);
         }
@@ -132,17 +146,34 @@ impl AccountRecords {
             }
         }
         records.users.retain(|name, _| !remade.contains(name));
-        records.groups.retain(|name, record| match (record, accounts.group(name)) {
-            (GroupRecord::Agent { gid: Some(made) }, Some(gid)) => *made == gid,
-            (
-                GroupRecord::Begun
-                | GroupRecord::Agent { .. }
-                | GroupRecord::Copied
-                | GroupRecord::Host { .. },
-                _,
-            ) => true,
-        });
+        let mut others = Vec::new();
+        for (name, record) in &records.groups {
+            if let (GroupRecord::Agent { gid: Some(made), marks }, Some(gid)) = (record, accounts.group(name))
+                && (*made != gid || !is_marked(root, name, marks)?)
+            {
+                others.push(name.clone());
+            }
+        }
+        records.groups.retain(|name, _| !others.contains(name));
         Ok(records)
+    }
+
+    /// Notes what was moved aside, and forgets what is not there any more.
+    pub fn note_moved(root: &Root, moved: &[Moved]) -> Result<(), HostError> {
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let mut records = Self::load(root)?;
+        records.moved = records.still_moved(root);
+        records.moved.extend(moved.iter().map(|one| (one.aside.clone(), one.path.clone())));
+        records.save(root)
+    }
+
+    /// Returns what was moved aside and is still there.
+    pub fn still_moved(&self, root: &Root) -> BTreeMap<String, String> {
+        let is_there = |aside: &str| matches!(root.dress_of(aside), Ok(Some(_)));
+        let moved = self.moved.iter().filter(|(aside, _)| is_there(aside));
+        moved.map(|(aside, path)| (aside.clone(), path.clone())).collect()
     }
 
     /// Writes the record, durably; an equal one is not written.
@@ -208,6 +239,12 @@ impl AccountRecords {
             None => drop(self.groups.remove(group)),
         }
     }
+}
+
+/// Returns true if a group has one of the password fields that the agent gave it.
+fn is_marked(root: &Root, group: &str, marks: &[Bytes]) -> Result<bool, HostError> {
+    let found = accounts::group_mark(root, group)?;
+    Ok(marks.is_empty() || found.is_none_or(|found| marks.iter().any(|mark| mark.as_slice() == found)))
 }
 
 impl UserOriginal {

@@ -19,6 +19,7 @@ use super::root::{Missing, Root};
 use crate::model::users::PasswordHash;
 
 const SHADOW: &str = "/etc/shadow";
+const GSHADOW: &str = "/etc/gshadow";
 const LOCK: &str = ".pwd.lock";
 /// The path of the lock.
 pub(in crate::host) const LOCK_PATH: &str = "/etc/.pwd.lock";
@@ -87,6 +88,11 @@ impl Accounts {
     /// Returns a user.
     pub fn user(&self, name: &str) -> Option<&User> {
         self.users.get(name)
+    }
+
+    /// Returns every user with its name.
+    pub fn users(&self) -> impl Iterator<Item = (&String, &User)> {
+        self.users.iter()
     }
 
     /// Returns a group's number.
@@ -187,8 +193,8 @@ fn field_of(shadow: &[u8], user: &str) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// Returns the mark of an account that the agent made: the last field of its line in `/etc/shadow`, which no program uses and
-/// all keep (shadow(5), "reserved"). `None` when there is no such line; `Some(None)` when the field holds no number.
+/// Returns the mark of an account that the agent made: the ninth and last field of its line in `/etc/shadow`, which no program uses
+/// and all keep (shadow(5), "reserved"; the day of the expiry is the eighth). Only pwunconv(8) drops it, of all accounts. `None` when there is no such line; `Some(None)` when the field holds no number.
 pub fn mark(root: &Root, user: &str) -> Result<Option<Option<u32>>, HostError> {
     let shadow = root.read(SHADOW)?.unwrap_or_default();
     let line = shadow
@@ -196,6 +202,14 @@ pub fn mark(root: &Root, user: &str) -> Result<Option<Option<u32>>, HostError> {
         .find(|line| line.strip_prefix(user.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':')));
     let field = line.map(|line| line.split(|byte| *byte == b':').nth(MARK).unwrap_or_default());
     Ok(field.map(|field| std::str::from_utf8(field).ok()?.parse().ok()))
+}
+
+/// Returns the mark of a group that the agent made: its password field in `/etc/gshadow`, which groupadd writes otherwise. `None`
+/// when there is no such line.
+pub fn group_mark(root: &Root, group: &str) -> Result<Option<Vec<u8>>, HostError> {
+    let shadow = root.read(GSHADOW)?.unwrap_or_default();
+    let field = field_of(&shadow, group).and_then(|range| shadow.get(range));
+    Ok(field.map(<[u8]>::to_vec))
 }
 
 /// Takes the lock of lckpwdf(3). It goes with the returned descriptor.

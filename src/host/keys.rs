@@ -2,11 +2,12 @@
 
 use super::HostError;
 use super::accounts::User;
-use super::durable::{Change, DesiredPath, examine};
+use super::durable::{Change, DesiredPath, Examined, examine};
 use super::root::{Entry, Missing, Root};
 use super::saved::PathSnapshot;
+use crate::model::obstacles::InTheWay;
 use crate::model::users::KEYS_FILE;
-use crate::model::{ManagedPath, ObservedFile, Obstacle};
+use crate::model::{ManagedPath, ObservedFile};
 
 /// Mode of directories that the agent makes: closed to others (MCD-158).
 const PRIVATE: u32 = 0o700;
@@ -36,7 +37,7 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<Vec<Moved>, HostE
     }
     for (above, name) in directories(home) {
         let directory = format!("{above}/{name}");
-        if is_foreign(root, &directory, user.uid)? {
+        if standing(root, (&above, name), user.uid)? == Standing::InTheWay {
             moved.extend(move_aside(root, &directory, &above, name, user)?);
         }
         root.own_dir(&directory, PRIVATE, user.uid, user.gid)?;
@@ -50,25 +51,70 @@ pub fn prepare(root: &Root, home: &str, user: &User) -> Result<Vec<Moved>, HostE
 pub fn clear(root: &Root, home: &str, user: &User) -> Result<Vec<Moved>, HostError> {
     for (above, name) in directories(home) {
         let directory = format!("{above}/{name}");
-        let Some(parent) = root.walk(&above, user.uid, Missing::Leave, &mut Vec::new())? else {
-            return Ok(Vec::new());
-        };
-        let is_his = match Entry::of(&parent, name, &directory)? {
-            Entry::Absent => return Ok(Vec::new()),
-            Entry::Directory { stat } => {
-                let is_his = !is_foreign(root, &directory, user.uid)?;
-                if is_his && stat.st_mode & OTHERS_WRITE != 0 {
+        match standing(root, (&above, name), user.uid)? {
+            Standing::Absent => return Ok(Vec::new()),
+            Standing::InTheWay => {
+                return Ok(move_aside(root, &directory, &above, name, user)?.into_iter().collect());
+            }
+            Standing::Own { is_open } => {
+                if is_open {
                     root.own_dir(&directory, PRIVATE, user.uid, user.gid)?;
                 }
-                is_his
             }
-            Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => false,
-        };
-        if !is_his {
-            return Ok(move_aside(root, &directory, &above, name, user)?.into_iter().collect());
         }
     }
     Ok(clear_file(root, home, user)?.into_iter().collect())
+}
+
+/// A directory of keys, as it is.
+#[derive(PartialEq, Eq)]
+enum Standing {
+    Absent,
+    /// The account may keep it.
+    Own { is_open: bool },
+    /// It is moved aside: a link, a file, or a directory of another account.
+    InTheWay,
+}
+
+fn standing(root: &Root, (above, name): (&str, &str), uid: u32) -> Result<Standing, HostError> {
+    let directory = format!("{above}/{name}");
+    let Some(parent) = root.walk(above, uid, Missing::Leave, &mut Vec::new())? else {
+        return Ok(Standing::Absent);
+    };
+    Ok(match Entry::of(&parent, name, &directory)? {
+        Entry::Absent => Standing::Absent,
+        Entry::Directory { stat } if !is_foreign(root, &directory, uid)? => {
+            Standing::Own { is_open: stat.st_mode & OTHERS_WRITE != 0 }
+        }
+        Entry::Directory { .. } | Entry::File { .. } | Entry::Link { .. } | Entry::Other(_) => {
+            Standing::InTheWay
+        }
+    })
+}
+
+/// Returns what is moved aside before the keys are set, or go; `None` as well if that can't be seen. Writes nothing.
+pub fn in_the_way(root: &Root, user: &User) -> Result<Option<InTheWay>, HostError> {
+    let home = user.home.trim_end_matches('/');
+    let found = |path: String, directory: &str, name: &str| {
+        Some(InTheWay { path, aside: format!("{directory}/{name}.{ASIDE}") })
+    };
+    for (above, name) in directories(home) {
+        match standing(root, (&above, name), user.uid) {
+            Err(error) if error.is_of_names() => return Ok(None),
+            other => match other? {
+                Standing::Absent => return Ok(None),
+                Standing::InTheWay => return Ok(found(format!("{above}/{name}"), &above, name)),
+                Standing::Own { .. } => {}
+            },
+        }
+    }
+    let path = format!("{home}/{KEYS_FILE}");
+    let change = Change::new(&*path, user.uid, DesiredPath::Absent);
+    match PathSnapshot::read_to_replace(root, &change, None) {
+        Ok(_) => Ok(None),
+        Err(error) if error.is_of_names() => Ok(found(path, &format!("{home}/.ssh"), "ignition")),
+        Err(error) => Err(error),
+    }
 }
 
 /// Moves aside what is in place of the keys file, if it can't be saved: it is of another kind, or too large.
@@ -108,39 +154,12 @@ fn is_foreign(root: &Root, directory: &str, uid: u32) -> Result<bool, HostError>
     Ok(is_of_other || !root.may_own_dir(directory, uid)?)
 }
 
-/// Returns what would refuse the keys of an account. Writes nothing.
-pub fn obstacle(root: &Root, user: &User) -> Result<Option<Obstacle>, HostError> {
-    obstacle_in(root, &user.home, user.uid)
-}
-
-/// Returns what would refuse the keys of a user id in a home.
-pub fn obstacle_in(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>, HostError> {
+/// Returns what would refuse the keys of a user id in a home, and the space there. Writes nothing. What is in the way below the home
+/// is moved aside.
+pub fn examined(root: &Root, home: &str, uid: u32) -> Result<Examined, HostError> {
     let home = home.trim_end_matches('/');
     let new = DesiredPath::file(&[], PRIVATE, uid, uid);
-    let way = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))?;
-    if way.obstacle.is_some() {
-        return Ok(way.obstacle);
-    }
-    for path in paths_in(home) {
-        let (found, expected) = match (root.observe(&path)?, path.ends_with(KEYS_FILE)) {
-            (ObservedFile::Absent, _) => return Ok(None),
-            (ObservedFile::Directory { .. }, _)
-            // It is saved and replaced, or moved aside.
-            | (ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } | ObservedFile::Special, true) => {
-                continue;
-            }
-            (ObservedFile::Unreachable, true) => ("out of reach", "a file, a link or nothing"),
-            (ObservedFile::Regular { .. }, false) => ("a file", "a directory"),
-            (ObservedFile::Symlink { .. }, false) => ("a link", "a directory"),
-            (ObservedFile::Special | ObservedFile::Unreachable, false) => ("no directory", "a directory"),
-        };
-        // A directory of another user is moved aside.
-        if !path.ends_with(KEYS_FILE) && is_foreign(root, &path, uid)? {
-            return Ok(None);
-        }
-        return Ok(Some((&HostError::Kind { path, expected, found }).into()));
-    }
-    Ok(None)
+    examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))
 }
 
 /// Returns the first directory between home and keys file that is not the account's own, or that others may write.

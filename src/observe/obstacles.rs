@@ -25,13 +25,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
 use crate::host::systemd::{LinkVerb, UnitLinks};
-use crate::host::{HostError, Root, account_obstacles, keys};
+use crate::host::{HostError, Root, account_obstacles, account_programs, keys};
 use crate::model::ids::STATE_DIR;
 use crate::model::observation::UnitFileState;
+use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
     HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UnitName,
+    UserName,
 };
 
 use super::ObserveError;
@@ -57,7 +59,7 @@ pub(super) fn obstacles(
     let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
     if has_users(from) || has_users(to) {
         let known = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
-        accounts(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
+        accounts(root, &known, (from, to), &mut found).map_err(ObserveError::wrap("the accounts"))?;
         made(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
     }
     let state = Change::new(format!("{STATE_DIR}/record.json"), 0, DesiredPath::Absent);
@@ -303,28 +305,58 @@ fn verbs(unit: &UnitSpec) -> Vec<LinkVerb> {
     }
 }
 
-fn accounts(root: &Root, accounts: &Accounts, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
+fn accounts(
+    root: &Root,
+    accounts: &Accounts,
+    (from, to): (&HostSpec, &HostSpec),
+    found: &mut Obstacles,
+) -> Result<(), HostError> {
     found.databases = account_obstacles::databases(root)?;
     // Whoever holds a lock file holds that lock, too.
     found.password_lock = account_obstacles::password_lock(root)?;
     if found.password_lock.is_none() {
         found.locks = account_obstacles::locks(root)?;
     }
-    // Keys that go never keep an account from leaving.
-    let written = to.users.accounts.iter().filter(|(name, account)| account.desired_keys(name).is_some());
-    for (name, user) in written.filter_map(|(name, _)| Some((name, accounts.user(name.as_str())?))) {
-        let obstacle = keys::obstacle(root, user)?;
+    if let Some((device, space, bytes)) = account_obstacles::databases_space(root)? {
+        found.accounts.databases = Some((device, bytes));
+        found.spaces.entry(device).or_insert(space);
+    }
+    for name in from.users.accounts.keys().chain(to.users.accounts.keys()).collect::<BTreeSet<_>>() {
+        let Some(user) = accounts.user(name.as_str()) else { continue };
+        let aside = keys::in_the_way(root, user)?;
+        found.in_the_way.extend(aside.map(|aside| (name.to_string(), aside)));
+        // Keys that go never keep an account from leaving.
+        let is_written = to.users.accounts.get(name).is_some_and(|new| new.desired_keys(name).is_some());
+        if !is_written {
+            continue;
+        }
+        let Examined { obstacle, space } = keys::examined(root, &user.home, user.uid)?;
         found.keys.extend(obstacle.map(|obstacle| (name.to_string(), obstacle)));
+        has_home(found, name, space);
     }
     Ok(())
+}
+
+fn has_home(found: &mut Obstacles, name: &UserName, space: Option<(u64, Space)>) {
+    if let Some((device, space)) = space {
+        found.accounts.homes.insert(name.to_string(), device);
+        found.spaces.entry(device).or_insert(space);
+    }
 }
 
 /// Looks at the homes of the accounts that are made.
 fn made(root: &Root, accounts: &Accounts, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
     let made = to.users.accounts.iter().filter(|(name, account)| account.is_made(name));
-    for (name, account) in made.filter(|(name, _)| accounts.user(name.as_str()).is_none()) {
+    let made: Vec<_> = made.filter(|(name, _)| accounts.user(name.as_str()).is_none()).collect();
+    if !made.is_empty() {
+        found.accounts.skeleton = account_obstacles::skeleton(root)?;
+    }
+    for (name, account) in made {
         let obstacle = account_obstacles::home(root, accounts, name.as_str(), account)?;
         found.homes.extend(obstacle.map(|obstacle| (name.to_string(), obstacle)));
+        let home = account_programs::default_home(root, name.as_str(), account)?;
+        let space = account_obstacles::home_space(root, &home, account.uid.unwrap_or_default())?;
+        has_home(found, name, space);
     }
     Ok(())
 }

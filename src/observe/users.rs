@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::account_records::AccountRecords;
 use crate::host::accounts::{self, Accounts, User};
-use crate::host::{Root, account_lines, account_programs, keys};
+use crate::host::{HostError, Root, account_lines, account_programs, keys};
 use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
 use crate::model::users::{CORE, KEYS_FILE};
 use crate::model::{HostSpec, ManagedPath, UserName};
@@ -97,7 +97,10 @@ pub(super) fn facts(root: &Root, to: &HostSpec) -> Result<AccountFacts, ObserveE
     let named = entries().flat_map(|account| account.groups.iter().chain(&account.primary_group));
     let owner = |id: u32, name: Option<&str>| name.map(|name| (id, name.to_owned()));
     let gids = to.users.groups.values().filter_map(|group| group.gid);
+    let (homes, home_owners) = homes(root, &accounts, to).map_err(ObserveError::wrap("the accounts"))?;
     Ok(AccountFacts {
+        homes,
+        home_owners,
         missing_programs: account_programs::missing(),
         missing_groups: named.filter(|name| accounts.group(name).is_none()).cloned().collect(),
         uid_owners: entries()
@@ -106,4 +109,26 @@ pub(super) fn facts(root: &Root, to: &HostSpec) -> Result<AccountFacts, ObserveE
             .collect(),
         gid_owners: gids.filter_map(|gid| owner(gid, accounts.group_name(gid))).collect(),
     })
+}
+
+type Homes = (BTreeMap<String, String>, BTreeMap<String, String>);
+
+/// Returns the homes of the accounts of the config, and those of them that are another account's, too.
+fn homes(root: &Root, accounts: &Accounts, to: &HostSpec) -> Result<Homes, HostError> {
+    let real = |home: &str| root.real_path(home.trim_end_matches('/'));
+    let mut homes = BTreeMap::new();
+    for (name, account) in &to.users.accounts {
+        let home = match accounts.user(name.as_str()) {
+            Some(user) => user.home.clone(),
+            None => account_programs::default_home(root, name.as_str(), account)?,
+        };
+        homes.insert(name.to_string(), real(&home)?);
+    }
+    let mut owners = BTreeMap::new();
+    for (other, user) in accounts.users() {
+        let home = real(&user.home)?;
+        let shared = homes.iter().filter(|(name, own)| *name != other && **own == home);
+        owners.extend(shared.map(|(name, _)| (name.clone(), other.to_owned())));
+    }
+    Ok((homes, owners))
 }

@@ -248,3 +248,97 @@ async fn account_made_again_by_administrator_stays_as_it_is() {
     assert_eq!(["etc/passwd", "etc/shadow"].map(line), before);
     assert!(!at.join(KEYS).exists(), "the keys of the config do not stay");
 }
+
+/// `core` is deleted by hand: named, and not Done in silence. Its keys and password follow when it is back.
+#[tokio::test(start_paused = true)]
+async fn core_that_was_deleted_is_named_and_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    let (line, shadow) = ("core:x:1000:1000::/home/core:/bin/sh", "core:!:19000:0:99999:7:::");
+    let appear = || {
+        fs::create_dir_all(at.join("home/core")).unwrap();
+        std::os::unix::fs::lchown(at.join("home/core"), Some(1000), Some(1000)).unwrap();
+        add(at, "etc/shadow", shadow);
+        add(at, "etc/passwd", line);
+    };
+    let vanish = || {
+        for file in ["etc/passwd", "etc/shadow"] {
+            let text = fs::read_to_string(at.join(file)).unwrap();
+            let kept: String =
+                text.split_inclusive('\n').filter(|line| !line.starts_with("core:")).collect();
+            fs::write(at.join(file), kept).unwrap();
+        }
+        fs::remove_dir_all(at.join("home/core")).unwrap();
+    };
+    appear();
+    let users = r#"{"users":[{"name":"core","sshAuthorizedKeys":["ssh-ed25519 k1"],"passwordHash":"$6$x"}]}"#;
+    let plane = plane(&[("rendered-a", users)]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    done(&after(&mut run, &plane, MINUTE).await);
+    for _ in 0..2 {
+        vanish();
+        let report = after(&mut run, &plane, MINUTE).await;
+        let named: Vec<&str> = report.not_applied.iter().map(|one| one.field.as_str()).collect();
+        assert_eq!(named, ["passwd.users \"core\""], "{report:#?}");
+        appear();
+        let report = after(&mut run, &plane, MINUTE).await;
+        assert_eq!(report.not_applied, [], "{report:#?}");
+        done(&report);
+        let keys = fs::read_to_string(at.join("home/core/.ssh/authorized_keys.d/ignition")).unwrap();
+        assert_eq!(keys, "ssh-ed25519 k1\n");
+        assert!(fs::read_to_string(at.join("etc/shadow")).unwrap().contains("core:$6$x:"));
+    }
+}
+
+/// A user's own edit of his keys file is drift, and holds no update of something else: that sets the keys again.
+#[tokio::test(start_paused = true)]
+async fn edit_of_keys_holds_no_other_update() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    add(at, "etc/shadow", "root:*:19000:0:99999:7:::");
+    let app = r#"{"name":"app","uid":1500,"sshAuthorizedKeys":["ssh-ed25519 app"],"passwordHash":"$6$x"}"#;
+    let (one, two) =
+        (format!(r#"{{"users":[{app}]}}"#), format!(r#"{{"users":[{app}],"groups":[{{"name":"staff"}}]}}"#));
+    let plane = plane(&[("rendered-a", &one), ("rendered-b", &two), ("rendered-c", &one)]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    settled(&mut run, &plane, "rendered-a").await;
+    edit(at, KEYS, "ssh-ed25519 app", "ssh-ed25519 own");
+    let report = after(&mut run, &plane, MINUTE).await;
+    assert_eq!(report.fault.map(|fault| fault.reason).as_deref(), Some("ConfigDrift"));
+    want(&plane, "rendered-b");
+    done(&settled(&mut run, &plane, "rendered-b").await);
+    assert_eq!(fs::read_to_string(at.join(KEYS)).unwrap(), "ssh-ed25519 app\n");
+    assert!(fs::read_to_string(at.join("etc/group")).unwrap().contains("staff:"));
+
+    // An administrator locked the account: an update does not open it.
+    edit(at, "etc/shadow", "app:$6$x:", "app:!$6$x:");
+    after(&mut run, &plane, MINUTE).await;
+    want(&plane, "rendered-c");
+    let report = after(&mut run, &plane, MINUTE).await;
+    assert_eq!(report.state, NodeState::Degraded, "{report:#?}");
+    assert!(report.fault.unwrap().next.contains("passwd.users"), "{:#?}", plane.reports.borrow().last());
+    assert!(fs::read_to_string(at.join("etc/shadow")).unwrap().contains("app:!$6$x:"));
+}
+
+/// A group that an administrator made again under the name, with the same gid, stays when its entry leaves.
+#[tokio::test(start_paused = true)]
+async fn group_made_again_by_administrator_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    add(at, "etc/gshadow", "root:*::");
+    let groups = r#"{"groups":[{"name":"staff","gid":1600}]}"#;
+    let plane = plane(&[("rendered-a", groups), ("rendered-b", "{}")]);
+    let mut agent = agent(at, &plane);
+    let mut run = Box::pin(agent.run());
+    settled(&mut run, &plane, "rendered-a").await;
+    program(at, "groupdel", &["staff"]);
+    program(at, "groupadd", &["--gid=1600", "staff"]);
+    want(&plane, "rendered-b");
+    done(&settled(&mut run, &plane, "rendered-b").await);
+    assert!(fs::read_to_string(at.join("etc/group")).unwrap().contains("staff:x:1600:"));
+}

@@ -46,7 +46,7 @@ fn want(plane: &FakeControlPlane, name: &str) {
 type Act = fn(&Path);
 
 /// Name, words of the refusal, the obstacle, and its end; each on a host with the account `core` and the unit `a.service`.
-const OBSTACLES: [(&str, &str, Act, Act); 10] = [
+const OBSTACLES: [(&str, &str, Act, Act); 9] = [
     (
         "a directory in its place",
         "a directory is there, which no config made",
@@ -112,22 +112,6 @@ const OBSTACLES: [(&str, &str, Act, Act); 10] = [
         |at| fs::remove_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service")).unwrap(),
     ),
     (
-        "a link in place of the directory of keys",
-        "/home/core/.ssh is a link",
-        |at| {
-            symlink("/etc", at.join("home/core/.ssh")).unwrap();
-            rustix::fs::chownat(
-                rustix::fs::CWD,
-                at.join("home/core/.ssh"),
-                Some(rustix::fs::Uid::from_raw(1000)),
-                None,
-                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-            )
-            .unwrap();
-        },
-        |at| fs::remove_file(at.join("home/core/.ssh")).unwrap(),
-    ),
-    (
         "a mask of the unit",
         "it is masked on this host",
         |at| symlink("/dev/null", at.join("etc/systemd/system/a.service")).unwrap(),
@@ -136,7 +120,20 @@ const OBSTACLES: [(&str, &str, Act, Act); 10] = [
 ];
 
 /// The same of accounts that the config makes.
-const OF_ACCOUNTS: [(&str, &str, Act, Act); 5] = [
+const OF_ACCOUNTS: [(&str, &str, Act, Act); 6] = [
+    (
+        "a home that is another account's and not there",
+        "/home/app is the home of other",
+        |at| {
+            let text = fs::read_to_string(at.join("etc/passwd")).unwrap();
+            fs::write(at.join("etc/passwd"), text + "other:x:1501:1501::/home/app:/bin/sh\n").unwrap();
+        },
+        |at| {
+            let text = fs::read_to_string(at.join("etc/passwd")).unwrap();
+            let line = "other:x:1501:1501::/home/app:/bin/sh\n";
+            fs::write(at.join("etc/passwd"), text.replace(line, "")).unwrap();
+        },
+    ),
     (
         "an immutable database",
         "/etc/passwd is immutable",

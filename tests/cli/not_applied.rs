@@ -83,3 +83,83 @@ fn os_fields_are_refused_without_os_backend() {
         assert!(plan.code == 3 && plan.out.contains(&named), "{field}: {}", plan.out);
     }
 }
+
+/// A unit that the host lacks, or that has nothing to be enabled by, is named by each verb, and no longer when it has.
+#[test]
+fn unit_with_nothing_to_enable_is_named_by_each_verb() {
+    let node = Node::new();
+    let bare = "[Service]\nExecStart=/bin/true\n";
+    node.put("root/usr/lib/systemd/system/os.service", bare);
+    let units = json!([{"name": "crio.service", "enabled": true}, {"name": "nowhere.service", "enabled": true},
+        {"name": "os.service", "enabled": true}, {"name": "own.service", "enabled": true, "contents": bare},
+        {"name": "off.service", "enabled": false}]);
+    node.put("a.json", config("rendered-a", &ignition(json!({"systemd": {"units": units}}))));
+    let fields = ["nowhere", "os", "own"].map(|name| format!("host-lacks systemd.units \\{name}.service\\ enabled"));
+    let json = |words: &[&str]| listed(&node.run(&[words, &TEXT, &["--output", "json"]].concat()).out);
+    assert_eq!(json(&["plan", "--to", "a.json"]), fields);
+    assert_eq!(node.apply("a.json").code, 0);
+    for words in [&["verify"][..], &["verify", "--config", "a.json"], &["status"]] {
+        assert_eq!(json(words), fields, "{words:?}");
+    }
+    let section = format!("{bare}[Install]\nWantedBy=multi-user.target\n");
+    node.put("root/usr/lib/systemd/system/os.service", &section);
+    node.put("root/usr/lib/systemd/system/nowhere.service", &section);
+    // From now on they are drift, not a secret.
+    let verify = node.run(&[&["verify"], &TEXT[..]].concat());
+    assert_eq!(verify.code, 1, "{}", verify.out);
+    assert!(verify.out.contains("os.service") && verify.out.contains("nowhere.service"), "{}", verify.out);
+    assert_eq!(json(&["verify"]), [fields[2].clone()]);
+}
+
+/// Homes that are no account's own are refused before anything is touched, with the field and the next step.
+#[test]
+fn home_of_system_and_shared_home_are_refused() {
+    let node = Node::new();
+    let key = json!(["ssh-ed25519 k"]);
+    for (users, field, words) in [
+        (
+            json!([{"name": "one", "homeDir": "/srv/app", "sshAuthorizedKeys": key},
+                {"name": "two", "homeDir": "/srv/app", "sshAuthorizedKeys": key}]),
+            "\"two\" homeDir",
+            "/srv/app is the home of one, too; give each",
+        ),
+        (json!([{"name": "one", "homeDir": "/etc", "sshAuthorizedKeys": key}]), "\"one\" homeDir", "choose a directory"),
+        (json!([{"name": "one", "homeDir": "/"}]), "\"one\" homeDir", "set noCreateHome: true and no keys"),
+        (json!([{"name": "one", "homeDir": "/home/core"}]), "\"one\" homeDir", "home of core on this host"),
+        (json!([{"name": "root2", "homeDir": "/home/../usr"}]), "homeDir", "/usr is a directory of the system"),
+    ] {
+        node.put("b.json", config("rendered-b", &ignition(json!({"passwd": {"users": users}}))));
+        let before = node.listing("root");
+        for ran in [node.plan("b.json"), node.apply("b.json")] {
+            let text = ran.out + &ran.err;
+            assert!(ran.code == 3 && text.contains(field) && text.contains(words), "{field}: {text}");
+        }
+        assert_eq!(node.listing("root"), before, "{field}");
+    }
+}
+
+/// What the owner of an account has in the way of his keys is named by the plan, moved aside, and shown by `status` from then on.
+#[test]
+fn link_in_place_of_keys_is_named_and_moved_aside() {
+    let node = Node::new();
+    let users = |key: &str| ignition(json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key]}]}}));
+    std::os::unix::fs::chown(node.path("root/home/core"), Some(1000), Some(1000)).unwrap();
+    node.put("a.json", config("rendered-a", &users("ssh-ed25519 k1")));
+    assert_eq!(node.apply("a.json").code, 0);
+    std::fs::rename(node.path("root/home/core/.ssh"), node.path("root/home/core/.x")).unwrap();
+    std::os::unix::fs::symlink(".x", node.path("root/home/core/.ssh")).unwrap();
+    std::os::unix::fs::lchown(node.path("root/home/core/.ssh"), Some(1000), Some(1000)).unwrap();
+    node.put("b.json", config("rendered-b", &users("ssh-ed25519 k2")));
+    let plan = node.plan("b.json");
+    let warning = "/home/core/.ssh is in the way of the keys file, and is moved aside to /home/core/.ssh.mca-foreign";
+    assert!(plan.code == 0 && plan.out.contains(warning), "{}", plan.out);
+    let applied = node.apply("b.json");
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    assert_eq!(node.read("root/home/core/.ssh/authorized_keys.d/ignition"), "ssh-ed25519 k2\n");
+    let status = node.run(&[&["status"], &TEXT[..], &["--output", "json"]].concat());
+    let status: Value = serde_json::from_str(&status.out).unwrap();
+    let moved = json!([{"path": "/home/core/.ssh", "aside": "/home/core/.ssh.mca-foreign"}]);
+    assert_eq!(status["movedAside"], moved);
+    let text = node.run(&[&["status"], &TEXT[..]].concat());
+    assert!(text.out.contains("  moved    /home/core/.ssh was in the way of keys"), "{}", text.out);
+}

@@ -301,6 +301,10 @@ pub struct AccountFacts {
     pub uid_owners: BTreeMap<u32, String>,
     /// The groups that have the group ids of the config.
     pub gid_owners: BTreeMap<u32, String>,
+    /// The homes of the accounts of the config, as they are or will be, where they really are.
+    pub homes: BTreeMap<String, String>,
+    /// Other accounts of the host that have one of these homes, by the account of the config.
+    pub home_owners: BTreeMap<String, String>,
 }
 
 /// The boot loader's count for this agent: its remaining tries of a new deployment before it boots the previous one.

@@ -67,4 +67,28 @@ pub struct Obstacles {
     pub devices: BTreeMap<ManagedPath, u64>,
     /// The device of the agent's own state.
     pub state: Option<u64>,
+    /// The space of accounts.
+    pub accounts: AccountSpace,
+    /// What the owners of accounts have in the way of their keys, which is moved aside: by account.
+    pub in_the_way: BTreeMap<String, InTheWay>,
+}
+
+/// An entry in the way of an account's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InTheWay {
+    /// Its path.
+    pub path: String,
+    /// The path that it is moved to, or one like it with a number.
+    pub aside: String,
+}
+
+/// What accounts take of file systems.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccountSpace {
+    /// The devices of their homes, by account.
+    pub homes: BTreeMap<String, u64>,
+    /// Bytes, in whole blocks, and inodes that useradd copies into a new home.
+    pub skeleton: (u64, u64),
+    /// The device of the databases, and their bytes together.
+    pub databases: Option<(u64, u64)>,
 }

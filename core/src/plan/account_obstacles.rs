@@ -52,6 +52,11 @@ fn databases(input: &PlanInput<'_>, op: &Op) -> Vec<&'static str> {
     }
 }
 
+/// Returns true if a step changes a database of accounts.
+pub(super) fn changes_databases(input: &PlanInput<'_>, op: &Op) -> bool {
+    !databases(input, op).is_empty()
+}
+
 /// Returns the obstacles of the databases that a step changes.
 fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a Obstacle> {
     let Obstacles { databases: closed, locks, password_lock, .. } = &input.facts.obstacles;

@@ -106,6 +106,15 @@ pub(super) fn is_modified(account: &Account, found: &ObservedAccount) -> bool {
     attributes(account, found).iter().any(|attribute| attribute.is_changeable)
 }
 
+/// Returns true if an account differs in what its own user may change (chfn(1), chsh(1)), and in nothing else. A shell that lets
+/// nobody in is an administrator's work.
+pub(super) fn is_modified_by_user(account: &Account, found: &ObservedAccount) -> bool {
+    let is_closed = ["nologin", "false"].contains(&found.shell.rsplit('/').next().unwrap_or_default());
+    let wrong = attributes(account, found);
+    let is_of_user = |one: &Attribute| one.name == "gecos" || (one.name == "shell" && !is_closed);
+    !wrong.is_empty() && wrong.iter().all(is_of_user)
+}
+
 /// Returns the differences of an account's attributes, as one.
 pub(super) fn attribute_difference(
     name: &UserName,

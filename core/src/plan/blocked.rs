@@ -3,21 +3,16 @@
 //! A path that is right already is not touched, so nothing is in its way. Each reason names the field, the cause and the
 //! next step; all are collected.
 
-use std::collections::BTreeMap;
-
 use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Step, shared};
+use super::{Batch, BatchOp, FileOp, Op, Step, homes, shared, space};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{
-    LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle, Space,
+    LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle,
 };
 use crate::model::{ManagedPath, ObservedFile, UnitName};
-
-/// The inodes of one written path: its own, and that of a directory that it may need.
-const INODES: u64 = 2;
 
 /// Returns the obstacles of the steps.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
@@ -32,9 +27,10 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.flat_map(|step| account_obstacles::blocked(input, step));
     let of_accounts = account_obstacles::databases_blocked(input, steps).into_iter().chain(of_accounts);
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
+    let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     reasons.extend(originals(input, steps));
-    reasons.extend(space(input, steps));
+    reasons.extend(space::missing(input, steps));
     reasons.extend(live(input, steps));
     reasons
 }
@@ -118,7 +114,7 @@ fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
 }
 
 /// Returns true if a step changes its path: one that is as desired is left alone.
-fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> bool {
+pub(super) fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> bool {
     match op.in_batch() {
         BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link) => {
             !input.is_in_place(path) || input.drops_attributes(path)
@@ -153,7 +149,7 @@ fn masked(input: &PlanInput<'_>, unit: &UnitName, steps: &[Step]) -> Option<Unre
 
 /// The changed paths of the batch of files, and the size of what each replaces, if that has to be kept: the old config's own
 /// content is written again from there.
-fn replaced<'a>(
+pub(super) fn replaced<'a>(
     input: &'a PlanInput<'_>,
     steps: &'a [Step],
 ) -> impl Iterator<Item = (&'a Step, ManagedPath, u64, u32)> {
@@ -196,59 +192,6 @@ fn originals(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     reasons
 }
 
-/// Every new version of a batch waits beside its place before the first is switched; the originals are in the agent's state, in
-/// base64, and once more when they outlive the update.
-fn space(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
-    let found = &input.facts.obstacles;
-    let mut needs: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    let mut add = |device: Option<&u64>, bytes: u64, inodes: u64| {
-        let Some((device, space)) = device.and_then(|device| Some((device, found.spaces.get(device)?)))
-        else {
-            return;
-        };
-        let need = needs.entry(*device).or_default();
-        let block = space.block.max(1);
-        need.0 = need.0.saturating_add(bytes.div_ceil(block).saturating_mul(block));
-        need.1 = need.1.saturating_add(inodes);
-    };
-    let mut contents = 0_u64;
-    let makes =
-        |op: &Op| matches!(op.in_batch(), BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link));
-    for step in steps.iter().filter(|step| makes(&step.op)) {
-        let Some(path) = step.op.path() else { continue };
-        let Some(len) = input.new_len(&path).filter(|_| is_touched(input, &step.op, &path)) else { continue };
-        add(found.devices.get(&path), len, INODES);
-        if matches!(step.op.in_batch(), BatchOp::File(FileOp::Write)) {
-            contents = contents.saturating_add(len);
-        }
-    }
-    let kept: u64 = replaced(input, steps).map(|(_, _, len, _)| len).fold(0, u64::saturating_add);
-    if contents + kept > 0 {
-        let encoded = kept.saturating_mul(2).saturating_add(contents).saturating_mul(4) / 3;
-        add(found.state.as_ref(), encoded, INODES);
-    }
-    needs.iter().filter_map(|(device, need)| short(found.spaces.get(device)?, *need)).collect()
-}
-
-fn short(space: &Space, (bytes, inodes): (u64, u64)) -> Option<Unreachable> {
-    let Space { directory, .. } = space;
-    let kib = |bytes: u64| bytes.div_ceil(1024);
-    if bytes > space.bytes {
-        let message = format!(
-            "the update needs {} KiB on the file system of {directory}, which has {} KiB free; free space there (df -h {directory})",
-            kib(bytes),
-            space.bytes / 1024
-        );
-        return Some(unreachable("storage.files", message));
-    }
-    let free = space.inodes.filter(|free| inodes > *free)?;
-    let message = format!(
-        "the update needs up to {inodes} inodes on the file system of {directory}, which has {free} free; remove files there \
-         (df -i {directory})"
-    );
-    Some(unreachable("storage.files", message))
-}
-
 /// A live system has no disk that a deployment could be written to.
 fn live(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
     let step = steps.iter().find(|step| input.facts.is_live && step.op.batch() == Batch::Os)?;
@@ -259,6 +202,7 @@ fn live(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::obstacles::Space;
     use crate::model::machineconfig::MachineConfig;
     use crate::model::policy::DisruptionPolicy;
     use crate::model::{Facts, HostSpec};

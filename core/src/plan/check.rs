@@ -147,7 +147,7 @@ mod tests {
     fn plan(mode: Mode, ops: Vec<Op>, drain: Drain, after: PostActions) -> Plan {
         let to = HostSpec::empty(ConfigName::new("b").unwrap()).target();
         let steps = ops.into_iter().map(|op| Step { op, because: StepReason::Added }).collect();
-        Plan { from: None, to, mode, steps, drain, after, not_applied: Vec::new() }
+        Plan { from: None, to, mode, steps, drain, after, not_applied: Vec::new(), warnings: Vec::new() }
     }
 
     fn reboot() -> PostActions {

@@ -2,8 +2,8 @@
 
 use super::input::PlanInput;
 use super::{
-    Irreconcilable, Plan, Step, blocked, check, disruption, files, kargs, mode, not_applied, os, paths,
-    reconcilable, units, users,
+    Irreconcilable, Plan, Step, blocked, check, disruption, files, kargs, mode, not_applied, os, overwritten,
+    paths, reconcilable, units, users, warnings,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -31,8 +31,12 @@ pub fn plan(
     let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let from = (!from.is_unmanaged()).then(|| from.target());
-    let (mode, not_applied) = (input.mode, not_applied::not_applied(to, &facts.observed));
-    let plan = Plan { from, to: to.target(), mode, steps, drain: cost.drain, after: cost.after, not_applied };
+    let not_applied = not_applied::planned(&input, &steps);
+    let mut warnings = warnings::warnings(&steps);
+    warnings.extend(overwritten::warnings(&input, &steps));
+    let (mode, to_target) = (input.mode, to.target());
+    let (drain, after) = (cost.drain, cost.after);
+    let plan = Plan { from, to: to_target, mode, steps, drain, after, not_applied, warnings };
     match check::check(&plan, to) {
         Ok(()) => Ok(plan),
         Err(broken) => {

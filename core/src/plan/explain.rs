@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::difference::Difference;
 use super::reconcilable::{Irreconcilable, Unreachable};
-use super::warnings::{Warning, warnings};
+use super::warnings::Warning;
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
 use crate::model::soft_reboot::Verdict;
 use crate::model::text::{counted, is_control};
@@ -51,6 +51,7 @@ fn because_sentence(because: StepReason) -> &'static str {
         StepReason::Removed => "no longer in the config",
         StepReason::UnderVar => "under /var, which no image can carry",
         StepReason::LocallyModified => "changed on this host, so the image's version would not come through",
+        StepReason::Drifted => "changed on this host, and the config stays",
         StepReason::UnitsChanged => "unit files changed",
         StepReason::Policy => "the disruption policy asks for it",
         StepReason::Pull => "credentials for the pull",
@@ -88,7 +89,7 @@ pub fn text(plan: &Plan) -> String {
             }
         }
     }
-    for (place, warning) in warnings(plan.steps()).iter().enumerate() {
+    for (place, warning) in plan.warnings().iter().enumerate() {
         line(if place == 0 { "Warn" } else { "" }, &format!("{}: {}", warning.field, warning.message));
     }
     text.push_str(&steps_text(plan.steps()));
@@ -220,7 +221,7 @@ struct Document<'a> {
     steps: Vec<StepLine<'a>>,
     drain: bool,
     after: AfterLine<'a>,
-    warnings: Vec<Warning>,
+    warnings: &'a [Warning],
     drift: &'a [Difference],
     left: &'a [NotApplied],
 }
@@ -290,7 +291,7 @@ pub fn json<'a>(
         target: step.op.target(),
         because: step.because.as_str(),
     };
-    let warnings = warnings(steps);
+    let warnings = outcome.map_or([].as_slice(), Plan::warnings);
     let steps = steps.iter().map(line).collect();
     let not_applied = outcome.map_or([].as_slice(), Plan::not_applied);
     Document {

@@ -72,6 +72,7 @@ pub fn follow(spec: &HostSpec, observed: &Observation) -> Option<Plan> {
         drain: Drain::NotNeeded,
         after: PostActions::Nothing,
         not_applied: Vec::new(),
+        warnings: Vec::new(),
     };
     (!plan.steps.is_empty() && check::check(&plan, spec).is_ok()).then_some(plan)
 }

@@ -19,6 +19,8 @@
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
 //! | `installation` | entries that only an installation makes, and whether this host has them |
+//! | `space` | file systems that lack space for the steps |
+//! | `homes` | homes that can't be given to an account |
 //! | `own_paths` | entries at paths that the agent writes by itself |
 //! | `shared` | directories of the new config that others could change what is in |
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
@@ -30,6 +32,8 @@
 //! | `check` | the invariants of a plan |
 //! | `not_applied` | the fields that this host does not get |
 //! | `warnings` | files that do not stay as they are written |
+//! | `overwritten` | what people changed of accounts on this host, and steps overwrite |
+//! | `not_enabled` | units that the config enables and the host can't |
 //! | `explain` | the text people read, and the JSON programs read |
 
 pub mod differences;
@@ -43,7 +47,6 @@ pub mod origin;
 pub mod reconcilable;
 pub mod repair;
 pub mod step;
-pub mod warnings;
 
 mod account_obstacles;
 mod accounts;
@@ -56,20 +59,25 @@ mod decide;
 mod difference;
 mod disruption;
 mod files;
+mod homes;
 mod in_the_way;
 mod input;
 mod installation;
 mod kargs;
 mod mode;
 mod os;
+mod not_enabled;
+mod overwritten;
 mod own_paths;
 mod paths;
 mod registries;
 mod shared;
 mod soft;
+mod space;
 pub mod start;
 mod units;
 mod users;
+mod warnings;
 
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +92,7 @@ pub use origin::observed_origin;
 pub use paths::{keep_unapplied, not_held};
 pub use reconcilable::{Irreconcilable, Unreachable};
 pub use step::{Op, Step, StepReason};
+pub use warnings::Warning;
 
 /// Mode of the update, by the pair of images and configs (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -191,6 +200,8 @@ pub struct Plan {
     after: PostActions,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     not_applied: Vec<NotApplied>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    warnings: Vec<Warning>,
 }
 
 impl Plan {
@@ -227,6 +238,11 @@ impl Plan {
     /// Returns the fields of the new config that this host does not get.
     pub fn not_applied(&self) -> &[NotApplied] {
         &self.not_applied
+    }
+
+    /// Returns the warnings: what does not stay as it is written, and what people changed that the steps overwrite.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// Returns true if there is nothing to do but to record the new target.

@@ -1,8 +1,9 @@
 //! Fields of a config that this host does not get: named in the plan, the status, `verify` and a condition, never dropped in
 //! silence.
 
+use super::input::PlanInput;
 use super::installation::missing;
-use super::late;
+use super::{Batch, Step, late, not_enabled};
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation};
 
@@ -12,8 +13,22 @@ pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
     found.extend(fips(spec, observed));
     found.extend(late::accounts(spec, observed));
+    found.extend(not_enabled::units(spec, observed));
     found.sort();
     found.dedup();
+    found
+}
+
+/// Returns what a plan does not apply: of units, those that another OS could bring are not known yet.
+pub(super) fn planned(input: &PlanInput<'_>, steps: &[Step]) -> Vec<NotApplied> {
+    let mut found = not_applied(input.to, &input.facts.observed);
+    let is_known = |one: &NotApplied| {
+        let mut of_os = input.to.units.iter().filter(|(_, unit)| not_enabled::is_of_os(unit));
+        !of_os.any(|(name, _)| not_enabled::field(name) == one.field)
+    };
+    if steps.iter().any(|step| step.op.batch() == Batch::Os) {
+        found.retain(is_known);
+    }
     found
 }
 

@@ -7,6 +7,7 @@ use super::differences::{Difference, DifferenceKind, Kind};
 use super::disruption;
 use super::in_the_way::in_the_way;
 use super::input::PlanInput;
+use super::warnings::warnings;
 use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason, check};
 use crate::model::disruption::Action;
 use crate::model::observation::{EmbeddedConfig, ObservedFips};
@@ -59,6 +60,7 @@ pub fn repair(
     let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let (from, to) = (Some(spec.target()), spec.target());
+    let warnings = warnings(&steps);
     let plan = Plan {
         from,
         to,
@@ -67,6 +69,7 @@ pub fn repair(
         drain: cost.drain,
         after: cost.after,
         not_applied: Vec::new(),
+        warnings,
     };
     match check::check(&plan, spec) {
         Ok(()) => Repair { plan: Some(plan), left },

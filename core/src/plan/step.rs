@@ -28,6 +28,8 @@ pub enum StepReason {
     Pull,
     /// In image mode the image brings it.
     InImage,
+    /// The entry stays, and the user of the account changed it on this host.
+    Drifted,
 }
 
 /// One change of the host. Every step is idempotent; its doc describes a second run.
@@ -366,6 +368,7 @@ impl StepReason {
             Self::Changed => "changed",
             Self::Removed => "removed",
             Self::UnderVar => "under-var",
+            Self::Drifted => "drifted",
             Self::LocallyModified => "locally-modified",
             Self::UnitsChanged => "units-changed",
             Self::Policy => "policy",

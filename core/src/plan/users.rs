@@ -1,8 +1,8 @@
 //! The steps of accounts and groups. They are on no image, so in image mode they are judged by the present state.
 
 use super::accounts::{
-    account_holds, are_keys_of, group_password_holds, is_locked, is_modified, is_password_locked, keys_hold,
-    password_holds,
+    account_holds, are_keys_of, group_password_holds, is_locked, is_modified, is_modified_by_user,
+    is_password_locked, keys_hold, password_holds,
 };
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason};
@@ -10,13 +10,16 @@ use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
 use crate::model::users::{Account, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Observation, UserName};
 
-impl PlanInput<'_> {
-    /// Returns why an account is changed now; `None` when its entry stays. An unchanged entry stays (MCD-164).
+impl<'a> PlanInput<'a> {
+    /// Returns why an account is changed now; `None` when its entry stays: then only what its user changed is set again.
     pub(super) fn changed_account(&self, name: &UserName) -> Option<StepReason> {
         let (old, new) = (self.from.users.accounts.get(name), self.to.users.accounts.get(name));
         // Its keys may have to follow all the same.
         let waits = self.from.is_never_applied(&user_field(name.as_str()));
         if self.keeps_attributes(name) && !waits {
+            return None;
+        }
+        if self.stays(name) && self.facts.observed.accounts.contains_key(name.as_str()) && !waits {
             return None;
         }
         if old.is_some_and(|old| never_applied(self.from, name, old, &self.facts.observed)) {
@@ -32,6 +35,28 @@ impl PlanInput<'_> {
             }
         }
         self.reason(old, new)
+    }
+
+    /// Returns true if both configs have the same entry of an account, and it was applied.
+    fn stays(&self, name: &UserName) -> bool {
+        let (old, new) = (self.from.users.accounts.get(name), self.to.users.accounts.get(name));
+        let untold = self.from.never_applied.is_none() && !name.is_core();
+        let is_applied = !untold && !self.from.is_never_applied(&user_field(name.as_str()));
+        is_applied && old == new && new.is_some_and(|new| new.should_exist)
+    }
+
+    /// Returns the entry of an account that stays, as the host has it.
+    fn kept(&self, name: &UserName) -> Option<(&'a Account, &'a ObservedAccount)> {
+        let new = self.to.users.accounts.get(name).filter(|_| self.stays(name))?;
+        Some((new, self.facts.observed.accounts.get(name.as_str())?))
+    }
+
+    /// Returns the reason of a step of an account whose entry stays.
+    fn drift_reason(&self) -> StepReason {
+        match self.mode {
+            Mode::Nothing | Mode::Files => StepReason::Drifted,
+            Mode::Image | Mode::ImageAndFiles | Mode::LeaveImage | Mode::Adopt => StepReason::UnderVar,
+        }
     }
 
     /// Returns true if an account's attributes were never applied, and wait for the next change of the entry.
@@ -98,6 +123,14 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
     }
     let has_uid = |name: &UserName| input.to.users.accounts.get(name).is_some_and(|one| one.uid.is_some());
     for name in ordered(names(input, |spec| spec.users.accounts.keys()), has_uid) {
+        if let Some((new, found)) = input.kept(name) {
+            let untold = input.from.never_applied.is_none() || input.keeps_attributes(name);
+            if !untold && is_modified_by_user(new, found) {
+                let op = Op::ModifyUser { user: name.clone() };
+                steps.push(Step { op, because: input.drift_reason() });
+            }
+            continue;
+        }
         let Some(because) = input.changed_account(name) else { continue };
         // One that must not exist is as one that is not listed.
         let new = input.to.users.accounts.get(name).filter(|account| account.should_exist);
@@ -137,6 +170,11 @@ fn drops(old: Option<&Account>, new: Option<&Account>, found: &ObservedAccount) 
 pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     for name in names(input, |spec| spec.users.accounts.keys()) {
+        if let Some((new, found)) = input.kept(name) {
+            let because = input.drift_reason();
+            steps.extend(changed_by_user(name, new, found).into_iter().map(|op| Step { op, because }));
+            continue;
+        }
         let Some(because) = input.changed_account(name) else { continue };
         let found = input.facts.observed.accounts.get(name.as_str());
         let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
@@ -192,6 +230,17 @@ fn secrets(
             (None, Some(old)) => !is_password_locked(found) && password_holds(old, found),
             (None, None) => false,
         };
+    let keys = keys.then(|| Op::SetSshKeys { user: name.clone() });
+    keys.into_iter().chain(password.then(|| Op::SetPassword { user: name.clone() })).collect()
+}
+
+/// Returns the steps of keys and password that the user of an account changed himself: an update must not wait for him. That a
+/// password is locked, or is no longer, is an administrator's work.
+fn changed_by_user(name: &UserName, new: &Account, found: &ObservedAccount) -> Vec<Op> {
+    let keys = new.desired_keys(name).is_some_and(|keys| !keys_hold(keys, found));
+    let password = new.password.as_ref().is_some_and(|desired| {
+        !desired.is_locked() && !is_password_locked(found) && !password_holds(desired, found)
+    });
     let keys = keys.then(|| Op::SetSshKeys { user: name.clone() });
     keys.into_iter().chain(password.then(|| Op::SetPassword { user: name.clone() })).collect()
 }

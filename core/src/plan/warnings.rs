@@ -1,13 +1,13 @@
 //! Files that do not stay as they are written: in file systems that are made anew at each boot, and paths that systemd or another
 //! program of the OS writes itself. They are written all the same.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Op, Step};
 use crate::model::ManagedPath;
 
 /// A warning of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// The field, as in the MachineConfig.
     pub field: String,
@@ -41,7 +41,7 @@ const UPDATED: &str =
     "systemd writes it after an update of /usr (systemd-update-done.service(8)); remove the entry";
 
 /// Returns the warnings about the steps of a plan.
-pub fn warnings(steps: &[Step]) -> Vec<Warning> {
+pub(super) fn warnings(steps: &[Step]) -> Vec<Warning> {
     let of_step = |step: &Step| {
         let Op::WriteFile { path } = &step.op else { return None };
         let message = message(path)?;
@@ -50,8 +50,14 @@ pub fn warnings(steps: &[Step]) -> Vec<Warning> {
     steps.iter().filter_map(of_step).collect()
 }
 
+/// Returns the directory above a path that is empty after each boot.
+pub(super) fn gone_at_boot(path: &str) -> Option<&'static str> {
+    let is_above = |directory: &&&str| path.strip_prefix(**directory).is_some_and(|rest| rest.starts_with('/'));
+    GONE_AT_BOOT.iter().find(is_above).copied()
+}
+
 fn message(path: &ManagedPath) -> Option<String> {
-    if let Some(directory) = GONE_AT_BOOT.iter().find(|directory| path.is_below(directory)) {
+    if let Some(directory) = gone_at_boot(path.as_str()) {
         return Some(format!(
             "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
         ));

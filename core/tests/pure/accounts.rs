@@ -1,10 +1,12 @@
 //! Accounts that the host lacks, and entries that machine-config-daemon has committed and never applied.
 
 use machine_config_core::model::observation::{EmbeddedConfig, Maker};
+use machine_config_core::model::obstacles::{InTheWay, Space};
 use machine_config_core::model::{
-    DisruptionPolicy, Facts, HostSpec, NotAppliedReason, Observation, Obstacle,
+    DisruptionPolicy, Facts, HostSpec, NotAppliedReason, Observation, ObservedFile, Obstacle,
 };
 use machine_config_core::plan::differences::DifferenceKind;
+use machine_config_core::plan::start::blocking_drift;
 use machine_config_core::plan::{Drain, PostActions, differences, late, observed_origin, plan};
 use serde_json::{Value, json};
 
@@ -348,4 +350,126 @@ fn member_of_group_that_leaves_refuses_plan() {
     }
     let to = spec("rendered-c", json!([{"name": "app"}]), json!([]));
     assert_eq!(steps(&host, &from, &to), ["modify-user app", "remove-group staff"]);
+}
+
+/// What a user can change himself does not hold an update of something else; what only root can does, and is not undone.
+#[test]
+fn update_sets_again_what_user_changed_and_waits_for_administrator() {
+    let user = json!({"name": "app", "sshAuthorizedKeys": ["a"], "passwordHash": "$6$config", "gecos": "App",
+        "shell": "/bin/bash", "groups": ["wheel"]});
+    let from = spec("rendered-a", json!([user]), json!([]));
+    let to = spec("rendered-b", json!([user]), json!([]));
+    let hash = |text: &str| machine_config_core::model::users::PasswordHash::new(text);
+    type Change = Box<dyn Fn(&mut machine_config_core::model::observation::ObservedAccount)>;
+    let cases: Vec<(&str, Change, &[&str], bool)> = vec![
+        ("keys", Box::new(|app| app.keys = ObservedFile::Absent), &["set-ssh-keys app"], false),
+        ("password", Box::new(move |app| app.password = hash("$6$own")), &["set-password app"], false),
+        ("gecos", Box::new(|app| app.gecos = "Me".to_owned()), &["modify-user app"], false),
+        ("shell", Box::new(|app| app.shell = "/bin/zsh".to_owned()), &["modify-user app"], false),
+        ("locked", Box::new(move |app| app.password = hash("!$6$config")), &[], true),
+        ("expired", Box::new(|app| app.is_expired = true), &[], true),
+        ("closed", Box::new(|app| app.shell = "/usr/sbin/nologin".to_owned()), &[], true),
+        ("group", Box::new(|app| app.groups.clear()), &[], true),
+        ("uid", Box::new(|app| app.uid = 4711), &[], true),
+    ];
+    for (what, change, expected, is_blocked) in cases {
+        let mut host = ModelHost::holding(&from);
+        change(host.accounts.get_mut("app").unwrap());
+        let facts = host.facts(&from, &to, EmbeddedConfig::Unknown);
+        let plan = plan(&from, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        // Of another owner, the keys are not right either.
+        let found: Vec<String> = plan.steps().iter().map(ToString::to_string).collect();
+        if what != "uid" {
+            assert_eq!(found, expected, "{what}");
+        }
+        let blocking = blocking_drift(&from, &to, &facts.observed, &plan);
+        assert_eq!(blocking.is_some(), is_blocked, "{what}: {blocking:?}");
+        if !is_blocked {
+            let warnings = plan.warnings();
+            assert!(warnings.iter().any(|one| one.message.contains("was changed on this host")), "{what}: {warnings:?}");
+            host.apply(&plan, &from, &to);
+            assert_eq!(differences(&to, &host.observe(&[&to])), vec![], "{what}");
+        }
+    }
+}
+
+fn warned(host: &ModelHost, from: &HostSpec, to: &HostSpec) -> Vec<String> {
+    let facts = host.facts(from, to, EmbeddedConfig::Unknown);
+    let plan = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+    plan.warnings().iter().map(|one| format!("{}: {}", one.field, one.message)).collect()
+}
+
+/// A password that an administrator set is not overwritten in silence, whatever the update makes of it.
+#[test]
+fn password_of_administrator_is_named_before_it_goes() {
+    let password = |hash: &str| spec("rendered-a", json!([{"name": "guest", "passwordHash": hash}]), json!([]));
+    let (from, other, left) = (password("$6$one"), password("$6$two"), spec("rendered-b", json!([]), json!([])));
+    let mut host = ModelHost::bare(None, Image::default());
+    let mut guest = model_host::account("guest", 1100, Maker::Host);
+    (guest.password, guest.has_original) = (machine_config_core::model::users::PasswordHash::new("$6$one"), true);
+    host.accounts.insert("guest".to_owned(), guest);
+    assert_eq!(warned(&host, &from, &other), Vec::<String>::new(), "as the config has it");
+    host.accounts.get_mut("guest").unwrap().password =
+        machine_config_core::model::users::PasswordHash::new("$6$by-hand");
+    for to in [&other, &left] {
+        let found = warned(&host, &from, to);
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert!(one.starts_with("passwd.users \"guest\" passwordHash: it was changed on this host"), "{one}");
+    }
+    // Keys alone lock the password of core.
+    let none = spec("rendered-0", json!([]), json!([]));
+    let keys = spec("rendered-b", json!([{"name": "core", "sshAuthorizedKeys": ["a"]}]), json!([]));
+    assert_eq!(warned(&host, &none, &keys), Vec::<String>::new(), "it has none");
+    host.accounts.get_mut("core").unwrap().password = machine_config_core::model::users::PasswordHash::new("$6$x");
+    let found = warned(&host, &none, &keys);
+    assert!(found.len() == 1 && found[0].contains("this update locks it; set passwordHash"), "{found:?}");
+}
+
+#[test]
+fn home_that_is_gone_at_boot_and_obstacles_of_keys_are_warned_of() {
+    let none = spec("rendered-0", json!([]), json!([]));
+    let host = ModelHost::bare(None, Image::default());
+    let to = spec("rendered-a", json!([{"name": "app", "homeDir": "/run/app"}]), json!([]));
+    let found = warned(&host, &none, &to);
+    assert!(found.len() == 1 && found[0].contains("/run is empty after each boot"), "{found:?}");
+    let to = spec("rendered-a", json!([{"name": "core", "sshAuthorizedKeys": ["a"]}]), json!([]));
+    let mut facts = host.facts(&none, &to, EmbeddedConfig::Unknown);
+    let (path, aside) = ("/home/core/.ssh".to_owned(), "/home/core/.ssh.mca-foreign".to_owned());
+    facts.obstacles.in_the_way.insert("core".to_owned(), InTheWay { path, aside });
+    let plan = plan(&none, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+    let [warning] = plan.warnings() else { panic!("{:?}", plan.warnings()) };
+    assert!(warning.message.contains("/home/core/.ssh is in the way") && warning.message.contains(".mca-foreign"));
+}
+
+/// Homes with what useradd copies into them, keys files, and the databases.
+#[test]
+fn missing_space_for_accounts_refuses_plan() {
+    let host = ModelHost::bare(None, Image::default());
+    let to = spec("rendered-a", json!([{"name": "app", "sshAuthorizedKeys": ["a"]}]), json!([]));
+    let with = |home: (u64, u64), databases: (u64, u64)| {
+        let told = reasons(&host, &to, |facts| {
+            let space = |(bytes, inodes): (u64, u64), directory: &str| {
+                Space { directory: directory.to_owned(), bytes, inodes: Some(inodes), block: 4096 }
+            };
+            facts.obstacles.spaces.insert(1, space(home, "/home"));
+            facts.obstacles.spaces.insert(2, space(databases, "/etc"));
+            facts.obstacles.accounts.homes.insert("app".to_owned(), 1);
+            facts.obstacles.accounts.skeleton = (8192, 3);
+            facts.obstacles.accounts.databases = Some((2, 10_000));
+        });
+        told.into_iter().map(|(field, message)| format!("{field}: {message}")).collect::<Vec<_>>().join("; ")
+    };
+    let much = (1 << 30, 1 << 20);
+    // Skeleton, directory and keys; twice the databases with their new lines.
+    assert_eq!(with((16384, 8), (24576, 12)), "");
+    for (home, databases, directory, what) in [
+        ((16383, 8), much, "/home", "KiB"),
+        ((16384, 7), much, "/home", "inodes"),
+        (much, (24575, 12), "/etc", "KiB"),
+        (much, (24576, 11), "/etc", "inodes"),
+    ] {
+        let told = with(home, databases);
+        let is_told = told.starts_with("passwd: ") && told.contains(directory) && told.contains(what);
+        assert!(is_told, "{home:?} {databases:?}: {told}");
+    }
 }

@@ -13,6 +13,7 @@ use machine_config_core::model::observation::{
     UnitFileState,
 };
 use machine_config_core::model::units::Mask;
+use machine_config_core::model::users::PasswordHash;
 use machine_config_core::model::{
     ConfigName, Contents, DisruptionPolicy, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, Obstacle,
     UnitName,
@@ -109,7 +110,8 @@ fn fact(facts: &mut Facts, line: &str) {
         "carried" => drop(facts.local.remove(&path())),
         "restorable" => drop(facts.restorable.insert(path())),
         "unit" => unit_fact(facts, &words),
-        "no-account" | "account" | "group" | "uid-of" | "lacks" => account_fact(facts, &words),
+        "no-account" | "account" | "group" | "uid-of" | "home-of" | "lacks" | "keys-changed"
+        | "password-changed" => account_fact(facts, &words),
         "fips" => {
             facts.fips = match words[1] {
                 "on" => ObservedFips::On,
@@ -198,6 +200,11 @@ fn account_fact(facts: &mut Facts, words: &[&str]) {
             let group = ObservedGroup { gid: 1600, password: None, maker, is_primary };
             facts.observed.groups.insert(words[1].to_owned(), group);
         }
+        "keys-changed" => facts.observed.accounts.get_mut(words[1]).unwrap().keys = ObservedFile::Absent,
+        "password-changed" => {
+            facts.observed.accounts.get_mut(words[1]).unwrap().password = PasswordHash::new(words[2]);
+        }
+        "home-of" => drop(facts.accounts.home_owners.insert(words[1].to_owned(), words[2].to_owned())),
         "uid-of" => drop(facts.accounts.uid_owners.insert(words[1].parse().unwrap(), words[2].to_owned())),
         "lacks" => drop(facts.accounts.missing_programs.insert(words[1].to_owned())),
         other => panic!("unknown fact {other}"),

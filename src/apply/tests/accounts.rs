@@ -628,3 +628,159 @@ async fn keys_that_are_out_of_reach_are_named() {
         assert_eq!(!is_back, told.contains("/home/app"), "{deed}: {told}");
     }
 }
+
+/// The programs that change an account or a group keep the marks; those that make one write others.
+#[tokio::test(flavor = "current_thread")]
+async fn marks_outlive_programs_of_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let host = host(at, FailPoints::off());
+    bring(&host).await;
+    let records = || AccountRecords::load_current(&host.root).unwrap();
+    let chroot = |program: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        let output = command.arg("--root").arg(at).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    };
+    for (program, arguments) in [
+        ("chage", &["--maxdays=90", "--warndays=3", "app"][..]),
+        // The day of the expiry is another field.
+        ("chage", &["--expiredate=2030-01-01", "app"]),
+        ("passwd", &["--lock", "app"]),
+        ("pwck", &["--sort"]),
+        ("gpasswd", &["--add", "app", "guest"]),
+        ("groupmod", &["--new-name=staff2", "staff"]),
+        ("groupmod", &["--new-name=staff", "staff2"]),
+        ("grpck", &["--sort"]),
+        ("grpunconv", &[]),
+        ("grpconv", &[]),
+    ] {
+        chroot(program, arguments);
+        assert!(records().is_made("app") && records().is_group_made("staff"), "{program} {arguments:?}");
+    }
+    // The one pair of programs that drops a mark: the account is taken for the host's, and keeps nothing of the config.
+    chroot("pwunconv", &[]);
+    chroot("pwconv", &[]);
+    assert!(!records().is_made("app") && records().is_group_made("staff"));
+}
+
+/// The same name and the same gid, with or without a password of the config: it is another group.
+#[tokio::test(flavor = "current_thread")]
+async fn group_made_again_by_administrator_is_hosts() {
+    for password in [None, PasswordHash::new("$6$staff")] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        accounts_fixture(at);
+        let host = host(at, FailPoints::off());
+        let (from, mut to) = (spec("rendered-old"), spec("rendered-made"));
+        let group = Group { gid: Some(1600), password: password.clone(), ..Group::default() };
+        to.users.groups.insert(name("staff"), group);
+        let create = vec![(Batch::Accounts, steps(vec![Op::CreateGroup { group: name("staff") }]))];
+        carry(&host, &from, &to, &create, 0).await;
+        let is_made = || AccountRecords::load_current(&host.root).unwrap().is_group_made("staff");
+        assert!(is_made());
+        // Its password follows the config, and is its mark.
+        let modify = vec![(Batch::Accounts, steps(vec![Op::ModifyGroup { group: name("staff") }]))];
+        let mut other = to.clone();
+        for (first, hash) in [(1, PasswordHash::new("$6$other")), (2, None)] {
+            other.users.groups.get_mut(&name("staff")).unwrap().password = hash;
+            carry(&host, &to, &other, &modify, first).await;
+            assert!(is_made());
+        }
+        run("groupdel", at, &["staff"]);
+        assert!(is_made(), "nobody has made it again");
+        run("groupadd", at, &["--gid=1600", "staff"]);
+        assert!(!is_made());
+    }
+}
+
+/// What an administrator changed before a config set it is what comes back, not what was there before an earlier config.
+#[tokio::test(flavor = "current_thread")]
+async fn original_is_of_time_when_config_first_sets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let host = host(at, FailPoints::off());
+    let with = |config: &str, account: Account| {
+        let mut spec = spec(config);
+        spec.users.accounts.insert(name("guest"), account);
+        spec
+    };
+    let key = || vec![SshKey::new("ssh-ed25519 GUEST").unwrap()];
+    let keys = with("rendered-a", Account { keys: key(), ..Account::default() });
+    let all = with(
+        "rendered-b",
+        Account {
+            keys: key(),
+            password: PasswordHash::new("$6$config"),
+            gecos: Some("Config".to_owned()),
+            shell: Some("/bin/zsh".to_owned()),
+            groups: std::collections::BTreeSet::from(["wheel".to_owned()]),
+            ..Account::default()
+        },
+    );
+    let users = |ops: Vec<Op>| vec![(Batch::Users, steps(ops))];
+    carry(&host, &spec("rendered-old"), &keys, &users(vec![keys_of("guest")]), 0).await;
+    run("usermod", at, &["--password=$6$by-hand", "--comment=By hand", "--shell=/bin/dash", "--append", "--groups=wheel", "guest"]);
+    let by_hand = ["etc/passwd", "etc/shadow"].map(|path| line(at, path, "guest"));
+    let modify = vec![(Batch::Accounts, steps(vec![Op::ModifyUser { user: name("guest") }]))];
+    let both = [modify.clone(), users(vec![password_of("guest")])].concat();
+    carry(&host, &keys, &all, &both, 1).await;
+    assert!(line(at, "etc/shadow", "guest").starts_with("guest:$6$config:"));
+    carry(&host, &keys, &all, &both, 1).await;
+    let back = [modify, users(vec![keys_of("guest"), password_of("guest")])].concat();
+    carry(&host, &all, &spec("rendered-c"), &back, 5).await;
+    assert_eq!(["etc/passwd", "etc/shadow"].map(|path| line(at, path, "guest")), by_hand);
+    assert_eq!(line(at, "etc/group", "wheel"), "wheel:x:10:last,guest", "the administrator's membership");
+    assert_eq!(read(at, &format!("var/home/guest/{KEYS}")), "ssh-ed25519 OWN guest\n");
+}
+
+/// The owner puts something in the way again and again, or takes the names himself: their number has an end, and the keys go.
+#[tokio::test(flavor = "current_thread")]
+async fn names_of_what_is_moved_aside_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    accounts_fixture(at);
+    let host = host(at, FailPoints::off());
+    bring(&host).await;
+    let home = at.join("var/home/guest");
+    let user = Accounts::load(&host.root).unwrap().user("guest").unwrap().clone();
+    let asides = || {
+        let names = fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("mca-foreign")).collect::<std::collections::BTreeSet<_>>()
+    };
+    for round in 0..30 {
+        let way = home.join(".ssh");
+        match round % 3 {
+            0 => replaced_by_link(&way, 1100),
+            1 => replaced_by_file(&way, 1100),
+            _ => {
+                fs::create_dir_all(gone(&way).join("of/another")).unwrap();
+                std::os::unix::fs::chown(&way, Some(4711), Some(4711)).unwrap();
+            }
+        }
+        crate::host::keys::prepare(&host.root, "/var/home/guest", &user).unwrap();
+        assert!(way.join("authorized_keys.d").is_dir());
+    }
+    assert!(asides().len() > 8, "what another account owns is not removed: {:?}", asides());
+    for name in asides() {
+        gone(&home.join(name));
+    }
+    for round in 0..30 {
+        let way = home.join(".ssh");
+        if round % 2 == 0 { replaced_by_link(&way, 1100) } else { replaced_by_file(&way, 1100) }
+        crate::host::keys::prepare(&host.root, "/var/home/guest", &user).unwrap();
+    }
+    assert_eq!(asides().len(), 8, "{:?}", asides());
+    // His own directories in place of the names do not keep the keys from going.
+    for name in asides() {
+        fs::create_dir_all(gone(&home.join(&name)).join("own")).unwrap();
+        for path in [home.join(&name), home.join(&name).join("own")] {
+            std::os::unix::fs::chown(path, Some(1100), Some(1100)).unwrap();
+        }
+    }
+    replaced_by_link(&home.join(".ssh"), 1100);
+    crate::host::keys::clear(&host.root, "/var/home/guest", &user).unwrap();
+    assert!(!home.join(".ssh").exists() && asides().len() == 8, "{:?}", asides());
+}

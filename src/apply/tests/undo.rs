@@ -3,7 +3,7 @@
 use std::os::unix::fs::{lchown, symlink};
 
 use super::*;
-use crate::model::FaultClass;
+use crate::host::account_records::AccountRecords;
 
 /// A host with the keys of `core` in place, and its home.
 async fn with_keys(at: &Path) -> (Host, PathBuf) {
@@ -28,8 +28,8 @@ fn lead_astray(home: &Path, to: &Path) {
     lchown(home.join(".ssh"), Some(1000), Some(1000)).unwrap();
 }
 
-/// Item 2: the saved original is the file that the write would replace, so a link of the user is refused before
-/// anything is touched, and the keys are not removed by the roll-back when the link is gone.
+/// Item 2: a link of the user in place of `.ssh` holds no change of his keys, which may take one away; it is moved aside, and his own
+/// keys are where he left them.
 #[tokio::test(flavor = "current_thread")]
 async fn link_of_user_neither_holds_node_nor_loses_his_keys() {
     let dir = tempfile::tempdir().unwrap();
@@ -39,13 +39,17 @@ async fn link_of_user_neither_holds_node_nor_loses_his_keys() {
     fs::create_dir(dir.path().join("tmp")).unwrap();
     lead_astray(&home, Path::new("/tmp"));
     let (batch, steps) = &batches()[1];
-    let error = apply_batch(&host, 5, *batch, steps).await.unwrap_err();
-    assert_eq!(error.class(), FaultClass::Degraded, "{error}");
-    undo(&host, 5).await.unwrap();
-    fs::remove_file(home.join(".ssh")).unwrap();
-    fs::rename(home.join(".x"), home.join(".ssh")).unwrap();
-    undo(&host, 5).await.unwrap();
+    apply_batch(&host, 5, *batch, steps).await.unwrap();
     assert_eq!(fs::read_to_string(&keys).unwrap(), before);
+    assert_eq!(fs::read_link(home.join(".ssh.mca-foreign")).unwrap(), Path::new("/tmp"));
+    assert_eq!(fs::read_dir(dir.path().join("tmp")).unwrap().count(), 0, "it was not followed");
+    let moved = AccountRecords::load(&host.root).unwrap().still_moved(&host.root);
+    assert_eq!(moved["/var/home/core/.ssh.mca-foreign"], "/var/home/core/.ssh");
+    undo(&host, 5).await.unwrap();
+    assert!(!keys.exists());
+    assert_eq!(fs::read_to_string(home.join(".x/authorized_keys.d/ignition")).unwrap(), before);
+    fs::remove_file(home.join(".ssh.mca-foreign")).unwrap();
+    assert!(AccountRecords::load(&host.root).unwrap().still_moved(&host.root).is_empty());
 }
 
 /// A user who moves his directories while his keys are written does not hold the roll-back.

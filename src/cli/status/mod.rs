@@ -17,6 +17,7 @@ use super::output::{Output, print, print_json};
 use crate::agent::drift::{add_diffs, watched};
 use crate::control::ControlPlane as _;
 use crate::control::directory::{Directory, pool_file};
+use crate::host::account_records::AccountRecords;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::state;
@@ -35,7 +36,7 @@ use crate::stateroot::OpenWork;
 use crate::update::Record;
 
 use agent::{AgentStatus, Unfinished};
-use shown::{BootedOs, NextBoot, Status};
+use shown::{BootedOs, MovedAside, NextBoot, Status};
 use staged_manually::StagedManually;
 
 /// Flags of `status`.
@@ -133,13 +134,16 @@ struct Disk {
     record: Option<Record>,
     stored: Option<Stored>,
     work: Option<OpenWork>,
+    moved: Vec<MovedAside>,
 }
 
 impl Disk {
     fn read(root: &Root) -> Result<Self, CliError> {
         let record = load_record(root)?;
         let work = load_stateroot_work(root)?.as_ref().map(OpenWork::new);
-        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record, work })
+        let moved = AccountRecords::load(root)?.still_moved(root).into_iter();
+        let moved = moved.map(|(aside, path)| MovedAside { path, aside }).collect();
+        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record, work, moved })
     }
 }
 
@@ -190,7 +194,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let os = observed.map_or(ObservedOs::NotImageBased, |observed| observed.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
-    let around = Around { agent, follows, unread, drift, work: disk.work };
+    let around = Around { agent, follows, unread, drift, moved: disk.moved, work: disk.work };
     Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
 }
 
@@ -263,6 +267,7 @@ struct Around {
     follows: Option<Follows>,
     unread: Vec<String>,
     drift: Vec<Difference>,
+    moved: Vec<MovedAside>,
     work: Option<OpenWork>,
 }
 
@@ -301,6 +306,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         follows: around.follows,
         stateroot_work: around.work,
         not_applied: report.not_applied,
+        moved_aside: around.moved,
         unread: around.unread,
         drift: around.drift,
     }
@@ -334,7 +340,7 @@ mod tests {
     fn alone_here() -> Around {
         let agent =
             AgentStatus { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
-        Around { agent, follows: None, unread: Vec::new(), drift: Vec::new(), work: None }
+        Around { agent, follows: None, unread: Vec::new(), drift: Vec::new(), moved: Vec::new(), work: None }
     }
 
     fn host_at(dir: &std::path::Path) -> Host {

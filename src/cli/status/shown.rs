@@ -57,6 +57,9 @@ pub(super) struct Status {
     pub(super) stateroot_work: Option<OpenWork>,
     /// Fields of the config that this host does not get.
     pub(super) not_applied: Vec<NotApplied>,
+    /// What was in the way of the keys of accounts, and where it is now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) moved_aside: Vec<MovedAside>,
     /// Files that this user may not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unread: Vec<String>,
@@ -66,6 +69,15 @@ pub(super) struct Status {
     /// Layers of the config that the image has to bring, for people.
     #[serde(skip)]
     pub(super) layers: Option<String>,
+}
+
+/// An entry that was in the way of an account's keys.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct MovedAside {
+    /// The path that it was at.
+    pub(super) path: String,
+    /// The path that it is at now.
+    pub(super) aside: String,
 }
 
 #[derive(Debug, PartialEq, Serialize)]

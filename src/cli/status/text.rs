@@ -1,6 +1,6 @@
 //! The status as people read it, and as the exit code that scripts read.
 
-use super::shown::Status;
+use super::shown::{MovedAside, Status};
 use crate::cli::last_report::Follows;
 use crate::model::Target;
 use crate::model::observation::LocalPackages;
@@ -96,6 +96,10 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  next     {}", work.next));
     }
     lines.extend(status.not_applied.iter().map(|one| format!("  not applied  {one}")));
+    let moved = |one: &MovedAside| {
+        format!("  moved    {} was in the way of keys: look at {}, then remove it", one.path, one.aside)
+    };
+    lines.extend(status.moved_aside.iter().map(moved));
     lines.extend(status.unread.iter().map(|what| format!("  unread   {what}; run it as root")));
     for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
         lines.extend(diff.lines().map(|line| format!("    {line}")));

@@ -4,6 +4,7 @@
 //! on the way is opened without following links and must be in safe hands. Invariant: nothing outside the root is
 //! ever opened, and nothing is written where another user could have put a link.
 
+mod aside;
 mod kind;
 mod lock;
 mod pipe;

@@ -16,8 +16,6 @@ use crate::model::FileMode;
 const MAX_DEPTH: u32 = 32;
 /// Permission of everybody to list a directory and to enter it.
 const OPEN: u32 = 0o005;
-/// Names that are tried for what is moved aside.
-const MOST_ASIDE: u32 = 1000;
 
 impl Root {
     /// Makes a directory and the ones above it, durably; one that is there keeps its mode.
@@ -113,36 +111,6 @@ impl Root {
             Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
-    }
-
-    /// Moves a directory entry aside into a directory, durably, to the first free of the names `aside`, `aside.1` and so on, and
-    /// returns its new path; a missing one is ignored. Nothing is followed or read.
-    pub(in crate::host) fn move_aside(
-        &self,
-        path: &str,
-        directory: &str,
-        aside: &str,
-        trusted: u32,
-    ) -> Result<Option<String>, HostError> {
-        let failed = |errno: Errno| HostError::io("move aside", path, errno);
-        let (above, name) = split(path).ok_or_else(|| no_name(path))?;
-        let walk = |directory| self.walk(directory, trusted, Missing::Leave, &mut Vec::new());
-        let (Some(parent), Some(to)) = (walk(above)?, walk(directory)?) else { return Ok(None) };
-        let numbered = (1..MOST_ASIDE).map(|number| format!("{aside}.{number}"));
-        for free in std::iter::once(aside.to_owned()).chain(numbered) {
-            let flags = rustix::fs::RenameFlags::NOREPLACE;
-            match rustix::fs::renameat_with(&parent, name, &to, &free, flags) {
-                Err(Errno::EXIST) => {}
-                Err(Errno::NOENT) => return Ok(None),
-                other => {
-                    other.map_err(failed)?;
-                    fsync(&to).map_err(failed)?;
-                    fsync(&parent).map_err(failed)?;
-                    return Ok(Some(format!("{directory}/{free}")));
-                }
-            }
-        }
-        Err(failed(Errno::EXIST))
     }
 
     /// Returns mode, user and group of a path, a link at its end not followed; `None` when it is absent.

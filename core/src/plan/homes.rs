@@ -1,0 +1,122 @@
+//! The homes of accounts that the agent makes or gives keys: a directory of their own.
+//!
+//! useradd leaves a directory that is there as it is, and warns; the account's keys would then be in a directory of the system, or
+//! in the place of another account's keys.
+
+use super::accounts::{Refusal, refusal};
+use super::input::PlanInput;
+use super::{Op, Step};
+use crate::model::UserName;
+use crate::model::users::{Account, user_field};
+
+/// Directories of the system (file-hierarchy(7)).
+const OF_SYSTEM: [&str; 30] = [
+    "/", "/bin", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt", "/opt", "/run", "/sbin", "/srv",
+    "/tmp", "/usr", "/usr/local", "/var", "/var/cache", "/var/home", "/var/lib", "/var/local", "/var/log", "/var/mail",
+    "/var/opt", "/var/roothome", "/var/run", "/var/spool", "/var/srv", "/var/tmp",
+];
+
+/// Directories of which all that is in them is the system's.
+const TREES: [&str; 6] = ["/boot", "/dev", "/ostree", "/proc", "/sys", "/sysroot"];
+
+/// Returns the homes that the steps can't give to their accounts.
+pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+    let mut refused = Vec::new();
+    for step in steps {
+        let (Op::CreateUser { user } | Op::SetSshKeys { user }) = &step.op else { continue };
+        let Some(account) = input.to.users.accounts.get(user).filter(|account| account.should_exist) else {
+            continue;
+        };
+        let found = input.facts.observed.accounts.get(user.as_str());
+        // An account that is made is judged once.
+        if found.is_none() != matches!(step.op, Op::CreateUser { .. }) || !uses_home(input, user, account) {
+            continue;
+        }
+        let is_root = found.is_some_and(|found| found.uid == 0);
+        let of_system = of_system(input, user, account).filter(|_| !is_root);
+        refused.extend(of_system.or_else(|| shared(input, user, account)));
+    }
+    refused
+}
+
+/// Returns true if the home is made, or gets keys.
+pub(super) fn uses_home(input: &PlanInput<'_>, user: &UserName, account: &Account) -> bool {
+    let is_made = !input.facts.observed.accounts.contains_key(user.as_str()) && !account.no_create_home;
+    account.should_exist && (is_made || account.desired_keys(user).is_some())
+}
+
+/// Returns the home, as the host has it or will; between two files the default of useradd is assumed.
+pub(super) fn home(input: &PlanInput<'_>, user: &UserName, account: &Account) -> String {
+    let real = input.facts.accounts.homes.get(user.as_str()).cloned();
+    let found = || input.facts.observed.accounts.get(user.as_str()).map(|found| found.home.clone());
+    let home = real.or_else(found).or_else(|| account.home.clone());
+    plain(&home.unwrap_or_else(|| format!("/home/{user}")))
+}
+
+/// Returns a path without empty parts, `.` and `..`.
+fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
+    let real = home(input, user, account);
+    let homes = account.home.iter().map(|home| plain(home)).chain([real]);
+    let home = homes.into_iter().find(|home| is_of_system(home))?;
+    let next = if input.facts.observed.accounts.contains_key(user.as_str()) {
+        "give the account a home of its own (`usermod --home`), or remove its keys"
+    } else {
+        "choose a directory of its own, or set noCreateHome: true and no keys"
+    };
+    let message = format!("{home} is a directory of the system and no account's home; {next}");
+    Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
+}
+
+fn is_of_system(home: &str) -> bool {
+    // Programs and libraries of the OS: /usr/bin, /usr/lib and so on.
+    let is_in_usr = home.strip_prefix("/usr/").is_some_and(|rest| !rest.contains('/'));
+    let is_in = |tree: &str| home.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    OF_SYSTEM.contains(&home) || is_in_usr || TREES.iter().any(|tree| is_in(tree))
+}
+
+/// Returns the other account that has the same home.
+fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
+    let own = home(input, user, account);
+    let field = format!("{} homeDir", user_field(user.as_str()));
+    let accounts = input.to.users.accounts.iter();
+    let mut others = accounts.filter(|(other, account)| *other != user && uses_home(input, other, account));
+    if let Some((other, _)) = others.find(|(other, account)| home(input, other, account) == own) {
+        let message = format!("{own} is the home of {other}, too; give each account a home of its own");
+        return Some(refusal(field, message));
+    }
+    let is_new = !input.facts.observed.accounts.contains_key(user.as_str());
+    let other = input.facts.accounts.home_owners.get(user.as_str()).filter(|_| is_new)?;
+    let message = format!("{own} is the home of {other} on this host; choose a directory of its own");
+    Some(refusal(field, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_system_are_no_homes() {
+        for home in ["/", "/etc", "/usr", "/usr/bin", "/var/lib", "/proc/1", "/boot/efi", "/sysroot/a/b", "/home"] {
+            assert!(is_of_system(&plain(home)), "{home}");
+        }
+        for home in ["/etc/", "//etc", "/home/../etc", "/./usr/./bin/", "/..", "/var/lib/x/.."] {
+            assert!(is_of_system(&plain(home)), "{home}");
+        }
+        for home in ["/home/app", "/root", "/var/lib/app", "/etc/app", "/srv/app", "/usr/local/app", "/bootstrap", "/opt/app"]
+        {
+            assert!(!is_of_system(&plain(home)), "{home}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Units that a config enables and that have nothing to be enabled by: no unit file on this host, or no `[Install]` section.
+//!
+//! systemctl(1) fails on the first, and says so of the second; Ignition writes a preset that matches nothing. The host is as it
+//! would be without the field.
+
+use crate::model::observation::UnitFileState;
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::{Contents, FileSpec, HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
+
+use super::compare::holds;
+
+/// Returns the units of a spec that are enabled in it alone.
+pub(super) fn units(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
+    let enabled = spec.units.iter().filter(|(_, unit)| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked);
+    enabled.filter_map(|(name, unit)| unit_of(name, unit, observed)).collect()
+}
+
+/// Returns true if a unit comes with the OS, or not at all: another OS may have it.
+pub(super) fn is_of_os(unit: &UnitSpec) -> bool {
+    unit.contents.is_none()
+}
+
+/// Names the field.
+pub(super) fn field(name: &UnitName) -> String {
+    format!("systemd.units {:?} enabled", name.as_str())
+}
+
+fn unit_of(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option<NotApplied> {
+    let found = observed.units.get(name)?;
+    let message = match (found.enabled, &unit.contents) {
+        (UnitFileState::NotFound, None) => {
+            "this host has no such unit file, so nothing is enabled; install what brings it, then `systemctl enable` it, or \
+             remove the entry"
+        }
+        // What is observed may be an earlier version, which this one replaces.
+        (_, Some(_)) if !is_written(name, unit, observed) => {
+            if installs(unit) {
+                return None;
+            }
+            NOTHING
+        }
+        (UnitFileState::Static, _) if !installs(unit) => NOTHING,
+        (
+            UnitFileState::Enabled
+            | UnitFileState::Disabled
+            | UnitFileState::Static
+            | UnitFileState::Masked
+            | UnitFileState::NotFound,
+            _,
+        ) => return None,
+    };
+    Some(NotApplied::new(field(name), NotAppliedReason::HostLacks, message))
+}
+
+const NOTHING: &str = "the unit has no [Install] section, so nothing is enabled, and it runs only where another unit wants it; \
+                       add the section (WantedBy=), or remove `enabled`";
+
+fn installs(unit: &UnitSpec) -> bool {
+    let text = |contents: &Contents| String::from_utf8_lossy(contents.bytes()).lines().any(|line| line.trim() == "[Install]");
+    unit.contents.iter().chain(unit.dropins.values()).any(text)
+}
+
+/// Returns true if the host has the unit as the config has it.
+fn is_written(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> bool {
+    let file = unit.contents.iter().map(|contents| (name.path(), contents));
+    let dropins = unit.dropins.iter().map(|(dropin, contents)| (name.dropin_path(dropin), contents));
+    file.chain(dropins).all(|(path, contents)| {
+        let desired = FileSpec::of_unit(contents.clone());
+        observed.files.get(&path).is_some_and(|found| holds(&desired, found, observed))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ObservedFile;
+    use crate::model::machineconfig::MachineConfig;
+    use crate::model::observation::{ObservedUnit, UnitFilePreset};
+
+    fn spec(unit: &str) -> HostSpec {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"rendered-a"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
+            "systemd":{{"units":[{unit}]}}}}}}}}"#
+        );
+        MachineConfig::parse(text.as_bytes(), "rendered-a").unwrap().spec(None).unwrap()
+    }
+
+    fn named(unit: &str, state: UnitFileState, is_written: bool) -> Vec<String> {
+        let spec = spec(unit);
+        let mut observed = Observation::as_specified(&spec).unwrap();
+        let found = ObservedUnit { enabled: state, preset: UnitFilePreset::Enable, mask: Mask::Unset };
+        observed.units.insert(UnitName::new("a.service").unwrap(), found);
+        if !is_written {
+            observed.files.values_mut().for_each(|file| *file = ObservedFile::Absent);
+        }
+        units(&spec, &observed).into_iter().map(|one| one.to_string()).collect()
+    }
+
+    const PLAIN: &str = r#"{"name":"a.service","enabled":true}"#;
+    const BARE: &str = r#"{"name":"a.service","enabled":true,"contents":"[Service]\nExecStart=/bin/a\n"}"#;
+    const WHOLE: &str = r#"{"name":"a.service","enabled":true,"contents":"[Install]\nWantedBy=a.target\n"}"#;
+    const DROPIN: &str = r#"{"name":"a.service","enabled":true,"contents":"[Service]\nExecStart=/bin/a\n",
+        "dropins":[{"name":"i.conf","contents":"[Install]\nWantedBy=a.target\n"}]}"#;
+
+    #[test]
+    fn unit_without_anything_to_enable_is_named() {
+        use UnitFileState::{Disabled, Enabled, Masked, NotFound, Static};
+        for (unit, state, is_written, word) in [
+            (PLAIN, NotFound, true, "no such unit file"),
+            (PLAIN, Static, true, "no [Install] section"),
+            (PLAIN, Enabled, true, ""),
+            (PLAIN, Disabled, true, ""),
+            (PLAIN, Masked, true, ""),
+            (BARE, Static, true, "no [Install] section"),
+            (BARE, NotFound, false, "no [Install] section"),
+            // It was there, with another text.
+            (BARE, Enabled, false, "no [Install] section"),
+            // A drop-in of the host brings the section.
+            (BARE, Enabled, true, ""),
+            (WHOLE, NotFound, false, ""),
+            (WHOLE, Static, false, ""),
+            (WHOLE, Enabled, true, ""),
+            (DROPIN, NotFound, false, ""),
+            (DROPIN, Enabled, true, ""),
+        ] {
+            let found = named(unit, state, is_written);
+            assert_eq!(found.len(), usize::from(!word.is_empty()), "{unit} {state:?}: {found:?}");
+            assert!(found.iter().all(|one| one.starts_with(r#"systemd.units "a.service" enabled: "#) && one.contains(word)));
+        }
+        for other in ["false", "null"] {
+            assert_eq!(named(&PLAIN.replace("true", other), NotFound, true), Vec::<String>::new());
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What people changed of accounts on this host and the steps overwrite, and what the owners of accounts have in the way of their
+//! keys: named before it is done.
+
+use super::accounts::{is_password_locked, keys_hold, password_holds};
+use super::homes;
+use super::input::PlanInput;
+use super::warnings::{Warning, gone_at_boot};
+use super::{Op, Step};
+use crate::model::UserName;
+use crate::model::observation::ObservedAccount;
+use crate::model::text::escaped;
+use crate::model::users::user_field;
+
+/// Returns the warnings about the steps of accounts.
+pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    for step in steps {
+        match &step.op {
+            Op::CreateUser { user } => found.extend(home(input, user)),
+            Op::ModifyUser { user } => found.extend(attributes(input, user)),
+            Op::SetPassword { user } => found.extend(password(input, user)),
+            Op::SetSshKeys { user } => {
+                found.extend(keys(input, user));
+                found.extend(in_the_way(input, user));
+            }
+            Op::LockUser { user } => found.extend(in_the_way(input, user)),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn warning(user: &UserName, part: &str, message: &str) -> Warning {
+    Warning { field: format!("{} {part}", user_field(user.as_str())), message: escaped(message) }
+}
+
+fn observed<'a>(input: &'a PlanInput<'_>, user: &UserName) -> Option<&'a ObservedAccount> {
+    input.facts.observed.accounts.get(user.as_str())
+}
+
+fn home(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
+    let account = input.to.users.accounts.get(user)?;
+    let home = homes::home(input, user, account);
+    let directory = gone_at_boot(&home).filter(|_| homes::uses_home(input, user, account))?;
+    let message = format!("{directory} is empty after each boot, and so the home {home} is gone then; choose another");
+    Some(warning(user, "homeDir", &message))
+}
+
+fn attributes(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
+    let (found, old) = (observed(input, user)?, input.from.users.accounts.get(user)?);
+    let other = |old: Option<&String>, found: &str| old.is_some_and(|old| old != found);
+    let parts = [("gecos", other(old.gecos.as_ref(), &found.gecos)), ("shell", other(old.shell.as_ref(), &found.shell))];
+    let parts: Vec<&str> = parts.into_iter().filter(|(_, is_other)| *is_other).map(|(part, _)| part).collect();
+    let message = "it was changed on this host, and this update sets it; put the new one into the config to keep it";
+    (!parts.is_empty()).then(|| warning(user, &parts.join(" and "), message))
+}
+
+fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
+    let found = observed(input, user)?;
+    let new = input.to.users.accounts.get(user).filter(|new| new.should_exist);
+    let new = new.and_then(|new| new.password.as_ref());
+    let old = input.from.users.accounts.get(user).and_then(|old| old.password.as_ref());
+    let message = match (old, new) {
+        (Some(old), _) if password_holds(old, found) => return None,
+        (Some(_), Some(_)) => {
+            "it was changed on this host, and this update sets that of the config; put the new hash into the config to keep it"
+        }
+        (Some(_), None) if user.is_core() => {
+            "it was changed on this host, and this update locks it with the entry that leaves; set passwordHash to keep one"
+        }
+        (Some(_), None) => {
+            "it was changed on this host, and this update sets the one from before the config; set it again afterwards (`passwd`)"
+        }
+        // Keys alone lock it (MCD-161), which nobody would guess.
+        (None, Some(new)) if new.is_locked() && !is_password_locked(found) => {
+            "this host has a password for the account, and this update locks it; set passwordHash to keep one"
+        }
+        (None, _) => return None,
+    };
+    Some(warning(user, "passwordHash", message))
+}
+
+fn keys(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
+    let found = observed(input, user)?;
+    let old = input.from.users.accounts.get(user)?.desired_keys(user)?;
+    let message = "the keys file was changed on this host, and this update writes it; other keys belong into \
+                   .ssh/authorized_keys, or into the config";
+    (!keys_hold(old, found)).then(|| warning(user, "sshAuthorizedKeys", message))
+}
+
+fn in_the_way(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
+    let found = input.facts.obstacles.in_the_way.get(user.as_str())?;
+    let message = format!(
+        "{} is in the way of the keys file, and is moved aside to {} or the same name with a number; look at it there",
+        found.path, found.aside
+    );
+    Some(warning(user, "sshAuthorizedKeys", &message))
+}
