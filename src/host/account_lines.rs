@@ -192,7 +192,9 @@ pub fn set_marked_password(
     fail_points: &FailPoints,
 ) -> Result<(), HostError> {
     let Some(found) = accounts::group_mark(root, group)? else {
-        return set_group_password(root, group, password, run, fail_points);
+        // One without a password stays as groupadd wrote it.
+        let is_right = password.is_none() && group_password(root, group)?.is_none();
+        return if is_right { Ok(()) } else { set_group_password(root, group, password, run, fail_points) };
     };
     let mark = password.map_or(GROUP_MARK, PasswordHash::as_str);
     let record = |marks: Vec<Bytes>| {

@@ -94,6 +94,10 @@ fn unit_with_nothing_to_enable_is_named_by_each_verb() {
         {"name": "os.service", "enabled": true}, {"name": "own.service", "enabled": true, "contents": bare},
         {"name": "off.service", "enabled": false}]);
     node.put("a.json", config("rendered-a", &ignition(json!({"systemd": {"units": units}}))));
+    let quiet = ["crio.service", "own.service"].map(|name| json!({"name": name, "actions": [{"type": "None"}]}));
+    let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {"units": quiet}}});
+    node.put("policy.json", policy.to_string());
     let fields = ["nowhere", "os", "own"].map(|name| format!("host-lacks systemd.units \\{name}.service\\ enabled"));
     let json = |words: &[&str]| listed(&node.run(&[words, &TEXT, &["--output", "json"]].concat()).out);
     assert_eq!(json(&["plan", "--to", "a.json"]), fields);

@@ -7,7 +7,7 @@ use super::accounts::{
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason};
 use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{Account, attributes_field, group_field, user_field};
+use crate::model::users::{Account, PasswordHash, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Observation, UserName};
 
 impl<'a> PlanInput<'a> {
@@ -138,6 +138,8 @@ pub(super) fn creations(input: &PlanInput<'_>) -> Vec<Step> {
         let op = match (new, observed.accounts.get(name.as_str())) {
             (Some(new), None) if new.is_made(name) => Op::CreateUser { user: name.clone() },
             (Some(_), Some(_)) if input.keeps_attributes(name) => continue,
+            // An administrator has it expire: what is listed in both configs is not opened again.
+            (Some(_), Some(found)) if found.is_expired && old.is_some_and(|old| old.should_exist) => continue,
             (Some(new), Some(found)) if is_modified(new, found) || drops(old, Some(new), found) => {
                 Op::ModifyUser { user: name.clone() }
             }
@@ -207,6 +209,11 @@ fn first(name: &UserName, new: &Account) -> Vec<Op> {
     keys.into_iter().chain(open.map(|_| Op::SetPassword { user: name.clone() })).collect()
 }
 
+/// Returns true if an administrator has locked the password: no update that does not change it opens the account again.
+fn is_locked_by_hand(old: Option<&PasswordHash>, found: &ObservedAccount) -> bool {
+    old.is_some_and(|old| !old.is_locked()) && is_password_locked(found)
+}
+
 /// Returns the steps of keys and password of an account that exists. What the config lets go is put back; where the agent
 /// keeps no original, what still is as in the old config goes with it, and anything else is the host's.
 fn secrets(
@@ -224,9 +231,12 @@ fn secrets(
     };
     let password =
         match (new.and_then(|new| new.password.as_ref()), old.and_then(|old| old.password.as_ref())) {
+            (Some(desired), old) if is_locked_by_hand(old, found) && old == Some(desired) => false,
             (Some(desired), _) => !password_holds(desired, found),
             (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !is_password_locked(found),
-            (None, Some(_)) if found.has_original => found.password.is_some(),
+            (None, old @ Some(_)) if found.has_original => {
+                found.password.is_some() && !is_locked_by_hand(old, found)
+            }
             (None, Some(old)) => !is_password_locked(found) && password_holds(old, found),
             (None, None) => false,
         };

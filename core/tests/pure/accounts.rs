@@ -393,6 +393,28 @@ fn update_sets_again_what_user_changed_and_waits_for_administrator() {
     }
 }
 
+/// Nor is it opened by another change of its entry, or as it leaves.
+#[test]
+fn account_that_administrator_locked_stays_locked() {
+    let hash = |text: &str| machine_config_core::model::users::PasswordHash::new(text);
+    let user = |hash: &str, key: &str| {
+        let user = json!([{"name": "guest", "passwordHash": hash, "sshAuthorizedKeys": [key], "gecos": key}]);
+        spec("rendered-a", user, json!([]))
+    };
+    let (from, left) = (user("$6$one", "a"), spec("rendered-b", json!([]), json!([])));
+    let mut host = ModelHost::bare(None, Image::default());
+    let mut guest = model_host::account("guest", 1100, Maker::Host);
+    (guest.password, guest.has_original, guest.gecos) = (hash("!$6$one"), true, "a".to_owned());
+    host.accounts.insert("guest".to_owned(), guest);
+    let sets = |host: &ModelHost, to: &HostSpec, op: &str| steps(host, &from, to).contains(&format!("{op} guest"));
+    assert!(!sets(&host, &user("$6$one", "b"), "set-password") && !sets(&host, &left, "set-password"));
+    assert!(sets(&host, &user("$6$two", "a"), "set-password"), "the config decides about it");
+    assert!(sets(&host, &user("$6$one", "b"), "modify-user"));
+    host.accounts.get_mut("guest").unwrap().is_expired = true;
+    assert!(!sets(&host, &user("$6$one", "b"), "modify-user"));
+    assert_eq!(steps(&host, &left, &user("$6$one", "a")).len(), 3, "listed again it is opened");
+}
+
 fn warned(host: &ModelHost, from: &HostSpec, to: &HostSpec) -> Vec<String> {
     let facts = host.facts(from, to, EmbeddedConfig::Unknown);
     let plan = plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap();

@@ -44,7 +44,7 @@ async fn link_of_user_neither_holds_node_nor_loses_his_keys() {
     assert_eq!(fs::read_link(home.join(".ssh.mca-foreign")).unwrap(), Path::new("/tmp"));
     assert_eq!(fs::read_dir(dir.path().join("tmp")).unwrap().count(), 0, "it was not followed");
     let moved = AccountRecords::load(&host.root).unwrap().still_moved(&host.root);
-    assert_eq!(moved["/var/home/core/.ssh.mca-foreign"], "/var/home/core/.ssh");
+    assert_eq!(moved["/home/core/.ssh.mca-foreign"], "/home/core/.ssh");
     undo(&host, 5).await.unwrap();
     assert!(!keys.exists());
     assert_eq!(fs::read_to_string(home.join(".x/authorized_keys.d/ignition")).unwrap(), before);
