@@ -179,7 +179,9 @@ pub fn group_password(root: &Root, group: &str) -> Result<Option<PasswordHash>, 
     let databases = load(root, &[GSHADOW, GROUP])?;
     let found = databases.iter().find_map(|(_, bytes)| field(bytes, group, PASSWORD));
     let text = found.map(|found| String::from_utf8_lossy(found).into_owned());
-    Ok(text.filter(|text| !["", "x", "!", "*", GROUP_MARK].contains(&text.as_str())).and_then(PasswordHash::new))
+    Ok(text
+        .filter(|text| !["", "x", "!", "*", GROUP_MARK].contains(&text.as_str()))
+        .and_then(PasswordHash::new))
 }
 
 /// Gives a group that the agent made its password, or [`GROUP_MARK`] for none, and records it as the group's mark: before, beside the

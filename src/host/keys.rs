@@ -71,7 +71,9 @@ pub fn clear(root: &Root, home: &str, user: &User) -> Result<Vec<Moved>, HostErr
 enum Standing {
     Absent,
     /// The account may keep it.
-    Own { is_open: bool },
+    Own {
+        is_open: bool,
+    },
     /// It is moved aside: a link, a file, or a directory of another account.
     InTheWay,
 }

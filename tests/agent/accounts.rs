@@ -265,8 +265,7 @@ async fn core_that_was_deleted_is_named_and_followed() {
     let vanish = || {
         for file in ["etc/passwd", "etc/shadow"] {
             let text = fs::read_to_string(at.join(file)).unwrap();
-            let kept: String =
-                text.split_inclusive('\n').filter(|line| !line.starts_with("core:")).collect();
+            let kept: String = text.split_inclusive('\n').filter(|line| !line.starts_with("core:")).collect();
             fs::write(at.join(file), kept).unwrap();
         }
         fs::remove_dir_all(at.join("home/core")).unwrap();

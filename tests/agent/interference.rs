@@ -170,7 +170,11 @@ async fn link_in_place_of_keys_is_named_and_moved_aside() {
         let report = after(&mut run, &plane, LATER).await;
         assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{way}: {report:#?}");
         assert_eq!(fs::read_to_string(dir.path().join("etc/app.conf")).unwrap(), "rendered-b", "{way}");
-        assert_eq!(fs::read_link(home.join(".ssh.mca-foreign")).unwrap().to_str(), Some(link.as_str()), "{way}");
+        assert_eq!(
+            fs::read_link(home.join(".ssh.mca-foreign")).unwrap().to_str(),
+            Some(link.as_str()),
+            "{way}"
+        );
         let keys = fs::read_to_string(home.join(".ssh/authorized_keys.d/ignition")).unwrap();
         assert!(keys.contains("k2"), "{way}: {keys}");
     }

@@ -94,11 +94,13 @@ fn unit_with_nothing_to_enable_is_named_by_each_verb() {
         {"name": "os.service", "enabled": true}, {"name": "own.service", "enabled": true, "contents": bare},
         {"name": "off.service", "enabled": false}]);
     node.put("a.json", config("rendered-a", &ignition(json!({"systemd": {"units": units}}))));
-    let quiet = ["crio.service", "own.service"].map(|name| json!({"name": name, "actions": [{"type": "None"}]}));
+    let quiet =
+        ["crio.service", "own.service"].map(|name| json!({"name": name, "actions": [{"type": "None"}]}));
     let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
         "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {"units": quiet}}});
     node.put("policy.json", policy.to_string());
-    let fields = ["nowhere", "os", "own"].map(|name| format!("host-lacks systemd.units \\{name}.service\\ enabled"));
+    let fields =
+        ["nowhere", "os", "own"].map(|name| format!("host-lacks systemd.units \\{name}.service\\ enabled"));
     let json = |words: &[&str]| listed(&node.run(&[words, &TEXT, &["--output", "json"]].concat()).out);
     assert_eq!(json(&["plan", "--to", "a.json"]), fields);
     assert_eq!(node.apply("a.json").code, 0);
@@ -127,10 +129,18 @@ fn home_of_system_and_shared_home_are_refused() {
             "\"two\" homeDir",
             "/srv/app is the home of one, too; give each",
         ),
-        (json!([{"name": "one", "homeDir": "/etc", "sshAuthorizedKeys": key}]), "\"one\" homeDir", "choose a directory"),
+        (
+            json!([{"name": "one", "homeDir": "/etc", "sshAuthorizedKeys": key}]),
+            "\"one\" homeDir",
+            "choose a directory",
+        ),
         (json!([{"name": "one", "homeDir": "/"}]), "\"one\" homeDir", "set noCreateHome: true and no keys"),
         (json!([{"name": "one", "homeDir": "/home/core"}]), "\"one\" homeDir", "home of core on this host"),
-        (json!([{"name": "root2", "homeDir": "/home/../usr"}]), "homeDir", "/usr is a directory of the system"),
+        (
+            json!([{"name": "root2", "homeDir": "/home/../usr"}]),
+            "homeDir",
+            "/usr is a directory of the system",
+        ),
     ] {
         node.put("b.json", config("rendered-b", &ignition(json!({"passwd": {"users": users}}))));
         let before = node.listing("root");
@@ -146,7 +156,8 @@ fn home_of_system_and_shared_home_are_refused() {
 #[test]
 fn link_in_place_of_keys_is_named_and_moved_aside() {
     let node = Node::new();
-    let users = |key: &str| ignition(json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key]}]}}));
+    let users =
+        |key: &str| ignition(json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": [key]}]}}));
     std::os::unix::fs::chown(node.path("root/home/core"), Some(1000), Some(1000)).unwrap();
     node.put("a.json", config("rendered-a", &users("ssh-ed25519 k1")));
     assert_eq!(node.apply("a.json").code, 0);
@@ -155,7 +166,8 @@ fn link_in_place_of_keys_is_named_and_moved_aside() {
     std::os::unix::fs::lchown(node.path("root/home/core/.ssh"), Some(1000), Some(1000)).unwrap();
     node.put("b.json", config("rendered-b", &users("ssh-ed25519 k2")));
     let plan = node.plan("b.json");
-    let warning = "/home/core/.ssh is in the way of the keys file, and is moved aside to /home/core/.ssh.mca-foreign";
+    let warning =
+        "/home/core/.ssh is in the way of the keys file, and is moved aside to /home/core/.ssh.mca-foreign";
     assert!(plan.code == 0 && plan.out.contains(warning), "{}", plan.out);
     let applied = node.apply("b.json");
     assert_eq!(applied.code, 0, "{}", applied.err);

@@ -9,9 +9,7 @@ use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
 use super::{Batch, BatchOp, FileOp, Op, Step, homes, shared, space};
 use crate::model::observation::UnitFileState;
-use crate::model::obstacles::{
-    LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle,
-};
+use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::{ManagedPath, ObservedFile, UnitName};
 
 /// Returns the obstacles of the steps.
@@ -202,8 +200,8 @@ fn live(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::obstacles::Space;
     use crate::model::machineconfig::MachineConfig;
+    use crate::model::obstacles::Space;
     use crate::model::policy::DisruptionPolicy;
     use crate::model::{Facts, HostSpec};
     use crate::plan::{Irreconcilable, Plan, plan};

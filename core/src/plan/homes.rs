@@ -11,9 +11,36 @@ use crate::model::users::{Account, user_field};
 
 /// Directories of the system (file-hierarchy(7)).
 const OF_SYSTEM: [&str; 30] = [
-    "/", "/bin", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt", "/opt", "/run", "/sbin", "/srv",
-    "/tmp", "/usr", "/usr/local", "/var", "/var/cache", "/var/home", "/var/lib", "/var/local", "/var/log", "/var/mail",
-    "/var/opt", "/var/roothome", "/var/run", "/var/spool", "/var/srv", "/var/tmp",
+    "/",
+    "/bin",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/tmp",
+    "/usr",
+    "/usr/local",
+    "/var",
+    "/var/cache",
+    "/var/home",
+    "/var/lib",
+    "/var/local",
+    "/var/log",
+    "/var/mail",
+    "/var/opt",
+    "/var/roothome",
+    "/var/run",
+    "/var/spool",
+    "/var/srv",
+    "/var/tmp",
 ];
 
 /// Directories of which all that is in them is the system's.
@@ -82,7 +109,8 @@ fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Optio
 fn is_of_system(home: &str) -> bool {
     // Programs and libraries of the OS: /usr/bin, /usr/lib and so on.
     let is_in_usr = home.strip_prefix("/usr/").is_some_and(|rest| !rest.contains('/'));
-    let is_in = |tree: &str| home.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_in =
+        |tree: &str| home.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     OF_SYSTEM.contains(&home) || is_in_usr || TREES.iter().any(|tree| is_in(tree))
 }
 
@@ -108,14 +136,24 @@ mod tests {
 
     #[test]
     fn directories_of_system_are_no_homes() {
-        for home in ["/", "/etc", "/usr", "/usr/bin", "/var/lib", "/proc/1", "/boot/efi", "/sysroot/a/b", "/home"] {
+        for home in
+            ["/", "/etc", "/usr", "/usr/bin", "/var/lib", "/proc/1", "/boot/efi", "/sysroot/a/b", "/home"]
+        {
             assert!(is_of_system(&plain(home)), "{home}");
         }
         for home in ["/etc/", "//etc", "/home/../etc", "/./usr/./bin/", "/..", "/var/lib/x/.."] {
             assert!(is_of_system(&plain(home)), "{home}");
         }
-        for home in ["/home/app", "/root", "/var/lib/app", "/etc/app", "/srv/app", "/usr/local/app", "/bootstrap", "/opt/app"]
-        {
+        for home in [
+            "/home/app",
+            "/root",
+            "/var/lib/app",
+            "/etc/app",
+            "/srv/app",
+            "/usr/local/app",
+            "/bootstrap",
+            "/opt/app",
+        ] {
             assert!(!is_of_system(&plain(home)), "{home}");
         }
     }

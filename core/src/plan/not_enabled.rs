@@ -11,7 +11,10 @@ use super::compare::holds;
 
 /// Returns the units of a spec that are enabled in it alone.
 pub(super) fn units(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
-    let enabled = spec.units.iter().filter(|(_, unit)| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked);
+    let enabled = spec
+        .units
+        .iter()
+        .filter(|(_, unit)| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked);
     enabled.filter_map(|(name, unit)| unit_of(name, unit, observed)).collect()
 }
 
@@ -56,7 +59,9 @@ const NOTHING: &str = "the unit has no [Install] section, so nothing is enabled,
                        add the section (WantedBy=), or remove `enabled`";
 
 fn installs(unit: &UnitSpec) -> bool {
-    let text = |contents: &Contents| String::from_utf8_lossy(contents.bytes()).lines().any(|line| line.trim() == "[Install]");
+    let text = |contents: &Contents| {
+        String::from_utf8_lossy(contents.bytes()).lines().any(|line| line.trim() == "[Install]")
+    };
     unit.contents.iter().chain(unit.dropins.values()).any(text)
 }
 
@@ -125,7 +130,11 @@ mod tests {
         ] {
             let found = named(unit, state, is_written);
             assert_eq!(found.len(), usize::from(!word.is_empty()), "{unit} {state:?}: {found:?}");
-            assert!(found.iter().all(|one| one.starts_with(r#"systemd.units "a.service" enabled: "#) && one.contains(word)));
+            assert!(
+                found.iter().all(
+                    |one| one.starts_with(r#"systemd.units "a.service" enabled: "#) && one.contains(word)
+                )
+            );
         }
         for other in ["false", "null"] {
             assert_eq!(named(&PLAIN.replace("true", other), NotFound, true), Vec::<String>::new());

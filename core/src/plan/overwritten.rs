@@ -42,16 +42,21 @@ fn home(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let account = input.to.users.accounts.get(user)?;
     let home = homes::home(input, user, account);
     let directory = gone_at_boot(&home).filter(|_| homes::uses_home(input, user, account))?;
-    let message = format!("{directory} is empty after each boot, and so the home {home} is gone then; choose another");
+    let message =
+        format!("{directory} is empty after each boot, and so the home {home} is gone then; choose another");
     Some(warning(user, "homeDir", &message))
 }
 
 fn attributes(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let (found, old) = (observed(input, user)?, input.from.users.accounts.get(user)?);
     let other = |old: Option<&String>, found: &str| old.is_some_and(|old| old != found);
-    let parts = [("gecos", other(old.gecos.as_ref(), &found.gecos)), ("shell", other(old.shell.as_ref(), &found.shell))];
-    let parts: Vec<&str> = parts.into_iter().filter(|(_, is_other)| *is_other).map(|(part, _)| part).collect();
-    let message = "it was changed on this host, and this update sets it; put the new one into the config to keep it";
+    let parts = [
+        ("gecos", other(old.gecos.as_ref(), &found.gecos)),
+        ("shell", other(old.shell.as_ref(), &found.shell)),
+    ];
+    let parts: Vec<&str> =
+        parts.into_iter().filter(|(_, is_other)| *is_other).map(|(part, _)| part).collect();
+    let message = "it was changed on this host, and this update overwrites it; put the new one into the config to keep it";
     (!parts.is_empty()).then(|| warning(user, &parts.join(" and "), message))
 }
 
@@ -83,9 +88,13 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
 fn keys(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let found = observed(input, user)?;
     let old = input.from.users.accounts.get(user)?.desired_keys(user)?;
-    let message = "the keys file was changed on this host, and this update writes it; other keys belong into \
-                   .ssh/authorized_keys, or into the config";
-    (!keys_hold(old, found)).then(|| warning(user, "sshAuthorizedKeys", message))
+    let is_set = input.to.users.accounts.get(user).is_some_and(|new| new.desired_keys(user).is_some());
+    let does =
+        if is_set { "overwrites it" } else { "takes it away, or restores the one from before the config" };
+    let message = format!(
+        "the keys file was changed on this host, and this update {does}; other keys belong into .ssh/authorized_keys"
+    );
+    (!keys_hold(old, found)).then(|| warning(user, "sshAuthorizedKeys", &message))
 }
 
 fn in_the_way(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {

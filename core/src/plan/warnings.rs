@@ -52,7 +52,8 @@ pub(super) fn warnings(steps: &[Step]) -> Vec<Warning> {
 
 /// Returns the directory above a path that is empty after each boot.
 pub(super) fn gone_at_boot(path: &str) -> Option<&'static str> {
-    let is_above = |directory: &&&str| path.strip_prefix(**directory).is_some_and(|rest| rest.starts_with('/'));
+    let is_above =
+        |directory: &&&str| path.strip_prefix(**directory).is_some_and(|rest| rest.starts_with('/'));
     GONE_AT_BOOT.iter().find(is_above).copied()
 }
 

@@ -356,7 +356,7 @@ fn member_of_group_that_leaves_refuses_plan() {
 #[test]
 fn update_sets_again_what_user_changed_and_waits_for_administrator() {
     let user = json!({"name": "app", "sshAuthorizedKeys": ["a"], "passwordHash": "$6$config", "gecos": "App",
-        "shell": "/bin/bash", "groups": ["wheel"]});
+        "shell": "/bin/bash", "groups": ["wheel"], "uid": 1500});
     let from = spec("rendered-a", json!([user]), json!([]));
     let to = spec("rendered-b", json!([user]), json!([]));
     let hash = |text: &str| machine_config_core::model::users::PasswordHash::new(text);
@@ -386,7 +386,10 @@ fn update_sets_again_what_user_changed_and_waits_for_administrator() {
         assert_eq!(blocking.is_some(), is_blocked, "{what}: {blocking:?}");
         if !is_blocked {
             let warnings = plan.warnings();
-            assert!(warnings.iter().any(|one| one.message.contains("was changed on this host")), "{what}: {warnings:?}");
+            assert!(
+                warnings.iter().any(|one| one.message.contains("was changed on this host")),
+                "{what}: {warnings:?}"
+            );
             host.apply(&plan, &from, &to);
             assert_eq!(differences(&to, &host.observe(&[&to])), vec![], "{what}");
         }
@@ -406,7 +409,8 @@ fn account_that_administrator_locked_stays_locked() {
     let mut guest = model_host::account("guest", 1100, Maker::Host);
     (guest.password, guest.has_original, guest.gecos) = (hash("!$6$one"), true, "a".to_owned());
     host.accounts.insert("guest".to_owned(), guest);
-    let sets = |host: &ModelHost, to: &HostSpec, op: &str| steps(host, &from, to).contains(&format!("{op} guest"));
+    let sets =
+        |host: &ModelHost, to: &HostSpec, op: &str| steps(host, &from, to).contains(&format!("{op} guest"));
     assert!(!sets(&host, &user("$6$one", "b"), "set-password") && !sets(&host, &left, "set-password"));
     assert!(sets(&host, &user("$6$two", "a"), "set-password"), "the config decides about it");
     assert!(sets(&host, &user("$6$one", "b"), "modify-user"));
@@ -424,11 +428,14 @@ fn warned(host: &ModelHost, from: &HostSpec, to: &HostSpec) -> Vec<String> {
 /// A password that an administrator set is not overwritten in silence, whatever the update makes of it.
 #[test]
 fn password_of_administrator_is_named_before_it_goes() {
-    let password = |hash: &str| spec("rendered-a", json!([{"name": "guest", "passwordHash": hash}]), json!([]));
-    let (from, other, left) = (password("$6$one"), password("$6$two"), spec("rendered-b", json!([]), json!([])));
+    let password =
+        |hash: &str| spec("rendered-a", json!([{"name": "guest", "passwordHash": hash}]), json!([]));
+    let (from, other, left) =
+        (password("$6$one"), password("$6$two"), spec("rendered-b", json!([]), json!([])));
     let mut host = ModelHost::bare(None, Image::default());
     let mut guest = model_host::account("guest", 1100, Maker::Host);
-    (guest.password, guest.has_original) = (machine_config_core::model::users::PasswordHash::new("$6$one"), true);
+    (guest.password, guest.has_original) =
+        (machine_config_core::model::users::PasswordHash::new("$6$one"), true);
     host.accounts.insert("guest".to_owned(), guest);
     assert_eq!(warned(&host, &from, &other), Vec::<String>::new(), "as the config has it");
     host.accounts.get_mut("guest").unwrap().password =
@@ -442,7 +449,8 @@ fn password_of_administrator_is_named_before_it_goes() {
     let none = spec("rendered-0", json!([]), json!([]));
     let keys = spec("rendered-b", json!([{"name": "core", "sshAuthorizedKeys": ["a"]}]), json!([]));
     assert_eq!(warned(&host, &none, &keys), Vec::<String>::new(), "it has none");
-    host.accounts.get_mut("core").unwrap().password = machine_config_core::model::users::PasswordHash::new("$6$x");
+    host.accounts.get_mut("core").unwrap().password =
+        machine_config_core::model::users::PasswordHash::new("$6$x");
     let found = warned(&host, &none, &keys);
     assert!(found.len() == 1 && found[0].contains("this update locks it; set passwordHash"), "{found:?}");
 }
@@ -460,7 +468,9 @@ fn home_that_is_gone_at_boot_and_obstacles_of_keys_are_warned_of() {
     facts.obstacles.in_the_way.insert("core".to_owned(), InTheWay { path, aside });
     let plan = plan(&none, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
     let [warning] = plan.warnings() else { panic!("{:?}", plan.warnings()) };
-    assert!(warning.message.contains("/home/core/.ssh is in the way") && warning.message.contains(".mca-foreign"));
+    assert!(
+        warning.message.contains("/home/core/.ssh is in the way") && warning.message.contains(".mca-foreign")
+    );
 }
 
 /// Homes with what useradd copies into them, keys files, and the databases.
@@ -470,8 +480,11 @@ fn missing_space_for_accounts_refuses_plan() {
     let to = spec("rendered-a", json!([{"name": "app", "sshAuthorizedKeys": ["a"]}]), json!([]));
     let with = |home: (u64, u64), databases: (u64, u64)| {
         let told = reasons(&host, &to, |facts| {
-            let space = |(bytes, inodes): (u64, u64), directory: &str| {
-                Space { directory: directory.to_owned(), bytes, inodes: Some(inodes), block: 4096 }
+            let space = |(bytes, inodes): (u64, u64), directory: &str| Space {
+                directory: directory.to_owned(),
+                bytes,
+                inodes: Some(inodes),
+                block: 4096,
             };
             facts.obstacles.spaces.insert(1, space(home, "/home"));
             facts.obstacles.spaces.insert(2, space(databases, "/etc"));

@@ -722,7 +722,18 @@ async fn original_is_of_time_when_config_first_sets_it() {
     );
     let users = |ops: Vec<Op>| vec![(Batch::Users, steps(ops))];
     carry(&host, &spec("rendered-old"), &keys, &users(vec![keys_of("guest")]), 0).await;
-    run("usermod", at, &["--password=$6$by-hand", "--comment=By hand", "--shell=/bin/dash", "--append", "--groups=wheel", "guest"]);
+    run(
+        "usermod",
+        at,
+        &[
+            "--password=$6$by-hand",
+            "--comment=By hand",
+            "--shell=/bin/dash",
+            "--append",
+            "--groups=wheel",
+            "guest",
+        ],
+    );
     let by_hand = ["etc/passwd", "etc/shadow"].map(|path| line(at, path, "guest"));
     let modify = vec![(Batch::Accounts, steps(vec![Op::ModifyUser { user: name("guest") }]))];
     let both = [modify.clone(), users(vec![password_of("guest")])].concat();
@@ -747,7 +758,8 @@ async fn names_of_what_is_moved_aside_are_bounded() {
     let home = at.join("var/home/guest");
     let user = Accounts::load(&host.root).unwrap().user("guest").unwrap().clone();
     let asides = || {
-        let names = fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names =
+            fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.contains("mca-foreign")).collect::<std::collections::BTreeSet<_>>()
     };
     for round in 0..30 {
@@ -769,7 +781,11 @@ async fn names_of_what_is_moved_aside_are_bounded() {
     }
     for round in 0..30 {
         let way = home.join(".ssh");
-        if round % 2 == 0 { replaced_by_link(&way, 1100) } else { replaced_by_file(&way, 1100) }
+        if round % 2 == 0 {
+            replaced_by_link(&way, 1100)
+        } else {
+            replaced_by_file(&way, 1100)
+        }
         crate::host::keys::prepare(&host.root, "/var/home/guest", &user).unwrap();
     }
     assert_eq!(asides().len(), 8, "{:?}", asides());
