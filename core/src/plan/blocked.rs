@@ -7,7 +7,7 @@ use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Step, homes, shared, space};
+use super::{Batch, BatchOp, FileOp, Op, Step, homes, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::{ManagedPath, ObservedFile, UnitName};
@@ -28,7 +28,6 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
     reasons.extend(originals(input, steps));
-    reasons.extend(space::missing(input, steps));
     reasons.extend(live(input, steps));
     reasons
 }

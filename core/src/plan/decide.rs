@@ -3,7 +3,7 @@
 use super::input::PlanInput;
 use super::{
     Irreconcilable, Plan, Step, blocked, check, disruption, files, kargs, mode, not_applied, os, overwritten,
-    paths, reconcilable, units, users, warnings,
+    paths, reconcilable, space, units, users, warnings,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -24,7 +24,8 @@ pub fn plan(
     if steps.is_empty() {
         input.mode = mode::decide(image, built, mode::Content::Same);
     }
-    let reasons = blocked::blocked(&input, &steps);
+    let mut reasons = blocked::blocked(&input, &steps);
+    reasons.extend(space::missing(&input, &steps));
     if !reasons.is_empty() {
         return Err(Irreconcilable { reasons, is_of_host: true });
     }
