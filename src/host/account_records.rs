@@ -34,7 +34,7 @@ pub struct AccountRecords {
     /// By group.
     #[serde(default)]
     pub groups: BTreeMap<String, GroupRecord>,
-    /// What was in the way of keys: the path that it was moved to, and the one before.
+    /// Entries that were in the way of keys: the path that each was moved to, and the one before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moved: BTreeMap<String, String>,
 }

@@ -69,7 +69,7 @@ pub struct Obstacles {
     pub state: Option<u64>,
     /// The space of accounts.
     pub accounts: AccountSpace,
-    /// What the owners of accounts have in the way of their keys, which is moved aside: by account.
+    /// Entries in the way of keys, which are moved aside: by account.
     pub in_the_way: BTreeMap<String, InTheWay>,
 }
 
@@ -82,7 +82,7 @@ pub struct InTheWay {
     pub aside: String,
 }
 
-/// What accounts take of file systems.
+/// The space that accounts take of file systems.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountSpace {
     /// The devices of their homes, by account.

@@ -1,5 +1,4 @@
-//! What people changed of accounts on this host and the steps overwrite, and what the owners of accounts have in the way of their
-//! keys: named before it is done.
+//! Changes of accounts by people on this host that the steps overwrite, and entries in the way of keys: named before it is done.
 
 use super::accounts::{is_password_locked, keys_hold, password_holds};
 use super::homes;

@@ -659,7 +659,6 @@ async fn marks_outlive_programs_of_host() {
         chroot(program, arguments);
         assert!(records().is_made("app") && records().is_group_made("staff"), "{program} {arguments:?}");
     }
-    // The one pair of programs that drops a mark: the account is taken for the host's, and keeps nothing of the config.
     chroot("pwunconv", &[]);
     chroot("pwconv", &[]);
     assert!(!records().is_made("app") && records().is_group_made("staff"));
@@ -680,7 +679,6 @@ async fn group_made_again_by_administrator_is_hosts() {
         carry(&host, &from, &to, &create, 0).await;
         let is_made = || AccountRecords::load_current(&host.root).unwrap().is_group_made("staff");
         assert!(is_made());
-        // Its password follows the config, and is its mark.
         let modify = vec![(Batch::Accounts, steps(vec![Op::ModifyGroup { group: name("staff") }]))];
         let mut other = to.clone();
         for (first, hash) in [(1, PasswordHash::new("$6$other")), (2, None)] {
@@ -695,7 +693,7 @@ async fn group_made_again_by_administrator_is_hosts() {
     }
 }
 
-/// What an administrator changed before a config set it is what comes back, not what was there before an earlier config.
+/// An administrator's change of before a config set it comes back, not the state of before an earlier config.
 #[tokio::test(flavor = "current_thread")]
 async fn original_is_of_time_when_config_first_sets_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -789,7 +787,6 @@ async fn names_of_what_is_moved_aside_are_bounded() {
         crate::host::keys::prepare(&host.root, "/var/home/guest", &user).unwrap();
     }
     assert_eq!(asides().len(), 8, "{:?}", asides());
-    // His own directories in place of the names do not keep the keys from going.
     for name in asides() {
         fs::create_dir_all(gone(&home.join(&name)).join("own")).unwrap();
         for path in [home.join(&name), home.join(&name).join("own")] {

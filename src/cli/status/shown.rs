@@ -57,7 +57,7 @@ pub(super) struct Status {
     pub(super) stateroot_work: Option<OpenWork>,
     /// Fields of the config that this host does not get.
     pub(super) not_applied: Vec<NotApplied>,
-    /// What was in the way of the keys of accounts, and where it is now.
+    /// Entries that were in the way of the keys of accounts, and their paths now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) moved_aside: Vec<MovedAside>,
     /// Files that this user may not read.
