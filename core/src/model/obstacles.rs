@@ -67,4 +67,6 @@ pub struct Obstacles {
     pub devices: BTreeMap<ManagedPath, u64>,
     /// The device of the agent's own state.
     pub state: Option<u64>,
+    /// Of packages of kernels and extensions: the backend that can't layer them.
+    pub layers: Option<Obstacle>,
 }
