@@ -139,7 +139,18 @@ impl Disk {
     fn read(root: &Root) -> Result<Self, CliError> {
         let record = load_record(root)?;
         let work = load_stateroot_work(root)?.as_ref().map(OpenWork::new);
-        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record, work })
+        let stored = Stored::load(root, &state("current.json"))?;
+        Ok(Self { stored, record, work })
+    }
+}
+
+impl Disk {
+    /// Reads what machine-config-daemon committed where nothing else is: the next start takes it over, or ends with the same error.
+    fn check_import(&self, root: &Root) -> Result<(), CliError> {
+        if self.record.is_none() && self.stored.is_none() {
+            crate::journal::mcd::read(root)?;
+        }
+        Ok(())
     }
 }
 
@@ -163,6 +174,9 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let agent = AgentStatus::read(host, left.as_ref()).await?;
     let mut unread = Vec::new();
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
+    if !left.as_ref().is_some_and(|left| is_agents_word(left, &agent, &[])) {
+        or_unread(disk.check_import(&host.root), left.is_some(), &mut unread)?;
+    }
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     let spec = match &disk {
         Disk { record: None, stored: Some(stored), .. } => Some(stored.known_spec()),
