@@ -65,7 +65,7 @@ pub fn replay(targets: &[(&str, Target)], corpus: &Path) {
         for _ in 0..mutated {
             let bytes = chance.mutate(&kept);
             if std::panic::catch_unwind(|| check(*target, &bytes)).is_err() {
-                failed.push(format!("{name}: {:?}", bytes.escape_ascii().to_string()));
+                failed.push(format!("{name}: {}", bytes.escape_ascii()));
                 break;
             }
         }
