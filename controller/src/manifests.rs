@@ -219,8 +219,8 @@ impl Manifests {
     fn add(&mut self, document: &Document, path: &Path, reading: Reading) -> Result<(), ManifestError> {
         let kind = match document.handling() {
             Handling::Read(kind) => kind,
-            Handling::Named(what) => {
-                self.notes.push(format!("{}: {what}", path.display()));
+            Handling::Named(cause) => {
+                self.notes.push(format!("{}: {}: {cause}", path.display(), document.title()));
                 return Ok(());
             }
             Handling::Foreign => return Ok(()),

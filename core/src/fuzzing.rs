@@ -211,10 +211,13 @@ fn kernel_arguments(bytes: &[u8]) -> Vec<String> {
 fn texts(errors: impl IntoIterator<Item = Option<ModelError>>) -> Vec<String> {
     let checked = |error: ModelError| {
         let text = error.to_string();
-        let refusal = Refusal::of_input(&error, text.clone());
-        assert!(refusal.next.is_some_and(|next| !next.is_empty()), "the next step");
-        assert!(!refusal.class.is_empty() && !refusal.reason.is_empty(), "class and reason");
-        assert!(refusal.field.is_none_or(|field| !field.is_empty()), "no empty field: {text}");
+        let refusals = Refusal::of_input(&error, text.clone());
+        assert!(!refusals.is_empty(), "a refusal");
+        for refusal in refusals {
+            assert!(refusal.next.is_some_and(|next| !next.is_empty()), "the next step");
+            assert!(!refusal.class.is_empty() && !refusal.reason.is_empty(), "class and reason");
+            assert!(refusal.field.is_none_or(|field| !field.is_empty()), "no empty field: {text}");
+        }
         text
     };
     errors.into_iter().flatten().map(checked).collect()

@@ -49,18 +49,19 @@ pub(super) struct Arguments {
 
 /// Carries the plan out.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
+    let (to, policy) = (arguments.to.as_str(), arguments.policy.as_deref());
+    input::check_standard_input(&[("--to", Some(to)), ("--policy", policy)])?;
     if !arguments.yes {
         confirm(arguments)?;
     }
     log::start(if environment.journal { Format::Journal } else { Format::Text });
     let image = input::image("--to-image", arguments.to_image.as_deref())?;
-    let machine_config =
-        input::checked_config(&arguments.to, arguments.digest.as_deref(), arguments.unknown, || {
-            let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());
-            Ok(proxies.for_pulls()?)
-        })?;
-    let control =
-        OneShot::new(machine_config, image, input::policy(arguments.policy.as_deref(), arguments.unknown)?);
+    let machine_config = input::checked_config(to, arguments.digest.as_deref(), arguments.unknown, || {
+        let proxies = Proxies::new(Root::open(arguments.agent.root())?, environment.proxy.clone());
+        Ok(proxies.for_pulls()?)
+    })?;
+    let (machine_config, policy) = input::policy(policy, arguments.unknown, machine_config, to)?;
+    let control = OneShot::new(machine_config, image, policy);
     let target = control.target().clone();
     let reboots = if arguments.no_reboot { Reboots::Left } else { Reboots::Requested };
     runtime()?.block_on(async {

@@ -93,22 +93,9 @@ impl CliError {
         }
     }
 
-    /// Returns the exit code (docs/reference.md, "Exit status").
+    /// Returns the exit code (docs/reference.md, "Exit status"): that of the class.
     pub(super) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) | Self::Environment(_) | Self::Settings(_) | Self::Input { .. } => 2,
-            Self::Irreconcilable(_) => FaultClass::Unreconcilable.exit_code(),
-            Self::Agent(error) => error.class().exit_code(),
-            Self::Journal(error) => error.class().exit_code(),
-            Self::Model(error) => error.class().exit_code(),
-            Self::Seed(error) => error.class().exit_code(),
-            Self::Observe(_)
-            | Self::Host(_)
-            | Self::Control(_)
-            | Self::Output(_)
-            | Self::Setup { .. }
-            | Self::Sandbox(_) => 4,
-        }
+        self.class().map_or(refusal::USAGE_CODE, FaultClass::exit_code)
     }
 
     /// Returns the exit code of a service.
@@ -120,7 +107,7 @@ impl CliError {
     pub(super) fn is_denied(&self) -> bool {
         match self {
             Self::Host(error)
-            | Self::Journal(JournalError::Host(error))
+            | Self::Journal(JournalError::Host(error) | JournalError::Import(error))
             | Self::Observe(ObserveError::Host { source: error, .. }) => error.is_denied(),
             Self::Usage(_)
             | Self::Environment(_)
@@ -156,22 +143,49 @@ impl CliError {
         }
     }
 
-    /// Returns what was refused, for a program.
-    pub(super) fn refusal(&self) -> Refusal {
-        Refusal {
-            class: self.class(),
-            reason: self.reason(),
-            field: self.field().map(str::to_owned),
-            message: chain(self),
-            next: self.next_step(),
+    /// Returns what was refused, for a program: each field that the error names.
+    pub(super) fn refusals(&self) -> Vec<Refusal> {
+        match self.input() {
+            Some(error @ ModelError::UnknownFields { .. }) => Refusal::of_input(error, chain(self)),
+            _ => vec![Refusal {
+                class: self.class().map_or(refusal::USAGE, FaultClass::as_str),
+                reason: self.reason(),
+                field: self.field().map(str::to_owned),
+                message: chain(self),
+                next: self.next_step(),
+            }],
         }
     }
 
-    fn class(&self) -> &'static str {
-        let class = match self {
-            Self::Usage(_) | Self::Environment(_) | Self::Settings(_) | Self::Input { .. } => {
-                return refusal::USAGE;
-            }
+    /// Returns the input that is refused.
+    fn input(&self) -> Option<&ModelError> {
+        match self {
+            Self::Model(error)
+            | Self::Control(ControlError::Invalid { source: error, .. })
+            | Self::Agent(
+                AgentError::Config(error) | AgentError::Control(ControlError::Invalid { source: error, .. }),
+            ) => Some(error),
+            Self::Usage(_)
+            | Self::Environment(_)
+            | Self::Settings(_)
+            | Self::Input { .. }
+            | Self::Agent(_)
+            | Self::Seed(_)
+            | Self::Irreconcilable(_)
+            | Self::Observe(_)
+            | Self::Host(_)
+            | Self::Journal(_)
+            | Self::Control(_)
+            | Self::Output(_)
+            | Self::Setup { .. }
+            | Self::Sandbox(_) => None,
+        }
+    }
+
+    /// Returns the class; a command line that makes no sense has none.
+    fn class(&self) -> Option<FaultClass> {
+        Some(match self {
+            Self::Usage(_) | Self::Environment(_) | Self::Settings(_) | Self::Input { .. } => return None,
             Self::Agent(error) => error.class(),
             Self::Model(error) => error.class(),
             Self::Seed(error) => error.class(),
@@ -181,23 +195,21 @@ impl CliError {
             Self::Journal(error) => error.class(),
             Self::Control(error) => error.class(),
             Self::Output(_) | Self::Setup { .. } | Self::Sandbox(_) => FaultClass::Degraded,
-        };
-        class.as_str()
+        })
     }
 
     fn field(&self) -> Option<&str> {
+        if let Some(error) = self.input() {
+            return error.field();
+        }
         match self {
-            Self::Model(error)
-            | Self::Control(ControlError::Invalid { source: error, .. })
-            | Self::Agent(
-                AgentError::Config(error) | AgentError::Control(ControlError::Invalid { source: error, .. }),
-            ) => error.field(),
             Self::Irreconcilable(error) => error.reasons.first().map(|reason| &*reason.field),
             Self::Usage(text) => refusal::argument(text),
             Self::Environment(_)
             | Self::Settings(_)
             | Self::Input { .. }
             | Self::Agent(_)
+            | Self::Model(_)
             | Self::Seed(_)
             | Self::Observe(_)
             | Self::Host(_)

@@ -4,11 +4,14 @@ use super::CliError;
 use super::host::runtime;
 use crate::control::download::{download, is_url};
 use crate::host::given::read_given;
-use crate::model::document::{self, Kind};
+use crate::model::document::Kind;
 use crate::model::machineconfig::{self, MachineConfig};
-use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::policy::{self, DisruptionPolicy, of_policy};
 use crate::model::reading::refuse_unknown;
-use crate::model::{ImageRef, ProxySettings, Sha256};
+use crate::model::{ImageRef, NotApplied, ProxySettings, Sha256};
+
+/// The names of standard input.
+const STANDARD_INPUT: [&str; 4] = ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
 
 /// Treatment of fields that nobody knows.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -68,15 +71,43 @@ pub(super) fn checked_config(
     unknown.check(MachineConfig::parse_or_wrap(&bytes, shown)?, shown)
 }
 
-/// Reads a disruption policy; the default table without a file.
-pub(super) fn policy(path: Option<&str>, unknown: Unknown) -> Result<DisruptionPolicy, CliError> {
-    let Some(path) = path else { return Ok(DisruptionPolicy::defaults()) };
-    let document = document::one(&bytes(path, policy::MAX_BYTES)?, path, Kind::POLICY)?;
-    let found = DisruptionPolicy::of_document(&document)?;
+/// Reads a disruption policy; the default table without a file. What is not read of the file is named with the config, whose file may be
+/// the same.
+pub(super) fn policy(
+    path: Option<&str>,
+    unknown: Unknown,
+    config: MachineConfig,
+    of_config: &str,
+) -> Result<(MachineConfig, DisruptionPolicy), CliError> {
+    let Some(path) = path else { return Ok((config, DisruptionPolicy::defaults())) };
+    let (found, others) = DisruptionPolicy::of_file(&bytes(path, policy::MAX_BYTES)?, path)?;
     if !unknown.allow_unknown_fields {
         refuse_unknown(&found.unknown, path)?;
     }
-    Ok(found.value)
+    let mut beside = config.beside().to_vec();
+    if path == of_config {
+        beside.retain(|other| !is_policy(other));
+    } else {
+        beside.extend(others);
+    }
+    beside.extend(of_policy(found.unknown));
+    Ok((config.with_beside(beside), found.value))
+}
+
+/// Returns true if another document is a disruption policy.
+fn is_policy(other: &NotApplied) -> bool {
+    other.field.split(' ').next() == Some(Kind::POLICY.kind)
+}
+
+/// Refuses standard input that several arguments name: it has one document, and its first reader would leave the others none.
+pub(super) fn check_standard_input(arguments: &[(&'static str, Option<&str>)]) -> Result<(), CliError> {
+    let is_standard_input = |path: &str| STANDARD_INPUT.contains(&path);
+    let named = arguments.iter().filter(|(_, path)| path.is_some_and(is_standard_input));
+    let named: Vec<&str> = named.map(|(name, _)| *name).collect();
+    let [first, _, ..] = named.as_slice() else { return Ok(()) };
+    let all = named.join(" and ");
+    let cause = format!("{first}: standard input is named by {all}, and can be read once");
+    Err(CliError::Usage(format!("{cause}; give each but one as a file")))
 }
 
 /// Reads the image reference of an argument.

@@ -145,7 +145,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             if wants_json {
                 // A reader that is gone needs no document.
-                drop(output::print_json(&Refused::new(&[error.refusal()])));
+                drop(output::print_json(&Refused::new(&error.refusals())));
             }
             drop(writeln!(std::io::stderr(), "{}", error.text()));
             ExitCode::from(error.exit_code())

@@ -68,6 +68,11 @@ struct Decided {
 
 /// Prints the plan.
 pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
+    input::check_standard_input(&[
+        ("--from", Some(&arguments.from)),
+        ("--to", Some(&arguments.to)),
+        ("--policy", arguments.policy.as_deref()),
+    ])?;
     let Decided { from, to, outcome, beside } =
         runtime()?.block_on(Box::pin(decide(arguments, environment)))?;
     match arguments.output {
@@ -147,18 +152,23 @@ async fn destination(
     let named = arguments.policy.as_deref();
     let unknown = arguments.unknown;
     if arguments.to != "desired" {
-        let policy = match (&arguments.control.directory, named) {
+        let config = input::machine_config(&arguments.to, unknown)?;
+        let (config, policy) = match (&arguments.control.directory, named) {
             (Some(directory), None) => {
                 let directory = Directory::open(directory)?;
-                directory.with_unknown_fields(unknown.allow_unknown_fields).policy().await?
+                let mut directory = directory.with_unknown_fields(unknown.allow_unknown_fields);
+                (config, directory.policy().await?)
             }
-            (Some(_) | None, named) => input::policy(named, unknown)?,
+            (Some(_) | None, named) => input::policy(named, unknown, config, &arguments.to)?,
         };
-        return Ok((input::machine_config(&arguments.to, unknown)?.spec(image)?, policy));
+        return Ok((config.spec(image)?, policy));
     }
     let source = desired::source(&arguments.control, &Root::open(&arguments.host.root)?, environment)?;
     let Desired { target, machine_config, policy } = source.read(unknown).await?;
-    let policy = if named.is_some() { input::policy(named, unknown)? } else { policy };
+    let (machine_config, policy) = match named {
+        Some(_) => input::policy(named, unknown, machine_config, "")?,
+        None => (machine_config, policy),
+    };
     Ok((machine_config.spec(image.or(target.image))?, policy))
 }
 

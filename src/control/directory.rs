@@ -39,10 +39,10 @@ use crate::host::root::Root;
 use crate::host::watch::WatchSet;
 use crate::model::document::{self, Kind};
 use crate::model::machineconfig::{self, MachineConfig};
-use crate::model::policy::{self, DisruptionPolicy};
+use crate::model::policy::{self, DisruptionPolicy, of_policy};
 use crate::model::pool::PoolConfigs;
-use crate::model::reading::refuse_unknown;
-use crate::model::{ConfigName, FileMode, ImageRef, ModelError, Sha256, Target, short, yaml};
+use crate::model::reading::{Found, refuse_unknown};
+use crate::model::{ConfigName, FileMode, ImageRef, ModelError, NotApplied, Sha256, Target, short, yaml};
 use crate::report::NodeReport;
 use crate::update::Fault;
 
@@ -191,7 +191,11 @@ impl Directory {
         if !self.unknown_fields && self.layout == Layout::Own {
             config.refuse_unknown(&self.document(&path)).map_err(self.invalid(&path))?;
         }
-        Ok(config)
+        // A policy that is not valid is an error of its own.
+        let policy = self.read_policy().ok().flatten();
+        let of_policy = policy.map(|(found, others)| others.into_iter().chain(of_policy(found.unknown)));
+        let beside = config.beside().iter().cloned().chain(of_policy.into_iter().flatten()).collect();
+        Ok(config.with_beside(beside))
     }
 
     /// Reads a config and its path below the directory, whatever its fields are.
@@ -233,20 +237,15 @@ impl Directory {
         }
     }
 
-    fn read_policy(&self) -> Result<DisruptionPolicy, ControlError> {
+    /// Reads the policy's file, with what nobody reads of it.
+    fn read_policy(&self) -> Result<Option<(Found<DisruptionPolicy>, Vec<NotApplied>)>, ControlError> {
         let path = "/policy.yaml";
-        match self.read(path, policy::MAX_BYTES)? {
-            None => Ok(DisruptionPolicy::defaults()),
-            Some(bytes) => {
-                let document = document::one(&bytes, &self.document(path), Kind::POLICY);
-                let found = document.and_then(|document| DisruptionPolicy::of_document(&document));
-                let found = found.map_err(self.invalid(path))?;
-                if !self.unknown_fields {
-                    refuse_unknown(&found.unknown, &self.document(path)).map_err(self.invalid(path))?;
-                }
-                Ok(found.value)
-            }
+        let Some(bytes) = self.read(path, policy::MAX_BYTES)? else { return Ok(None) };
+        let read = DisruptionPolicy::of_file(&bytes, &self.document(path)).map_err(self.invalid(path))?;
+        if !self.unknown_fields {
+            refuse_unknown(&read.0.unknown, &self.document(path)).map_err(self.invalid(path))?;
         }
+        Ok(Some(read))
     }
 
     fn write_report(&mut self, report: &NodeReport) -> Result<(), ControlError> {
@@ -305,7 +304,8 @@ impl ControlPlane for Directory {
     }
 
     async fn policy(&mut self) -> Result<DisruptionPolicy, ControlError> {
-        self.read_policy()
+        let read = self.read_policy()?;
+        Ok(read.map_or_else(DisruptionPolicy::defaults, |(found, _)| found.value))
     }
 
     async fn publish(&mut self, report: &NodeReport) -> Result<(), ControlError> {

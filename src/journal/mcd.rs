@@ -34,6 +34,7 @@ pub(super) fn parsed(bytes: &[u8], path: &str) -> Result<MachineConfig, JournalE
             ModelError::Document { cause, .. } => cause,
             ModelError::Name { .. }
             | ModelError::InDocument { .. }
+            | ModelError::UnknownFields { .. }
             | ModelError::Variable { .. }
             | ModelError::Path { .. }
             | ModelError::Image { .. }

@@ -86,6 +86,7 @@ impl Journal {
     /// Takes the lock and reads the state. A record that can't be read, or is newer than this agent, is an error
     /// and nothing is touched.
     pub fn open(root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
+        stored::check_directory(&root)?;
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
         let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
         // The process before may have died between a new name and its sync: the files read are durable first.

@@ -10,7 +10,9 @@ use tracing::debug;
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use crate::host::root::Root;
+use crate::model::ids::STATE_DIR;
 use crate::model::machineconfig::MachineConfig;
+use crate::model::observation::ObservedFile;
 use crate::model::os::KernelType;
 use crate::model::text::chain;
 use crate::model::yaml::redacted;
@@ -86,6 +88,9 @@ struct Written<'a> {
     unapplied: Option<&'a BTreeSet<ManagedPath>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     never_applied: Option<&'a BTreeSet<String>>,
+    /// Objects beside it in its file, which were not read.
+    #[serde(skip_serializing_if = "<[NotApplied]>::is_empty")]
+    beside: &'a [NotApplied],
     machine_config: &'a RawValue,
 }
 
@@ -104,6 +109,8 @@ struct Read<'a> {
     unapplied: Option<BTreeSet<ManagedPath>>,
     #[serde(default)]
     never_applied: Option<BTreeSet<String>>,
+    #[serde(default)]
+    beside: Vec<NotApplied>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
 }
@@ -227,7 +234,7 @@ impl Stored {
         if let Err(ModelError::InDocument { field, cause, .. }) = parsed {
             return Err(unreadable(format!("{field}: {cause}")));
         }
-        let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?;
+        let machine_config = parsed.map_err(|error| unreadable(error.to_string()))?.with_beside(read.beside);
         let mut stored = Self::applied(machine_config, read.image.or(read.unread_image), read.at);
         stored.target.content = read.content;
         stored.unapplied = read.unapplied;
@@ -253,6 +260,7 @@ impl Stored {
             at: self.at,
             unapplied: self.unapplied.as_ref(),
             never_applied: self.never_applied.as_ref(),
+            beside: self.machine_config.beside(),
             machine_config,
         };
         // The text and its frame: a buffer that grows by doubling would take twice a large config.
@@ -268,14 +276,30 @@ pub(super) fn read_state(
     path: &str,
     what: &'static str,
 ) -> Result<Option<Vec<u8>>, JournalError> {
-    root.read(path).map_err(|error| {
+    let read = root.read(path).map_err(|error| {
         if error.class() != FaultClass::Degraded || error.is_denied() {
             return error.into();
         }
         // It names the file itself, before its own cause.
         let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), chain);
         JournalError::Unreadable { path: path.to_owned(), what, cause }
-    })
+    })?;
+    if read.is_none() {
+        check_directory(root)?;
+    }
+    Ok(read)
+}
+
+/// Refuses something else in the place of the state's directory: no file below it would look as if nothing was committed.
+pub(super) fn check_directory(root: &Root) -> Result<(), JournalError> {
+    let cause = match root.observe(STATE_DIR)? {
+        // A link is followed by each reader, or ends it.
+        ObservedFile::Absent | ObservedFile::Directory { .. } | ObservedFile::Symlink { .. } => return Ok(()),
+        ObservedFile::Regular { .. } => "it is a file",
+        ObservedFile::Special | ObservedFile::Unreachable => "it is something else",
+    };
+    let (path, what) = (STATE_DIR.to_owned(), "the directory of the agent's state");
+    Err(JournalError::Unreadable { path, what, cause: cause.to_owned() })
 }
 
 /// Refuses a newer agent's file.

@@ -16,6 +16,7 @@ use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitNam
 
 use super::obstacles::obstacles;
 use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, users};
+use crate::model::obstacles::Obstacle;
 
 /// Mark of a live system of ostree.
 const LIVE: &str = "/run/ostree-live";
@@ -51,7 +52,11 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         })?,
     };
     let (restorable, own_masks) = originals(root, &from.managed())?;
-    let obstacles = obstacles(root, from, to, &observed, &restorable, &links)?;
+    let mut obstacles = obstacles(root, from, to, &observed, &restorable, &links)?;
+    obstacles.layers = host.os.layering_obstacle().map(|cause| Obstacle {
+        cause: cause.to_owned(),
+        next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
+    });
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),

@@ -15,6 +15,8 @@
     reason = "tests: they stop at the first surprise, and look at files and processes from outside"
 )]
 
+#[path = "../support/corpus.rs"]
+mod corpus_samples;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/program.rs"]
@@ -37,6 +39,7 @@ mod daemon_process;
 mod docs;
 mod firstboot;
 mod force_file;
+mod given;
 mod handover;
 mod ignition_rules;
 mod import_graph;

@@ -16,6 +16,9 @@
     reason = "tests: they stop at the first surprise, and play the host"
 )]
 
+#[path = "../support/ran.rs"]
+mod ran;
+
 mod crash_sweep;
 mod fates;
 mod sweep;

@@ -6,7 +6,7 @@ use crate::bootstrap::BootstrapError;
 use crate::controllers::RunError;
 use crate::image::ImageError;
 use crate::manifests::ManifestError;
-use crate::model::{FaultClass, ModelError};
+use crate::model::FaultClass;
 use crate::render::RenderError;
 
 /// The word of an object that is refused, where no field of it says more.
@@ -45,9 +45,9 @@ impl CliError {
         };
         match self {
             Self::Manifest(error) => of_manifest(error),
-            Self::Render(error) => vec![of_render(error)],
+            Self::Render(error) => of_render(error),
             Self::Faults(faults) => faults.clone(),
-            Self::Image(ImageError::Config(error)) => vec![of_model(error, self.to_string())],
+            Self::Image(ImageError::Config(error)) => Refusal::of_input(error, self.to_string()),
             Self::Image(_) => plain(FaultClass::Degraded.as_str(), FAILED),
             Self::Usage(_) | Self::Run(RunError::Kubeconfig { .. }) => {
                 let text = self.to_string();
@@ -79,10 +79,6 @@ fn usage(message: String) -> Refusal {
     Refusal { class: refusal::USAGE, reason: refusal::INVALID_ARGUMENTS, field: None, message, next: None }
 }
 
-fn of_model(error: &ModelError, message: String) -> Refusal {
-    Refusal::of_input(error, message)
-}
-
 /// Returns what is wrong with files.
 pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
     let plain = |reason| Refusal {
@@ -94,7 +90,7 @@ pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
     };
     match error {
         ManifestError::Several(errors) => errors.iter().flat_map(of_manifest).collect(),
-        ManifestError::Refused { error: model, .. } => vec![of_model(model, error.to_string())],
+        ManifestError::Refused { error: model, .. } => Refusal::of_input(model, error.to_string()),
         // As a file that the agent is given and can't read.
         ManifestError::Unread { .. } | ManifestError::TooMany { .. } => {
             vec![usage(error.to_string())]
@@ -106,25 +102,25 @@ pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
 }
 
 /// Returns what is wrong with a pool or an image.
-pub(super) fn of_bootstrap(error: &BootstrapError) -> Refusal {
+pub(super) fn of_bootstrap(error: &BootstrapError) -> Vec<Refusal> {
     match error {
         BootstrapError::Render(error) => of_render(error),
         BootstrapError::Seed(_)
         | BootstrapError::Containerfile { .. }
         | BootstrapError::NoPool
-        | BootstrapError::NoBase { .. } => Refusal {
+        | BootstrapError::NoBase { .. } => vec![Refusal {
             class: FaultClass::Degraded.as_str(),
             reason: FAILED,
             field: None,
             message: error.to_string(),
             next: None,
-        },
+        }],
     }
 }
 
-fn of_render(error: &RenderError) -> Refusal {
+fn of_render(error: &RenderError) -> Vec<Refusal> {
     let (class, field) = match error {
-        RenderError::Model(model) => return of_model(model, error.to_string()),
+        RenderError::Model(model) => return Refusal::of_input(model, error.to_string()),
         RenderError::Irreconcilable { .. } => (FaultClass::Unreconcilable, None),
         RenderError::NoConfigs { .. } | RenderError::EmptySelector { .. } | RenderError::Selector { .. } => {
             (FaultClass::Degraded, Some("spec.machineConfigSelector"))
@@ -136,5 +132,5 @@ fn of_render(error: &RenderError) -> Refusal {
     };
     let reason = if class == FaultClass::Unreconcilable { "FailedToReconcile" } else { FAILED };
     let field = field.map(str::to_owned);
-    Refusal { class: class.as_str(), reason, field, message: error.to_string(), next: None }
+    vec![Refusal { class: class.as_str(), reason, field, message: error.to_string(), next: None }]
 }

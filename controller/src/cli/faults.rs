@@ -20,7 +20,7 @@ pub(super) fn refuse<T>(
     if let Err(errors) = &outcome {
         // What could not be read is missed there as well.
         let is_own = |error: &&BootstrapError| unread.is_empty() || !follows(error);
-        faults.extend(errors.iter().filter(is_own).map(of_bootstrap));
+        faults.extend(errors.iter().filter(is_own).flat_map(of_bootstrap));
     }
     faults.extend(manifests.violations.iter().map(|violation| of_violation(violation)));
     match outcome {

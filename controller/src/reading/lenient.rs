@@ -78,6 +78,7 @@ fn cause(error: ModelError) -> String {
         other @ (ModelError::Name { .. }
         | ModelError::Variable { .. }
         | ModelError::Path { .. }
+        | ModelError::UnknownFields { .. }
         | ModelError::Disagree { .. }
         | ModelError::Layers { .. }) => other.to_string(),
     }

@@ -14,6 +14,8 @@
 
 #[path = "../../../tests/support/cluster/mod.rs"]
 mod cluster;
+#[path = "../../../tests/support/corpus.rs"]
+mod corpus_samples;
 #[path = "../../../tests/support/plain_host.rs"]
 mod plain_host;
 #[path = "../../../tests/support/ran.rs"]
@@ -30,6 +32,7 @@ mod build_pods;
 mod build_real;
 mod build_registry;
 mod build_size;
+mod corpus;
 mod definitions;
 mod drain;
 mod install;

@@ -8,7 +8,8 @@ use crate::cluster::{MachineConfigBuilder, key, object_api};
 use crate::process::{Cluster, condition, target};
 use kube::api::{Patch, PatchParams};
 
-const TYPO: &str = "MachineConfig 50-typo: spec.config.storge: there is no such field; did you mean storage?";
+const TYPO: &str =
+    "MachineConfig 50-typo: spec.config.storge: there is no such field (did you mean storage?)";
 
 async fn ignition(cluster: &Cluster, name: &str, config: Value) {
     let object = json!({

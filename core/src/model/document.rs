@@ -9,6 +9,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::error::ModelError;
+use super::not_applied::{NotApplied, NotAppliedReason};
 use super::reading::{self, Fault, Found};
 use super::text::{short, shown};
 use super::yaml::{self, redacted};
@@ -24,6 +25,9 @@ const MAX_DEPTH: usize = 4;
 
 /// The most names that an error lists.
 const MAX_NAMES: usize = 8;
+
+/// The most other documents of a file that are named.
+const MAX_OTHERS: usize = 32;
 
 /// Expected kind of the document. Both fields may be missing: MCD writes `currentconfig` without them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +96,8 @@ const CONFIG_MAKERS: [&str; 6] = [
 pub enum Handling {
     /// It is read.
     Read(Kind),
-    /// It concerns nodes, and is not read: what to tell.
-    Named(String),
+    /// It concerns nodes, and is not read: the cause.
+    Named(&'static str),
     /// It is of another program.
     Foreign,
 }
@@ -181,16 +185,31 @@ impl Document {
         }
         let group = self.api_version.as_deref().unwrap_or_default();
         if CONFIG_MAKERS.contains(&self.kind()) {
-            let cause = "its settings are in none of the rendered configs";
-            return Handling::Named(format!("{}: this kind is not handled: {cause}", self.title()));
+            let cause = "this kind is not handled: its settings are in none of the rendered configs";
+            return Handling::Named(cause);
         }
         let is_ours = ["machineconfiguration.openshift.io/", "machine-config-agent.io/"]
             .iter()
             .any(|ours| group.starts_with(ours));
         if is_ours {
-            return Handling::Named(format!("{}: this kind is not handled in files", self.title()));
+            return Handling::Named("this kind is not handled in files");
         }
         Handling::Foreign
+    }
+
+    /// Returns what to tell of it where it lies beside the one document that is read.
+    fn beside(&self, wanted: Kind) -> Option<NotApplied> {
+        let cause = if !self.is_object {
+            "it is not a mapping of fields to values".to_owned()
+        } else {
+            match self.handling() {
+                Handling::Named(cause) => cause.to_owned(),
+                Handling::Read(_) => format!("of this file the {} alone is read", wanted.kind),
+                Handling::Foreign => return None,
+            }
+        };
+        let field = if self.is_object { self.title() } else { self.source.clone() };
+        Some(NotApplied::new(field, NotAppliedReason::OtherKind, cause))
     }
 
     /// Refuses another kind or version.
@@ -248,10 +267,23 @@ pub fn documents(bytes: &[u8], source: &str) -> Result<Vec<Document>, ModelError
 
 /// Reads the one document of this kind that a file has; other kinds may be beside it.
 pub fn one(bytes: &[u8], source: &str, wanted: Kind) -> Result<Document, ModelError> {
+    one_and_others(bytes, source, wanted).map(|(document, _)| document)
+}
+
+/// The same, with the other documents that concern nodes: they are not read.
+pub fn one_and_others(
+    bytes: &[u8],
+    source: &str,
+    wanted: Kind,
+) -> Result<(Document, Vec<NotApplied>), ModelError> {
     let mut found = documents(bytes, source)?;
+    let mut others = Vec::new();
     if found.len() > 1 {
         let titles: Vec<String> = found.iter().map(Document::title).take(MAX_NAMES).collect();
-        found.retain(|document| [wanted.kind, ""].contains(&document.kind()) && document.is_object);
+        let is_one = |document: &Document| [wanted.kind, ""].contains(&document.kind()) && document.is_object;
+        let beside = found.iter().filter(|document| !is_one(document));
+        others = bounded(beside.filter_map(|document| document.beside(wanted)).collect());
+        found.retain(is_one);
         if found.len() != 1 {
             let count = if found.is_empty() { "no" } else { "more than one" };
             let cause = format!("it has {count} {}: {}", wanted.kind, titles.join(", "));
@@ -260,7 +292,17 @@ pub fn one(bytes: &[u8], source: &str, wanted: Kind) -> Result<Document, ModelEr
     }
     let document = found.pop().ok_or_else(|| refused(source, "it is empty"))?;
     document.check(wanted)?;
-    Ok(document)
+    Ok((document, others))
+}
+
+/// Keeps the first ones; the last of these says how many more there are.
+fn bounded(mut others: Vec<NotApplied>) -> Vec<NotApplied> {
+    let more = others.len().saturating_sub(MAX_OTHERS);
+    others.truncate(MAX_OTHERS);
+    if let Some(last) = others.last_mut().filter(|_| more > 0) {
+        last.message += &format!(", and {more} more objects of the file are not read");
+    }
+    others
 }
 
 /// Returns the compact text of each document, with its header; `None` for what is no object.
@@ -493,14 +535,37 @@ mod tests {
     }
 
     #[test]
+    fn other_documents_that_concern_nodes_are_named() {
+        let others = |text: &str| {
+            let (_, others) = one_and_others(text.as_bytes(), "f", Kind::MACHINE_CONFIG).unwrap();
+            others.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let config = "kind: MachineConfig\nmetadata: {name: a}\n";
+        let beside = "{kind: KubeletConfig, metadata: {name: max-pods}}\n---\n{kind: Deployment, metadata: {name: app}}\n\
+            ---\n{kind: MachineConfigPool, metadata: {name: worker}}\n---\n[1]\n";
+        assert_eq!(others(config), [""; 0]);
+        assert_eq!(
+            others(&format!("{config}---\n{beside}")),
+            [
+                "KubeletConfig max-pods: this kind is not handled: its settings are in none of the rendered configs",
+                "MachineConfigPool worker: of this file the MachineConfig alone is read",
+                "f document 5 (a document without kind): it is not a mapping of fields to values",
+            ]
+        );
+        let flood = format!("{config}{}", "---\n{kind: KubeletConfig, metadata: {name: b}}\n".repeat(100));
+        let flood = others(&flood);
+        assert!(flood.len() == 32 && flood[31].contains("and 68 more objects"), "{flood:?}");
+    }
+
+    #[test]
     fn kinds_that_make_configs_are_named() {
         let handling = |text: &str| documents(text.as_bytes(), "f").unwrap().remove(0).handling();
         assert!(matches!(handling("kind: MachineConfig"), Handling::Read(Kind::MACHINE_CONFIG)));
         for kind in CONFIG_MAKERS {
-            let Handling::Named(text) = handling(&format!("{{kind: {kind}, metadata: {{name: a}}}}")) else {
+            let Handling::Named(cause) = handling(&format!("{{kind: {kind}, metadata: {{name: a}}}}")) else {
                 panic!("{kind}")
             };
-            assert!(text.contains(kind) && text.contains("not handled"), "{text}");
+            assert!(cause.contains("not handled"), "{cause}");
         }
         let own = handling("{kind: MachineConfigNode, apiVersion: machineconfiguration.openshift.io/v1}");
         assert!(matches!(own, Handling::Named(_)));

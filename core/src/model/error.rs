@@ -2,7 +2,7 @@
 //!
 //! Every variant names the object; `Display` shows the cause and the next step, and never holds a content.
 
-use super::FaultClass;
+use super::{FaultClass, NotApplied};
 
 /// An input that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,17 @@ pub enum ModelError {
         /// The parser's message, with its position.
         cause: String,
     },
+    /// Fields that nobody knows, in a document that a person gives.
+    #[error(
+        "{document} can't be read: {}. Correct what is misspelled; --allow-unknown-fields lets it pass, named as not applied",
+        listed(.fields)
+    )]
+    UnknownFields {
+        /// The document.
+        document: String,
+        /// The fields: at least one.
+        fields: Vec<NotApplied>,
+    },
     /// Two annotations that should be equal.
     #[error("{first} is {value:?}, but its alias {second} is {other:?}; remove one of the two")]
     Disagree {
@@ -114,6 +125,19 @@ fn prefix(field: &str, object: &str) -> String {
     }
 }
 
+/// The most fields that one text names.
+const MAX_LISTED: usize = 8;
+
+/// Lists fields, each with its cause.
+fn listed(fields: &[NotApplied]) -> String {
+    let mut list: Vec<String> = fields.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    let more = fields.len().saturating_sub(MAX_LISTED);
+    if more > 0 {
+        list.push(format!("and {more} more"));
+    }
+    list.join("; ")
+}
+
 impl ModelError {
     /// Names the field that an image was read from, and its object where the caller does not name it.
     #[must_use]
@@ -127,6 +151,7 @@ impl ModelError {
             | Self::Path { .. }
             | Self::Document { .. }
             | Self::InDocument { .. }
+            | Self::UnknownFields { .. }
             | Self::Disagree { .. }
             | Self::Layers { .. }
             | Self::Unreachable { .. }
@@ -143,6 +168,7 @@ impl ModelError {
             | Self::Image { .. }
             | Self::Document { .. }
             | Self::InDocument { .. }
+            | Self::UnknownFields { .. }
             | Self::Variable { .. }
             | Self::Disagree { .. }
             | Self::Layers { .. }
@@ -156,7 +182,10 @@ impl ModelError {
             Self::Name { .. } => "InvalidName",
             Self::Path { .. } => "InvalidPath",
             Self::Image { .. } => "InvalidImage",
-            Self::Document { .. } | Self::InDocument { .. } | Self::Variable { .. } => "InvalidDocument",
+            Self::Document { .. }
+            | Self::InDocument { .. }
+            | Self::UnknownFields { .. }
+            | Self::Variable { .. } => "InvalidDocument",
             Self::Disagree { .. } => "AmbiguousImage",
             Self::Field { .. } | Self::Layers { .. } => "InvalidConfig",
             // As of every reason why a config can't be reached.
@@ -170,6 +199,7 @@ impl ModelError {
             Self::InDocument { field, .. } | Self::Unreachable { field, .. } | Self::Field { field, .. } => {
                 Some(field)
             }
+            Self::UnknownFields { fields, .. } => fields.first().map(|unknown| &*unknown.field),
             Self::Name { what, .. } => Some(what),
             Self::Variable { name, .. } => Some(name),
             Self::Disagree { first, .. } => Some(first),

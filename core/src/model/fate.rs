@@ -38,10 +38,10 @@ const fn refused(field: &'static str, note: &'static str) -> FieldFate {
 /// Fields of a MachineConfig's spec beside its Ignition config.
 pub const OF_SPEC: &[FieldFate] = &[
     applied("spec.baseOSExtensionsContainerImage", "packages of kernels and extensions come from it"),
-    applied("spec.extensions", "refused on a host without an OS backend"),
+    applied("spec.extensions", "refused without an OS backend, and on libostree and bootc"),
     applied("spec.fips", "compared with the kernel; a difference is refused"),
     applied("spec.kernelArguments", "refused on a host without an OS backend"),
-    applied("spec.kernelType", "refused on a host without an OS backend"),
+    applied("spec.kernelType", "refused without an OS backend, and on libostree and bootc"),
     applied("spec.osImageURL", "refused on a host without an OS backend"),
 ];
 

@@ -19,13 +19,15 @@ use super::layers;
 use super::os::KernelType;
 use super::reading::{self, Fault, Found, Metadata, refuse_unknown};
 use super::text::short;
-use super::{ConfigName, HostSpec, ImageRef, Karg, Sha256};
+use super::{ConfigName, HostSpec, ImageRef, Karg, NotApplied, Sha256};
 
 /// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MachineConfig {
     name: ConfigName,
     json: String,
+    /// Objects beside it in its file, which are not read.
+    beside: Vec<NotApplied>,
 }
 
 /// The largest document that is read: etcd bounds a MachineConfig at 1.5 MiB, YAML and editing take more.
@@ -83,8 +85,13 @@ struct Replace {
 }
 
 impl OtherConfigs {
-    fn are_named(&self) -> bool {
-        !self.merge.is_empty() || self.replace.as_ref().is_some_and(|replace| replace.source.is_some())
+    /// Returns the field that names others.
+    fn named(&self) -> Option<&'static str> {
+        if !self.merge.is_empty() {
+            return Some("ignition.config.merge");
+        }
+        let replace = self.replace.as_ref().is_some_and(|replace| replace.source.is_some());
+        replace.then_some("ignition.config.replace")
     }
 }
 
@@ -175,7 +182,8 @@ impl Fields {
 impl MachineConfig {
     /// Reads a document, JSON or YAML. `document` is its source in errors. Of several documents the one MachineConfig is taken.
     pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
-        Self::of_document(document::one(bytes, document, Kind::MACHINE_CONFIG)?)
+        let (document, beside) = document::one_and_others(bytes, document, Kind::MACHINE_CONFIG)?;
+        Ok(Self { beside, ..Self::of_document(document)? })
     }
 
     /// Reads one document of a file.
@@ -185,7 +193,7 @@ impl MachineConfig {
             reading::from_text(document.json()).map_err(|fault| document.wrong(&fault))?;
         let name = ConfigName::new(object.value.metadata.name);
         let name = name.map_err(|error| document.refuse("metadata.name", &error.to_string()))?;
-        Ok(Self { name, json: document.into_json() })
+        Ok(Self::of_parts(name, document.into_json()))
     }
 
     /// Reads a document of the state, whose config was applied already: its sections need not be readable, see
@@ -195,31 +203,31 @@ impl MachineConfig {
         document.check(Kind::MACHINE_CONFIG)?;
         let object: Found<Named> =
             reading::from_text(document.json()).map_err(|fault| document.wrong(&fault))?;
-        Ok(Self { name: ConfigName::new(object.value.metadata.name)?, json: document.into_json() })
+        Ok(Self::of_parts(ConfigName::new(object.value.metadata.name)?, document.into_json()))
     }
 
     /// Takes a name and an object in JSON that has it.
     pub(super) fn of_parts(name: ConfigName, json: String) -> Self {
-        Self { name, json }
+        Self { name, json, beside: Vec::new() }
     }
 
     /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
     pub fn parse_or_wrap(bytes: &[u8], source: &str) -> Result<Self, ModelError> {
-        let document = document::one(bytes, source, Kind::MACHINE_CONFIG)?;
+        let (document, beside) = document::one_and_others(bytes, source, Kind::MACHINE_CONFIG)?;
         let json = document.json();
         let plain: Found<Plain> = reading::from_text(json).map_err(|fault| document.wrong(&fault))?;
         let (Some(ignition), None) = (plain.value.ignition, plain.value.metadata) else {
-            return Self::of_document(document);
+            return Ok(Self { beside, ..Self::of_document(document)? });
         };
-        if ignition.config.is_some_and(|config| config.are_named()) {
-            let cause = "its ignition.config names other configs, which are not fetched; merge them into one";
-            return Err(document::refused(source, cause));
+        if let Some(field) = ignition.config.and_then(|config| config.named()) {
+            let cause = "it names other configs, which are not fetched; merge them into one";
+            return Err(document.refuse(field, cause));
         }
         let digest = Sha256::digest(json.as_bytes()).to_string();
         let name = ConfigName::new(format!("ignition-{}", digest.get(..16).unwrap_or_default()))?;
         let header = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
         let json = format!(r#"{header},"metadata":{{"name":"{name}"}},"spec":{{"config":{json}}}}}"#);
-        Ok(Self { name, json })
+        Ok(Self { name, json, beside })
     }
 
     /// Refuses fields that nobody knows, in a file that a person gives. In a cluster they are remarks: the Machine Config
@@ -235,7 +243,18 @@ impl MachineConfig {
         if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
             metadata.insert("name".to_owned(), name.as_str().into());
         }
-        Ok(Self { name: name.clone(), json: object.to_string() })
+        Ok(Self { name: name.clone(), json: object.to_string(), beside: self.beside })
+    }
+
+    /// Returns what lies beside it in its file and is not read.
+    pub fn beside(&self) -> &[NotApplied] {
+        &self.beside
+    }
+
+    /// Sets what lies beside it and is not read.
+    #[must_use]
+    pub fn with_beside(self, beside: Vec<NotApplied>) -> Self {
+        Self { beside, ..self }
     }
 
     /// Returns the name.
@@ -275,7 +294,8 @@ impl MachineConfig {
             extensions: read.extensions,
             fips: read.fips,
         };
-        let mut spec = HostSpec { image, remarks: unknown, ..fields.read(&self.name, reading)? };
+        let remarks = [self.beside.as_slice(), &unknown].concat();
+        let mut spec = HostSpec { image, remarks, ..fields.read(&self.name, reading)? };
         if let Some(config) = read.config {
             ignition::read_into(&mut spec, config.get(), reading)?;
         }

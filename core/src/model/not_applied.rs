@@ -33,6 +33,8 @@ pub enum NotAppliedReason {
     OpaqueOrigin,
     /// The field has no effect any more: what wrote it left it behind.
     Stale,
+    /// It is another object of the file, and of a kind that is not read there.
+    OtherKind,
 }
 
 impl NotApplied {
@@ -51,6 +53,7 @@ impl NotAppliedReason {
             Self::UnknownField => "unknown-field",
             Self::OpaqueOrigin => "opaque-origin",
             Self::Stale => "stale",
+            Self::OtherKind => "other-kind",
         }
     }
 }
@@ -64,6 +67,7 @@ impl NotAppliedReason {
             Self::UnknownField => "UnknownField",
             Self::OpaqueOrigin => "OpaqueOrigin",
             Self::Stale => "Stale",
+            Self::OtherKind => "OtherKind",
         }
     }
 }

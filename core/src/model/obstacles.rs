@@ -71,6 +71,8 @@ pub struct Obstacles {
     pub accounts: AccountSpace,
     /// Entries in the way of keys, which are moved aside: by account.
     pub in_the_way: BTreeMap<String, InTheWay>,
+    /// Of packages of kernels and extensions: the backend that can't layer them.
+    pub layers: Option<Obstacle>,
 }
 
 /// An entry in the way of an account's keys.

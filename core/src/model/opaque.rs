@@ -32,7 +32,11 @@ impl MachineConfig {
     pub fn known_spec(&self, image: Option<ImageRef>) -> HostSpec {
         match self.spec(image.clone()) {
             Ok(spec) => spec,
-            Err(refused) => HostSpec { image, ..read(self, &refused) },
+            Err(refused) => {
+                let mut spec = HostSpec { image, ..read(self, &refused) };
+                spec.remarks.extend_from_slice(self.beside());
+                spec
+            }
         }
     }
 }
@@ -65,6 +69,7 @@ fn remark(part: &str, error: &ModelError) -> NotApplied {
         | ModelError::Path { .. }
         | ModelError::Document { .. }
         | ModelError::InDocument { .. }
+        | ModelError::UnknownFields { .. }
         | ModelError::Disagree { .. }
         | ModelError::Layers { .. } => (part.to_owned(), error.to_string()),
     };

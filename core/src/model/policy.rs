@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::UnitName;
 use super::disruption::Action;
 use super::document::{self, Kind};
 use super::error::ModelError;
-use super::reading::{Found, Metadata};
+use super::reading::{Found, Metadata, all_below};
 use super::text::short;
+use super::{NotApplied, UnitName};
 
 /// A section whose changes the administrator allows although the agent can't carry them out (RC8 to RC10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +52,11 @@ const OF_OPERATOR: [&str; 10] = [
     "succeededRevisionLimit",
     "unsupportedConfigOverrides",
 ];
+
+/// Names the policy's fields as such, among those of a config.
+pub fn of_policy(fields: Vec<NotApplied>) -> impl Iterator<Item = NotApplied> {
+    all_below(Kind::POLICY.kind, fields)
+}
 
 /// The API server's limit for one entry's list.
 const MAX_ACTIONS: usize = 10;
@@ -194,6 +199,12 @@ impl DisruptionPolicy {
     /// Reads a `MachineConfiguration` object, JSON or YAML, and leaves out the fields that nobody knows.
     pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
         Self::of_document(&document::one(bytes, document, Kind::POLICY)?).map(|found| found.value)
+    }
+
+    /// Reads the one policy of a file, with the fields that nobody knows, and the other documents that are not read.
+    pub fn of_file(bytes: &[u8], source: &str) -> Result<(Found<Self>, Vec<NotApplied>), ModelError> {
+        let (document, others) = document::one_and_others(bytes, source, Kind::POLICY)?;
+        Ok((Self::of_document(&document)?, others))
     }
 
     /// Reads one document of a file, with the fields that nobody knows.

@@ -10,8 +10,11 @@ pub const USAGE: &str = "usage";
 /// The reason of a command line, or of a file that it names.
 pub const INVALID_ARGUMENTS: &str = "InvalidArguments";
 
+/// The most refusals of one document.
+const MAX_REFUSALS: usize = 64;
+
 /// The exit code of [`USAGE`].
-const USAGE_CODE: u8 = 2;
+pub const USAGE_CODE: u8 = 2;
 
 /// One thing that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,15 +47,26 @@ impl<'a> Refused<'a> {
 }
 
 impl Refusal {
-    /// Takes an input that is refused.
-    pub fn of_input(error: &ModelError, message: String) -> Self {
-        Self {
+    /// Takes an input that is refused: one refusal for each field that it names.
+    pub fn of_input(error: &ModelError, message: String) -> Vec<Self> {
+        let of = |field: Option<&str>, message| Self {
             class: error.class().as_str(),
             reason: error.reason(),
-            field: error.field().map(str::to_owned),
+            field: field.map(str::to_owned),
             message,
             next: Some(NEXT.to_owned()),
+        };
+        let ModelError::UnknownFields { document, fields } = error else {
+            return vec![of(error.field(), message)];
+        };
+        let each = fields.iter().take(MAX_REFUSALS);
+        let cause = |unknown| format!("{document} can't be read: {unknown}");
+        let mut refusals: Vec<Self> = each.map(|unknown| of(Some(&unknown.field), cause(unknown))).collect();
+        let more = fields.len().saturating_sub(MAX_REFUSALS);
+        if let Some(last) = refusals.last_mut().filter(|_| more > 0) {
+            last.message += &format!("; and {more} more fields");
         }
+        refusals
     }
 
     /// Takes a command line that its parser refuses: the parser's text, the argument in the form of the help text, and the

@@ -10,6 +10,7 @@ use super::reconcilable::{Unreachable, unreachable};
 use super::{Batch, BatchOp, FileOp, Op, Step, homes, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
+use crate::model::os::KernelType;
 use crate::model::{ManagedPath, ObservedFile, UnitName};
 
 /// Returns the obstacles of the steps.
@@ -27,6 +28,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
+    reasons.extend(layers(input, steps));
     reasons.extend(originals(input, steps));
     reasons.extend(live(input, steps));
     reasons
@@ -104,6 +106,23 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
         // Accounts by `account_obstacles`.
         BatchOp::User(..) | BatchOp::Account(..) | BatchOp::Os(_) | BatchOp::Service(_) => None,
     }
+}
+
+/// Packages on a host whose backend layers none. Another image drops those of the old one by itself.
+fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let Some(obstacle) = &input.facts.obstacles.layers else { return Vec::new() };
+    let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
+    let is_of_image = has(|op| matches!(op, Op::StageOs { .. }));
+    let is_changed = has(|op| matches!(op, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }));
+    let wants = !input.to.host_layers().is_empty();
+    if !(is_of_image && wants || is_changed && (wants || !is_of_image)) {
+        return Vec::new();
+    }
+    let extensions = !input.to.extensions.is_empty() || has(|op| matches!(op, Op::InstallExtensions { .. }));
+    let kernel =
+        input.to.kernel_type != KernelType::Default || has(|op| matches!(op, Op::SwitchKernel { .. }));
+    let fields = [("spec.extensions", extensions), ("spec.kernelType", kernel)];
+    fields.into_iter().filter(|(_, is)| *is).map(|(field, _)| stated(field.to_owned(), obstacle)).collect()
 }
 
 fn stated(field: String, obstacle: &Obstacle) -> Unreachable {

@@ -147,6 +147,16 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// Reads what machine-config-daemon committed where nothing else is: the next start takes it over, or ends with the same error.
+    fn check_import(&self, root: &Root) -> Result<(), CliError> {
+        if self.record.is_none() && self.stored.is_none() {
+            crate::journal::mcd::read(root)?;
+        }
+        Ok(())
+    }
+}
+
 /// Takes a result, or its default where this user may not read it and something else is known.
 fn or_unread<T: Default>(
     result: Result<T, CliError>,
@@ -167,6 +177,9 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let agent = AgentStatus::read(host, left.as_ref()).await?;
     let mut unread = Vec::new();
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
+    if !left.as_ref().is_some_and(|left| is_agents_word(left, &agent, &[])) {
+        or_unread(disk.check_import(&host.root), left.is_some(), &mut unread)?;
+    }
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     let spec = match &disk {
         Disk { record: None, stored: Some(stored), .. } => Some(stored.known_spec()),

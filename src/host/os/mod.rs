@@ -144,6 +144,11 @@ pub trait OsBackend: fmt::Debug {
         Some(AuthFile::Run)
     }
 
+    /// Returns why it can't layer packages on an image; `None` if it can.
+    fn layering_obstacle(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns true if silence means that nothing moves: not before the first progress, as there may never be one.
     fn reports_progress(&self) -> bool {
         true

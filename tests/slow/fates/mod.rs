@@ -7,6 +7,7 @@ mod draw;
 mod entry;
 mod found;
 mod history;
+mod os;
 mod reader;
 
 use std::collections::BTreeSet;

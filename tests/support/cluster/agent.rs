@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus};
 use rustix::process::Signal;
 use tokio::sync::watch;
 
+use super::drained;
 use super::process::{Child, Start};
 
 /// The agent's executable. Tests of another package find it where `./test` built it before.
@@ -50,6 +51,7 @@ impl AgentOptions {
 #[derive(Debug)]
 pub struct Agent {
     child: Child,
+    root: Option<PathBuf>,
     lines: watch::Receiver<Vec<String>>,
 }
 
@@ -70,6 +72,7 @@ impl Agent {
     /// Starts what a test has put together itself.
     pub fn run(node: &str, command: Command) -> Self {
         let (tell, lines) = watch::channel(vec![]);
+        let root = drained::root(&command);
         let stderr = Box::new(move |line| tell.send_modify(|all: &mut Vec<String>| all.push(line)));
         let child = Child::start(Start {
             name: &format!("the agent of {node}"),
@@ -78,7 +81,7 @@ impl Agent {
             stdout: None,
             stderr,
         });
-        Self { child, lines }
+        Self { child, root, lines }
     }
 
     /// Its process id, for readings in `/proc`.
@@ -126,6 +129,8 @@ impl Drop for Agent {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("-- lines of the agent:\n{}", self.lines().join("\n"));
+        } else if let Some(root) = &self.root {
+            assert_eq!(drained::without_write(root), Vec::<String>::new(), "a drain without a write");
         }
     }
 }

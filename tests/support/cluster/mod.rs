@@ -12,6 +12,7 @@
 //! | `faults.rs` | errors, expired watches, held requests, lost answers, dropped and half-open connections (`tests/apiserver` only) |
 //! | `objects.rs` | nodes, MachineConfigs, pods; the node controller's patch; waiting for a state by a watch |
 //! | `drain.rs` | the drain controller, well-behaved and not |
+//! | `drained.rs` | no drain without a write, by the history of each host |
 //! | `pods.rs` | what evictions need around them: the kubelet's part of a deletion, the budgets' status |
 //! | `agent.rs` | our binary against the server |
 //! | `scene.rs` | a node with its host, configs and access: the start of most tests |
@@ -39,6 +40,7 @@ mod audit;
 mod bench;
 mod crds;
 mod drain;
+mod drained;
 mod faults;
 mod identity;
 mod objects;

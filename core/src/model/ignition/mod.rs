@@ -272,9 +272,8 @@ fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
     let units = of_units.iter().map(|(path, name)| (path.as_str(), Writer::Unit(name.as_str())));
     for (path, writer) in directories.chain(links).chain(units) {
         if let Some(other) = writers.insert(path, writer) {
-            return Err(
-                within.error(writer.to_string(), format!("{other} writes {path} too; keep one of them"))
-            );
+            let cause = format!("{other} writes {path} too; keep one of them");
+            return Err(within.unreachable(writer.to_string(), cause));
         }
     }
     // By their order: of several errors the same one is reported each time.
@@ -286,7 +285,7 @@ fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
     let Some((path, (parent, other))) = blocked else { return dead_ends(within, spec) };
     let field = writers.get(path).map(ToString::to_string).unwrap_or_default();
     let cause = format!("{other} writes {parent}, which has to be a directory for {path}; move one of them");
-    Err(within.error(field, cause))
+    Err(within.unreachable(field, cause))
 }
 
 /// Refuses hard links that can't lead to a file.
@@ -294,7 +293,9 @@ fn dead_ends(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
     let dead = |path| Some((path, paths::dead_end(path, &spec.links, &spec.directories)?));
     match spec.links.keys().find_map(dead) {
         None => Ok(()),
-        Some((path, cause)) => Err(within.error(format!("storage.links {:?} target", path.as_str()), cause)),
+        Some((path, cause)) => {
+            Err(within.unreachable(format!("storage.links {:?} target", path.as_str()), cause))
+        }
     }
 }
 

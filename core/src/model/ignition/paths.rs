@@ -43,7 +43,7 @@ pub(super) fn directories(
             overwrite: directory.overwrite == Some(true),
         };
         if read.insert(path, spec).is_some() {
-            return Err(within.error(field(""), TWICE));
+            return Err(within.unreachable(field(""), TWICE));
         }
     }
     Ok(read)
@@ -62,7 +62,7 @@ pub(super) fn links(
         let text = link.target.as_deref().unwrap_or_default();
         let is_hard = link.hard == Some(true);
         let target = if is_hard { hard(&path, text) } else { soft(text) };
-        let target = target.map_err(|cause| within.error(field(" target"), cause))?;
+        let target = target.map_err(|cause| within.unreachable(field(" target"), cause))?;
         let user = link.user.unwrap_or_default();
         let group = link.group.unwrap_or_default();
         let is_owned = user.id.is_some() || user.name.is_some() || group.id.is_some() || group.name.is_some();
@@ -80,7 +80,7 @@ pub(super) fn links(
         };
         let overwrite = link.overwrite == Some(true);
         if read.insert(path, LinkSpec { target, owner, overwrite }).is_some() {
-            return Err(within.error(field(""), TWICE));
+            return Err(within.unreachable(field(""), TWICE));
         }
     }
     Ok(read)
@@ -89,7 +89,7 @@ pub(super) fn links(
 const TWICE: &str = "the path is listed twice; keep one entry";
 
 fn path_of(within: Within<'_>, field: &str, path: &str) -> Result<ManagedPath, ModelError> {
-    ManagedPath::new(path).map_err(|error| within.error(field, format!("{error}; choose another path")))
+    ManagedPath::new(path).map_err(|error| within.unreachable(field, format!("{error}; choose another path")))
 }
 
 fn directory_mode(within: Within<'_>, field: &str, bits: i64) -> Result<FileMode, ModelError> {
@@ -100,9 +100,9 @@ fn directory_mode(within: Within<'_>, field: &str, bits: i64) -> Result<FileMode
         let cause = format!(
             "{rule}; {bits} is decimal, 0{bits:o} in octal: for 0{meant:o} write 0{meant:o} in YAML, {meant} in JSON"
         );
-        return Err(within.error(field, cause));
+        return Err(within.unreachable(field, cause));
     }
-    FileMode::of_directory(bits).ok_or_else(|| within.error(field, rule))
+    FileMode::of_directory(bits).ok_or_else(|| within.unreachable(field, rule))
 }
 
 /// Takes away the bits that a version of Ignition ignores.

@@ -18,9 +18,6 @@ use tracked::{At, Sink, Tracked, Unknown};
 pub(super) use metadata::Metadata;
 pub(super) use newer::newer;
 
-/// The most fields that one refusal names.
-const MAX_NAMED: usize = 8;
-
 /// A value, and the fields beside it that its type does not have.
 #[derive(Debug)]
 pub struct Found<T> {
@@ -84,9 +81,9 @@ pub fn from_tree<'de, T: Deserialize<'de>>(tree: &'de Value) -> Result<Found<T>,
 }
 
 fn found<T>(read: Result<T, serde_json::Error>, sink: Sink) -> Result<Found<T>, Fault> {
-    let (unknown, failed) = sink.into_parts();
+    let (unknown, more, failed) = sink.into_parts();
     match read {
-        Ok(value) => Ok(Found { value, unknown: unknown.iter().map(remark).collect() }),
+        Ok(value) => Ok(Found { value, unknown: remarks(&unknown, more) }),
         Err(error) => {
             let at = if error.is_data() { failed.unwrap_or_default() } else { String::new() };
             let field = missing(&error).map_or(at.clone(), |missing| below(&at, &missing));
@@ -116,9 +113,21 @@ pub fn all_below(above: &str, fields: Vec<NotApplied>) -> impl Iterator<Item = N
     fields.into_iter().map(move |field| NotApplied { field: below(above, &field.field), ..field })
 }
 
+/// Names unknown fields; the last one says how many more there are.
+fn remarks(unknown: &[Unknown], more: usize) -> Vec<NotApplied> {
+    let mut remarks: Vec<NotApplied> = unknown.iter().map(remark).collect();
+    if more > 0
+        && let Some(last) = remarks.last_mut()
+    {
+        last.message += &format!(", and the document has {more} more of them");
+    }
+    remarks
+}
+
 fn remark(unknown: &Unknown) -> NotApplied {
+    // In brackets: more text follows in a list of several.
     let meant = suggestion(&unknown.name, unknown.known)
-        .map(|meant| format!("; did you mean {meant}?"))
+        .map(|meant| format!(" (did you mean {meant}?)"))
         .unwrap_or_default();
     let message = format!("there is no such field{meant}");
     NotApplied::new(unknown.field.clone(), NotAppliedReason::UnknownField, message)
@@ -126,16 +135,12 @@ fn remark(unknown: &Unknown) -> NotApplied {
 
 /// Refuses fields that nobody knows: what a person gives says what it means.
 pub fn refuse_unknown(remarks: &[NotApplied], document: &str) -> Result<(), ModelError> {
-    let unknown = || remarks.iter().filter(|remark| remark.because == NotAppliedReason::UnknownField);
-    let Some(first) = unknown().next() else { return Ok(()) };
-    let others: Vec<String> = unknown().skip(1).take(MAX_NAMED).map(ToString::to_string).collect();
-    let others = if others.is_empty() { String::new() } else { format!(". And {}", others.join(". And ")) };
-    let end = if others.is_empty() && first.message.ends_with('?') { "" } else { "." };
-    let cause = format!(
-        "{}{others}{end} Correct what is misspelled; --allow-unknown-fields lets it pass, named as not applied",
-        first.message
-    );
-    Err(ModelError::InDocument { document: short(document, 300), field: first.field.clone(), cause })
+    let unknown = remarks.iter().filter(|remark| remark.because == NotAppliedReason::UnknownField);
+    let fields: Vec<NotApplied> = unknown.cloned().collect();
+    if fields.is_empty() {
+        return Ok(());
+    }
+    Err(ModelError::UnknownFields { document: short(document, 300), fields })
 }
 
 /// Returns the known name that a name is nearest to.

@@ -36,8 +36,8 @@ fn unknown_fields_are_named_with_their_place_and_what_was_meant() {
             &json!({"item": 5, "items": [{}, {"kernelArgs": []}], "map": {"a b": {"whatever": {"x": [1]}}}})
         ),
         [
-            "item: there is no such field; did you mean items?",
-            "items[1].kernelArgs: there is no such field; did you mean kernelArguments?",
+            "item: there is no such field (did you mean items?)",
+            "items[1].kernelArgs: there is no such field (did you mean kernelArguments?)",
             "map.\"a b\".whatever: there is no such field",
         ]
     );

@@ -33,8 +33,11 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    pub(super) fn into_parts(self) -> (Vec<Unknown>, Option<String>) {
-        (self.unknown.into_inner(), self.failed.into_inner())
+    /// Returns the unknown fields, how many more there are, and the place of the error.
+    pub(super) fn into_parts(self) -> (Vec<Unknown>, usize, Option<String>) {
+        let unknown = self.unknown.into_inner();
+        let more = self.count.get().saturating_sub(unknown.len());
+        (unknown, more, self.failed.into_inner())
     }
 
     fn ignored(&self, at: &At<'_>) {

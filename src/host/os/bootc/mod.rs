@@ -41,6 +41,9 @@ use stage_record::StageRecord;
 use status::{BootcHost, Entry, Store};
 use unit::{Bootc, NextRoot, Ran};
 
+/// Obstacle of packages of kernels and extensions.
+const CANNOT_LAYER: &str = "bootc can't layer packages";
+
 /// The bootc backend.
 #[derive(Debug, Clone)]
 pub struct BootcBackend {
@@ -78,7 +81,7 @@ impl BootcBackend {
         // None to drop with another image: a host that has some is refused by their names, below.
         let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
         if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
-            let cause = format!("bootc can't layer packages: {layers}");
+            let cause = format!("{CANNOT_LAYER}: {layers}");
             return Err(OsError::new(OsErrorKind::CannotLayer, "the next deployment", cause).into_error());
         }
         let (booted, staged) = deployments(self.worker.observe().await?)?;
@@ -251,6 +254,10 @@ impl BootcBackend {
 impl OsBackend for BootcBackend {
     fn name(&self) -> &'static str {
         "bootc"
+    }
+
+    fn layering_obstacle(&self) -> Option<&'static str> {
+        Some(CANNOT_LAYER)
     }
 
     fn auth_file(&self) -> Option<AuthFile> {

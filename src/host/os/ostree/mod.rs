@@ -59,6 +59,9 @@ use super::{
     StageRequest,
 };
 
+/// Obstacle of packages of kernels and extensions.
+const CANNOT_LAYER: &str = "libostree can't layer packages";
+
 /// The libostree backend.
 #[derive(Debug, Clone)]
 pub struct OstreeBackend {
@@ -76,6 +79,10 @@ impl OstreeBackend {
 impl OsBackend for OstreeBackend {
     fn name(&self) -> &'static str {
         "ostree"
+    }
+
+    fn layering_obstacle(&self) -> Option<&'static str> {
+        Some(CANNOT_LAYER)
     }
 
     fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
@@ -99,7 +106,7 @@ impl OsBackend for OstreeBackend {
             // The origin of another image has no requests: to drop them is all that is requested then.
             let drops = |layers: &Layers| layers.is_empty() && request.image.is_some();
             if let Some(layers) = request.layers.as_ref().filter(|layers| !drops(layers)) {
-                let cause = format!("libostree can't layer packages: {layers}");
+                let cause = format!("{CANNOT_LAYER}: {layers}");
                 return Err(OsError::new(OsErrorKind::CannotLayer, "the next deployment", cause).into_error());
             }
             self.worker.stage(request, progress).await

@@ -13,7 +13,7 @@ use tar::Archive;
 
 use super::acl::{self, Ids};
 use crate::model::short;
-use crate::model::text::shown;
+use crate::model::text::{escaped, shown};
 
 /// The longest extension header: names, and the attributes of one file.
 const MAX_EXTENSION_BYTES: u64 = 2 << 20;
@@ -77,9 +77,12 @@ pub(super) fn damaged(cause: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, cause.into())
 }
 
-/// The crate gives its own complaints no kind; those of reading keep theirs.
+/// The crate gives its own complaints no kind; those of reading keep theirs. Its texts have names of the archive as they are.
 fn parsed(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::Other { damaged(error.to_string()) } else { error }
+    if error.kind() != io::ErrorKind::Other {
+        return error;
+    }
+    damaged(escaped(&error.to_string()).replace('\n', "\\n"))
 }
 
 /// Contents of the extension headers before an entry.

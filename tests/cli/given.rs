@@ -1,0 +1,281 @@
+//! Files and standard input that a person gives: what lies beside the one config is named, each unknown field is, and faults of one kind
+//! have one exit code in each verb.
+
+use serde_json::{Value, json};
+
+use crate::test_host::{Node, STATE, apply, config, files, ignition};
+
+const HOST: [&str; 4] = ["--root", "root", "--os-backend", "none"];
+const JSON: [&str; 2] = ["--output", "json"];
+
+/// Kinds beside a MachineConfig, sorted, and the cause that is told of each.
+const BESIDE: [(&str, &str, &str); 4] = [
+    ("ImageDigestMirrorSet", "config.openshift.io/v1", "this kind is not handled"),
+    ("KubeletConfig", "machineconfiguration.openshift.io/v1", "this kind is not handled"),
+    ("MachineConfigPool", "machineconfiguration.openshift.io/v1", "the MachineConfig alone is read"),
+    ("PinnedImageSet", "machineconfiguration.openshift.io/v1", "this kind is not handled in files"),
+];
+
+fn motd(name: &str) -> String {
+    config(name, &files(&[("/etc/motd", name)]))
+}
+
+fn object(kind: &str, version: &str, name: &str) -> String {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {}}).to_string()
+}
+
+/// A MachineConfig among objects of other kinds, as one file with several documents.
+fn among_others(name: &str) -> String {
+    let others = BESIDE.iter().map(|(kind, version, _)| object(kind, version, "other"));
+    let foreign = object("Deployment", "apps/v1", "app");
+    others.chain([motd(name), foreign]).collect::<Vec<_>>().join("\n---\n")
+}
+
+fn named(json: &str) -> Vec<String> {
+    let document: Value = serde_json::from_str(json).unwrap();
+    let entries = document["notApplied"].as_array().unwrap().iter();
+    let others = entries.filter(|one| one["because"] == "other-kind");
+    others.map(|one| format!("{}: {}", one["field"], one["message"]).replace('"', "")).collect()
+}
+
+fn is_each_named(text: &[String]) -> bool {
+    BESIDE
+        .iter()
+        .zip(text)
+        .all(|((kind, _, cause), one)| one.starts_with(&format!("{kind} other: ")) && one.contains(cause))
+        && text.len() == BESIDE.len()
+}
+
+#[test]
+fn objects_beside_config_are_named_by_each_verb() {
+    let node = Node::new();
+    node.put("many.yaml", among_others("rendered-a"));
+    let list =
+        BESIDE.iter().map(|(kind, version, _)| object(kind, version, "other")).chain([motd("rendered-a")]);
+    node.put("list.json", format!(r#"{{"kind":"List","items":[{}]}}"#, list.collect::<Vec<_>>().join(",")));
+    for file in ["many.yaml", "list.json"] {
+        let ran = node.run(&[&["plan", "--to", file], &HOST[..], &JSON].concat());
+        assert!(ran.code == 0 && is_each_named(&named(&ran.out)), "{}{}", ran.out, ran.err);
+    }
+    let text = node.run(&[&["plan", "--to", "many.yaml"], &HOST[..]].concat());
+    assert!(
+        text.out.contains("Not applied\n  ImageDigestMirrorSet other: this kind is not handled"),
+        "{}",
+        text.out
+    );
+    let applied = node.apply("many.yaml");
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    assert!(applied.err.contains("KubeletConfig other"), "{}", applied.err);
+    // The committed config keeps what it was given with.
+    for words in [&["verify", "--config", "many.yaml"][..], &["verify"], &["status"]] {
+        let ran = node.run(&[words, &HOST, &JSON].concat());
+        assert!(ran.code == 0 && is_each_named(&named(&ran.out)), "{words:?}: {}{}", ran.out, ran.err);
+    }
+    node.put("alone.json", motd("rendered-b"));
+    assert_eq!(node.apply("alone.json").code, 0);
+    let ran = node.run(&[&["status"], &HOST[..], &JSON].concat());
+    assert_eq!(named(&ran.out), [""; 0]);
+}
+
+#[test]
+fn objects_beside_config_of_control_directory_are_named() {
+    let node = Node::new();
+    node.put("control/target.yaml", "config: rendered-a\n");
+    node.put("control/machineconfigs/rendered-a.yaml", among_others("rendered-a"));
+    node.put(
+        "control/policy.yaml",
+        format!("{}\n---\n{}", crate::test_host::QUIET, object("KubeletConfig", "v1", "policy")),
+    );
+    let ran = node.run(&[&["plan", "--directory", "control"], &HOST[..], &JSON].concat());
+    let (of_policy, others): (Vec<String>, Vec<String>) =
+        named(&ran.out).into_iter().partition(|one| one.starts_with("KubeletConfig policy: "));
+    assert!(ran.code == 0 && of_policy.len() == 1 && is_each_named(&others), "{}{}", ran.out, ran.err);
+}
+
+/// One file may hold both; nothing of it is left then.
+#[test]
+fn policy_in_file_of_config_is_read_where_it_is_named() {
+    let node = Node::new();
+    node.put("both.yaml", format!("{}\n---\n{}", motd("rendered-a"), crate::test_host::QUIET));
+    let plan = |more: &[&str]| {
+        let ran = node.run(&[&["plan", "--to", "both.yaml"], &HOST[..], &JSON, more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        named(&ran.out)
+    };
+    assert_eq!(plan(&[]), ["MachineConfiguration cluster: of this file the MachineConfig alone is read"]);
+    assert_eq!(plan(&["--policy", "both.yaml"]), [""; 0]);
+    node.put(
+        "policy.yaml",
+        format!("{}\n---\n{}", crate::test_host::QUIET, object("KubeletConfig", "v1", "a")),
+    );
+    node.put("a.json", motd("rendered-a"));
+    let ran = node.run(&[&["plan", "--to", "a.json", "--policy", "policy.yaml"], &HOST[..], &JSON].concat());
+    assert!(named(&ran.out)[0].starts_with("KubeletConfig a: this kind is not handled"), "{}", ran.out);
+    // A field of the policy that is let pass.
+    node.put("policy.json", crate::test_host::QUIET.replace("\"sshkey\"", "\"sshkeys\""));
+    let words = ["plan", "--to", "a.json", "--policy", "policy.json", "--allow-unknown-fields"];
+    let ran = node.run(&[&words[..], &HOST].concat());
+    assert!(
+        ran.out.contains("MachineConfiguration.spec.nodeDisruptionPolicy.sshkeys: there is no"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
+#[test]
+fn standard_input_for_two_documents_is_refused() {
+    let node = Node::new();
+    node.put("a.json", motd("rendered-a"));
+    let rows: [(&[&str], &str); 5] = [
+        (&["plan", "--from", "-", "--to", "-"], "--from and --to"),
+        (&["plan", "--from", "/dev/stdin", "--to", "-"], "--from and --to"),
+        (&["plan", "--to", "-", "--policy", "-"], "--to and --policy"),
+        (&["plan", "--from", "-", "--to", "-", "--policy", "/dev/fd/0"], "--from and --to and --policy"),
+        (&["apply", "--yes", "--to", "-", "--policy", "-"], "--to and --policy"),
+    ];
+    for (words, told) in rows {
+        let ran = node.run(words);
+        assert_eq!(ran.code, 2, "{words:?}: {}{}", ran.out, ran.err);
+        let told =
+            format!("standard input is named by {told}, and can be read once; give each but one as a file");
+        assert!(ran.err.contains(&told), "{words:?}: {}", ran.err);
+    }
+    let ran = node.run(&["plan", "--from", "-", "--to", "-", "--output", "json"]);
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (&document["refused"][0]["class"], &document["refused"][0]["field"]),
+        (&json!("usage"), &json!("--from"))
+    );
+}
+
+/// Texts that follow one another are parted: no full stop behind a question mark.
+#[test]
+fn each_unknown_field_is_refused() {
+    let mut spec = files(&[("/etc/motd", "a")]);
+    spec["kernelArgs"] = json!(["a"]);
+    spec["config"]["storage"]["files"][0]["mod"] = json!(420);
+    spec["config"]["storge"] = json!({});
+    let node = Node::new();
+    node.put("a.json", config("rendered-a", &spec));
+    node.put("control/target.yaml", "config: rendered-a\n");
+    node.put("control/machineconfigs/rendered-a.json", config("rendered-a", &spec));
+    for words in [
+        &["plan", "--to", "a.json"][..],
+        &["plan", "--directory", "control"],
+        &["verify", "--config", "a.json"],
+    ] {
+        let ran = node.run(&[words, &HOST, &JSON].concat());
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        let refused = document["refused"].as_array().unwrap();
+        let mut fields: Vec<&str> = refused.iter().map(|one| one["field"].as_str().unwrap()).collect();
+        fields.sort_unstable();
+        assert_eq!(
+            fields,
+            ["spec.config.storage.files[0].mod", "spec.config.storge", "spec.kernelArgs"],
+            "{words:?}"
+        );
+        for one in refused {
+            let (field, message) = (one["field"].as_str().unwrap(), one["message"].as_str().unwrap());
+            assert!(message.contains(field) && message.ends_with("?)"), "{message}");
+        }
+        for text in [
+            "mod: there is no such field (did you mean mode?)",
+            "storge: there is no such field (did you mean storage?)",
+        ] {
+            assert!(ran.err.contains(text), "{}", ran.err);
+        }
+        assert!(ran.err.contains("?). Correct what is misspelled"), "{}", ran.err);
+        assert!(!ran.err.contains("?.") && !ran.err.contains("?;"), "{}", ran.err);
+    }
+    let mut spec = files(&[]);
+    for at in 0..100 {
+        spec["config"][format!("unknown{at}")] = json!(1);
+    }
+    node.put("many.json", config("rendered-a", &spec));
+    let ran = node.run(&[&["plan", "--to", "many.json"], &HOST[..], &JSON].concat());
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    let refused = document["refused"].as_array().unwrap();
+    assert!(refused.len() == 32 && ran.err.len() < 2000, "{}: {}", refused.len(), ran.err);
+    assert!(
+        refused[31]["message"].as_str().unwrap().ends_with("the document has 68 more of them"),
+        "{}",
+        refused[31]
+    );
+}
+
+/// An entry that no node can have is unreconcilable in each list, and a path that is in the way on this host is, too.
+#[test]
+fn faults_of_paths_have_one_exit_code() {
+    let of = |list: &str, entries: Value| ignition(json!({ "storage": { list: entries } }));
+    let entry = |list: &str, path: &str| match list {
+        "links" => json!({"path": path, "target": "/etc/motd"}),
+        _ => json!({ "path": path }),
+    };
+    let mut rows = Vec::new();
+    for list in ["files", "directories", "links"] {
+        for path in ["etc/a", "/etc/../a", "/proc/a", "/etc//a", "/var/lib/machine-config-agent/x"] {
+            rows.push(of(list, json!([entry(list, path)])));
+        }
+        rows.push(of(list, json!([entry(list, "/etc/a"), entry(list, "/etc/a")])));
+        // In the way on this host.
+        rows.push(of(list, json!([entry(list, "/etc/passwd/a")])));
+    }
+    rows.push(of("files", json!([{"path": "/etc/a", "mode": 0o1777}])));
+    rows.push(of("directories", json!([{"path": "/etc/a", "mode": 0o17777}])));
+    rows.push(of("links", json!([{"path": "/etc/a", "target": "etc/../b", "hard": true}])));
+    rows.push(of("links", json!([{"path": "/etc/a", "target": "/etc/a", "hard": true}])));
+    let two = |one: Value, other: Value| ignition(json!({"storage": {"files": [one], "links": [other]}}));
+    rows.push(two(json!({"path": "/etc/a"}), json!({"path": "/etc/a", "target": "b"})));
+    rows.push(two(json!({"path": "/etc/a/b"}), json!({"path": "/etc/a", "target": "b"})));
+    let mut wrong = Vec::new();
+    for spec in rows {
+        let node = Node::new();
+        node.put("a.json", config("rendered-a", &spec));
+        node.put("control/target.yaml", "config: rendered-a\n");
+        node.put("control/machineconfigs/rendered-a.json", config("rendered-a", &spec));
+        let plan = node.plan("a.json").code;
+        let json = node.run(&[&["plan", "--to", "a.json"], &HOST[..], &JSON].concat()).code;
+        let directory = node.run(&[&["plan", "--directory", "control"], &HOST[..]].concat()).code;
+        let unknown = node.run(&[&apply("a.json")[..], &["--allow-unknown-fields"]].concat());
+        let codes = [plan, json, directory, node.apply("a.json").code, unknown.code];
+        if codes != [3; 5] {
+            wrong.push(format!("{codes:?} {spec}: {}", unknown.err));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A host that looks as if nobody managed it, since its state can't be read.
+#[test]
+fn status_says_what_is_wrong_with_state() {
+    const CURRENT: &str = "etc/machine-config-daemon/currentconfig";
+    let rows: [(&str, i32, &dyn Fn(&Node)); 4] = [
+        (CURRENT, 4, &|node| node.put(&format!("root/{CURRENT}"), "{")),
+        (CURRENT, 4, &|node| node.put(&format!("root/{CURRENT}/child"), "")),
+        (STATE, 5, &|node| {
+            std::fs::remove_dir_all(node.path(&format!("root/{STATE}"))).unwrap();
+            node.put(&format!("root/{STATE}"), "no directory");
+        }),
+        ("current.json", 5, &|node| node.put(&format!("root/{STATE}/current.json"), "{")),
+    ];
+    for (path, code, spoil) in rows {
+        let node = Node::new();
+        spoil(&node);
+        node.put("a.json", motd("rendered-a"));
+        let before = node.listing("root");
+        for words in
+            [&["status"][..], &["verify"], &["plan", "--to", "a.json"], &["apply", "--yes", "--to", "a.json"]]
+        {
+            let ran = node.run(&[words, &HOST].concat());
+            assert_eq!(ran.code, code, "{path} {words:?}: {}{}", ran.out, ran.err);
+            assert!(
+                ran.err.contains(path) && ran.err.contains("Next: "),
+                "{path} {words:?}: {}{}",
+                ran.out,
+                ran.err
+            );
+        }
+        assert_eq!(node.listing("root"), before, "{path}");
+    }
+}
