@@ -6,6 +6,8 @@ mod error;
 mod facts;
 mod kernel;
 mod obstacles;
+mod parents;
+mod replaced;
 mod stateroot;
 mod storage;
 #[cfg(test)]
