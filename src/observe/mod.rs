@@ -5,6 +5,7 @@
 mod error;
 mod facts;
 mod kernel;
+mod names;
 mod obstacles;
 mod parents;
 mod replaced;

@@ -20,11 +20,10 @@
 //! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
 //! the drain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
-use crate::host::parents::real_directory;
 use crate::host::systemd::{LinkVerb, UnitLinks};
 use crate::host::{HostError, Root, account_obstacles, keys};
 use crate::model::ids::STATE_DIR;
@@ -32,12 +31,12 @@ use crate::model::observation::UnitFileState;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UnitName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
 };
 
-use super::ObserveError;
 use super::parents::Parents;
 use super::replaced::{Entries, ReplacedPaths};
+use super::{ObserveError, names};
 
 /// Looks for the obstacles of an update.
 pub(super) fn obstacles(
@@ -54,7 +53,7 @@ pub(super) fn obstacles(
     let paths =
         Paths { root, specs: (from, to), entries, observed, restorable, parents, replaced: &replaced };
     paths.files(&mut found).map_err(failed())?;
-    two_names(root, entries, &replaced, &mut found).map_err(failed())?;
+    names::obstacles(root, entries, &replaced, &mut found).map_err(failed())?;
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
     let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
     if has_users(from) || has_users(to) {
@@ -135,45 +134,6 @@ impl Paths<'_> {
         found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
         Ok(())
     }
-}
-
-/// Refuses changes of a file that the configs list by two names, since a directory on the way is a link (`/opt` to `/var/opt`).
-fn two_names(
-    root: &Root,
-    (old, new): Entries<'_>,
-    replaced: &ReplacedPaths<'_>,
-    found: &mut Obstacles,
-) -> Result<(), HostError> {
-    let mut directories: BTreeMap<&str, String> = BTreeMap::new();
-    let mut names: BTreeMap<String, Vec<&ManagedPath>> = BTreeMap::new();
-    for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-        // Below a link that does not stay it is in a directory of its own.
-        if replaced.is_below_any(path) {
-            continue;
-        }
-        let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
-        if !directories.contains_key(directory) {
-            directories.insert(directory, real_directory(root, directory)?);
-        }
-        let real = directories.get(directory).map(String::as_str).unwrap_or_default();
-        names.entry(format!("{real}/{name}")).or_default().push(path);
-    }
-    for (real, paths) in names.into_iter().filter(|(_, paths)| paths.len() > 1) {
-        if !paths.iter().any(|path| new.contains_key(*path)) {
-            continue;
-        }
-        for path in paths.iter().filter(|path| old.get(**path) != new.get(**path)) {
-            let other =
-                paths.iter().find(|other| *other != path).map_or(real.as_str(), |other| other.as_str());
-            let obstacle = Obstacle {
-                cause: format!("on this host it is the same file as {other} ({real})"),
-                next: "List it by one name; another name takes an update without either in between."
-                    .to_owned(),
-            };
-            found.paths.entry((*path).clone()).or_insert(obstacle);
-        }
-    }
-    Ok(())
 }
 
 /// Returns what a path becomes, as far as an obstacle depends on it.

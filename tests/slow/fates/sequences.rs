@@ -231,7 +231,7 @@ fn empty_config_brings_first_state_back_after_any_sequence() {
     let home = sweep::scratch();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let (count, seed) = (number("MODEL_SEQUENCES").unwrap_or(100), number("MODEL_SEED").unwrap_or(1));
+    let (count, seed) = (number("MODEL_SEQUENCES").unwrap_or(60), number("MODEL_SEED").unwrap_or(1));
     let only = number("FATES_SEQUENCE");
     let numbers: Vec<u64> = only.map_or_else(|| (0..count).collect(), |one| vec![one]);
     let (mut all, mut found, home) = (Counts::default(), Vec::new(), home.path());
