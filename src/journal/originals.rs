@@ -259,7 +259,8 @@ pub fn promote(
         // The first batch that touched a path saw its original.
         let is_own = original.saved.is_own();
         if observed.insert(path.clone()) && (after.contains(&path) || is_parent) && fresh && !is_own {
-            kept.push(document(&path, &original.saved)?);
+            let other = made_by_other_name(root, &path, &original.saved, &made)?;
+            kept.push(document(&path, other.as_ref().unwrap_or(&original.saved))?);
         }
     }
     kept.extend(left_parents(root, &before, &after, &parents)?);
@@ -276,6 +277,20 @@ pub fn promote(
     durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
 }
 
+/// Returns the original of a directory that the agent made, and that a config lists by another name, over a link.
+fn made_by_other_name(
+    root: &Root,
+    path: &ManagedPath,
+    found: &PathSnapshot,
+    made: &BTreeSet<ManagedPath>,
+) -> Result<Option<PathSnapshot>, HostError> {
+    if made.is_empty() || !matches!(found, PathSnapshot::Directory { .. }) {
+        return Ok(None);
+    }
+    let real = ManagedPath::new(root.real_path(path.as_str())?).ok();
+    real.filter(|real| made.contains(real)).map_or(Ok(None), |real| saved::load_original(root, &real))
+}
+
 /// Returns the kept originals of directories that leave the config, and that paths of the new one are in: those without one are the
 /// config's, and leave with these paths.
 fn left_parents(
@@ -284,11 +299,20 @@ fn left_parents(
     after: &BTreeSet<ManagedPath>,
     parents: &BTreeSet<ManagedPath>,
 ) -> Result<Vec<(String, Vec<u8>)>, HostError> {
+    let is_parent = |path: &ManagedPath| parents.contains(path) && !after.contains(path);
     let mut kept = Vec::new();
-    for path in before.intersection(parents).filter(|path| !after.contains(*path)) {
-        if saved::load_original(root, path)?.is_none() && saved::of_image(root, path)? == PathSnapshot::Absent
-        {
+    for path in before.difference(after) {
+        let original = saved::load_original(root, path)?;
+        if is_parent(path) && original.is_none() && saved::of_image(root, path)? == PathSnapshot::Absent {
             kept.push(document(path, &PathSnapshot::Absent)?);
+        }
+        // Paths are in it by another name, over a link.
+        let real = ManagedPath::new(root.real_path(path.as_str())?).ok();
+        if let (Some(original), Some(real)) = (original, real.filter(|real| real != path && is_parent(real)))
+            && !matches!(original, PathSnapshot::Directory { .. })
+            && saved::load_original(root, &real)?.is_none()
+        {
+            kept.push(document(&real, &original)?);
         }
     }
     Ok(kept)

@@ -340,7 +340,7 @@ async fn directory_made_for_path_stays_with_what_others_put_into_it() {
 type Act = fn(&Path);
 
 /// Name, first config, obstacle, second config, words of the refusal.
-const REFUSED: [(&str, &str, Act, &str, &str); 8] = [
+const REFUSED: [(&str, &str, Act, &str, &str); 9] = [
     (
         "a foreign file deep in the directory",
         DIRECTORY,
@@ -397,6 +397,13 @@ const REFUSED: [(&str, &str, Act, &str, &str); 8] = [
         |_| {},
         r#"{"directories":[{"path":"/etc/via","overwrite":true}],"files":[{"path":"/etc/via/b"}]}"#,
         "/etc/via/b of the old config is where this link leads",
+    ),
+    (
+        "a link in the place of a directory that another entry needs by another name",
+        "{}",
+        |_| {},
+        r#"{"files":[{"path":"/etc/real/d/t"}],"links":[{"path":"/etc/via/d","target":"x"}]}"#,
+        "it is below /etc/via/d",
     ),
 ];
 
