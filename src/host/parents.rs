@@ -9,7 +9,7 @@ use super::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
 use super::{HostError, Root};
 use crate::model::{HostSpec, ManagedPath};
 
-/// Paths, each with where its name is written and where it really is.
+/// Paths by their names and by their real paths.
 #[derive(Debug)]
 pub struct RealPaths {
     paths: BTreeSet<String>,

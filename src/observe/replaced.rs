@@ -119,7 +119,8 @@ impl<'a> ReplacedPaths<'a> {
             for (link, replaced) in self.on_the_way(root, path)? {
                 let is_below = path.is_below(link.as_str());
                 let is_changed = self.old.get(path) != self.new.get(path);
-                if if is_below { !replaced.is_of_config } else { !is_changed } {
+                let is_left = if is_below { !replaced.is_of_config } else { !is_changed };
+                if is_left {
                     let cause = format!("{path} of the old config is where this link leads");
                     let next = format!("Remove {path} in an update of its own first.");
                     obstacles.push((link, Obstacle { cause, next }));

@@ -1,7 +1,7 @@
 //! The steps of directories and links, and what of them was never applied.
 //!
-//! Directories are made before anything in them is written, and removed after it: parents first, then children first. A link
-//! with entries of the new config below its path goes before them.
+//! Directories are made before anything in them is written, and removed after it: parents first, then children first. A file
+//! or a link with entries of the new config below its path goes before them.
 
 use std::collections::BTreeSet;
 
