@@ -1,11 +1,11 @@
 //! Files, unit files, drop-ins, directories and links: written, removed, restored, all in one durable batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{self, Change, DesiredPath};
 use crate::host::saved::{self, PathSnapshot};
-use crate::host::{Hands, Host, HostError};
+use crate::host::{Hands, Host, HostError, parents};
 use crate::journal::Intent;
 use crate::model::paths::LinkTarget;
 use crate::model::{FileMode, FileSpec, ManagedPath, ObservedFile, Owner, PathSpec, Principal};
@@ -30,7 +30,8 @@ enum Outcome<'a> {
 
 /// Carries out the steps of one batch of files.
 pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
-    let specs = Entries { old: intent.from().entries(), new: intent.to().entries() };
+    let made = parents::made(&host.root, intent.from()).map_err(ApplyError::host("the directories"))?;
+    let specs = Entries { old: intent.from().entries(), new: intent.to().entries(), made };
     let accounts = Accounts::load(&host.root).map_err(ApplyError::host("the files"))?;
     let mut outcomes = BTreeMap::new();
     for step in steps {
@@ -84,6 +85,8 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
 struct Entries {
     old: BTreeMap<ManagedPath, PathSpec>,
     new: BTreeMap<ManagedPath, PathSpec>,
+    /// Directories that the agent made for paths of the old config.
+    made: BTreeSet<ManagedPath>,
 }
 
 impl Entries {
@@ -102,13 +105,14 @@ impl Entries {
                 Some(target) => change.from_hard_link(target.as_str()),
                 None => change,
             },
+            None if self.made.contains(path) => change.over_directory(),
             Some(PathSpec::File(_)) | None => change,
         }
     }
 
-    /// Returns true if a link becomes a directory, for what the new config has below it.
+    /// Returns true if a file or a link becomes a directory, for what the new config has below it.
     fn makes_way(&self, path: &ManagedPath) -> bool {
-        matches!(self.old.get(path), Some(PathSpec::Link(_))) && self.needs(path)
+        matches!(self.old.get(path), Some(PathSpec::File(_) | PathSpec::Link(_))) && self.needs(path)
     }
 
     /// Returns true if the new config has something in a directory.
@@ -206,13 +210,20 @@ fn left_directory<'a>(
     })
 }
 
-/// Returns true if nothing stays in a directory of the old config.
-fn is_vacant(host: &Host, specs: &Entries, path: &ManagedPath) -> Result<bool, HostError> {
-    let names = host.root.list(path.as_str())?;
-    let ours = |name: &String| {
-        ManagedPath::new(format!("{path}/{name}")).is_ok_and(|path| specs.old.contains_key(&path))
-    };
-    Ok(names.iter().all(ours))
+/// Returns true if nothing stays in a directory that leaves.
+fn is_vacant(host: &Host, specs: &Entries, directory: &ManagedPath) -> Result<bool, HostError> {
+    for name in host.root.list(directory.as_str())? {
+        let Ok(path) = ManagedPath::new(format!("{directory}/{name}")) else { return Ok(false) };
+        let is_directory = matches!(host.root.observe(path.as_str())?, ObservedFile::Directory { .. });
+        let is_leaving = match specs.old.get(&path) {
+            Some(_) => saved::original(&host.root, &path)?.is_none(),
+            None => specs.made.contains(&path),
+        };
+        if !is_leaving || (is_directory && !is_vacant(host, specs, &path)?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A unit's directory is not to be in other hands than root's: what is in it runs as root.

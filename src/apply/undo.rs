@@ -139,7 +139,7 @@ fn put_back_paths(
 fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Result<(), HostError> {
     let (others, roots): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| durable::is_of_account(&host.root, change).unwrap_or(false));
-    let (gone, back): (Vec<_>, Vec<_>) = others.into_iter().partition(Change::is_removal);
+    let (mut gone, back): (Vec<_>, Vec<_>) = others.into_iter().partition(Change::is_removal);
     let together = |changes: &[Change<'_>]| -> Result<(), HostError> {
         let done = durable::apply_changes(&host.root, changes, Attempt::Again, &host.fail_points)?;
         done.left.iter().for_each(|path| directory_stays(intent, path));
@@ -160,7 +160,7 @@ fn apply_each(intent: &Intent<'_>, host: &Host, changes: Vec<Change<'_>>) -> Res
     };
     let (late, roots): (Vec<_>, Vec<_>) = roots.into_iter().partition(waits);
     // The deepest first.
-    let gone: Vec<_> = gone.into_iter().rev().collect();
+    gone.sort_by(|one, other| other.path().cmp(one.path()));
     alone(&gone, HostError::is_of_names)?;
     // A path that came to be of another kind meanwhile is left out of the next try, which puts the others back.
     together(&roots)?;

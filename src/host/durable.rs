@@ -122,6 +122,32 @@ pub fn leads_elsewhere(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> 
     Ok(false)
 }
 
+/// Returns the directories that a change makes on the way to its path, but for those that other changes make.
+pub fn made_parents(root: &Root, change: &Change<'_>, all: &[Change<'_>]) -> Result<Vec<String>, HostError> {
+    if change.is_removal() {
+        return Ok(Vec::new());
+    }
+    let (directory, _) = split(&change.path).ok_or_else(|| no_name(&change.path))?;
+    let mut swapped = None;
+    for above in all.iter().filter(|above| above.makes_directory() && change.is_below(above)) {
+        if !matches!(Entry::at(root, &above.path)?, Entry::Directory { .. })
+            && swapped.is_none_or(|deepest: &Change<'_>| above.is_below(deepest))
+        {
+            swapped = Some(above);
+        }
+    }
+    let missing = match swapped {
+        None => root.missing_directories(directory, change.hands)?,
+        // Whatever is there now leads elsewhere.
+        Some(above) => {
+            let names = change.path.match_indices('/').map(|(at, _)| change.path.split_at(at).0);
+            names.filter(|name| name.len() > above.path.len()).map(str::to_owned).collect()
+        }
+    };
+    let is_made = |path: &str| all.iter().any(|other| other.makes_directory() && other.path == path);
+    Ok(missing.into_iter().filter(|path| !is_made(path)).collect())
+}
+
 /// Returns the error of a hard link that has no file to lead to.
 fn no_file(target: &str) -> HostError {
     HostError::Kind {

@@ -33,6 +33,7 @@ pub mod meter;
 pub mod next_root;
 pub mod nics;
 pub mod os;
+pub mod parents;
 pub mod power;
 pub mod program;
 pub mod proxy;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::account_lines::AccountLines;
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
+use crate::host::parents::{self, RealPaths};
 use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
 use crate::host::{Hands, HostError, Root};
 use crate::model::ids::{ENCAPSULATED, STATE_DIR};
@@ -156,6 +157,7 @@ impl Originals {
             let Hands { trusted, enters } = hands;
             paths.push(Original { path, trusted, enters, saved, directory: change.makes_directory() });
         }
+        paths.extend(made_parents(root, changes)?);
         let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
         let schema = if paths.iter().any(|one| one.saved.is_own()) { SCHEMA } else { 1 };
         let accounts = (!lines.is_empty()).then_some(lines);
@@ -206,6 +208,24 @@ impl Originals {
     }
 }
 
+/// Returns the directories that changes make on the way to their paths: nothing is there yet.
+fn made_parents(root: &Root, changes: &[Change<'_>]) -> Result<Vec<Original>, HostError> {
+    let mut made: BTreeMap<String, Original> = BTreeMap::new();
+    for change in changes {
+        let missing = match durable::made_parents(root, change, changes) {
+            Err(error) if change.is_of_owner() && error.is_of_names() => continue,
+            found => found?,
+        };
+        let Hands { trusted, enters } = change.hands();
+        for path in missing {
+            let (saved, path) = (PathSnapshot::Absent, path);
+            let original = || Original { path: path.clone(), trusted, enters, saved, directory: true };
+            made.entry(path.clone()).or_insert_with(original);
+        }
+    }
+    Ok(made.into_values().collect())
+}
+
 fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
     let Some(bytes) = root.read(path)? else { return Ok(None) };
     let document: Document =
@@ -226,19 +246,24 @@ pub fn promote(
     to: &HostSpec,
 ) -> Result<(), HostError> {
     let (before, after) = (from.managed(), to.managed());
-    drop_stale(root, &before)?;
+    let (made, parents) = (parents::made(root, from)?, RealPaths::load(root, &after)?.parents());
+    drop_stale(root, before.union(&made))?;
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
     let mut observed = BTreeSet::new();
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
         let Ok(path) = ManagedPath::new(original.path) else { continue };
         let fresh =
             !before.contains(&path) || (is_left(from, &path) && saved::load_original(root, &path)?.is_none());
+        let fresh = fresh && !made.contains(&path);
+        let is_parent = original.directory && parents.contains(&path);
         // The first batch that touched a path saw its original.
         let is_own = original.saved.is_own();
-        if observed.insert(path.clone()) && after.contains(&path) && fresh && !is_own {
-            kept.push(document(&path, &original.saved)?);
+        if observed.insert(path.clone()) && (after.contains(&path) || is_parent) && fresh && !is_own {
+            let other = made_by_other_name(root, &path, &original.saved, &made)?;
+            kept.push(document(&path, other.as_ref().unwrap_or(&original.saved))?);
         }
     }
+    kept.extend(left_parents(root, &before, &after, &parents)?);
     kept.extend(found_before(root, from, to, &observed)?);
     for path in own_masks(root, from, to)?.into_iter().filter(|path| !observed.contains(path)) {
         kept.push(document(&path, &PathSnapshot::mask())?);
@@ -252,16 +277,59 @@ pub fn promote(
     durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
 }
 
+/// Returns the original of a directory that the agent made, and that a config lists by another name, over a link.
+fn made_by_other_name(
+    root: &Root,
+    path: &ManagedPath,
+    found: &PathSnapshot,
+    made: &BTreeSet<ManagedPath>,
+) -> Result<Option<PathSnapshot>, HostError> {
+    if made.is_empty() || !matches!(found, PathSnapshot::Directory { .. }) {
+        return Ok(None);
+    }
+    let real = ManagedPath::new(root.real_path(path.as_str())?).ok();
+    real.filter(|real| made.contains(real)).map_or(Ok(None), |real| saved::load_original(root, &real))
+}
+
+/// Returns the kept originals of directories that leave the config, and that paths of the new one are in: those without one are the
+/// config's, and leave with these paths.
+fn left_parents(
+    root: &Root,
+    before: &BTreeSet<ManagedPath>,
+    after: &BTreeSet<ManagedPath>,
+    parents: &BTreeSet<ManagedPath>,
+) -> Result<Vec<(String, Vec<u8>)>, HostError> {
+    let is_parent = |path: &ManagedPath| parents.contains(path) && !after.contains(path);
+    let mut kept = Vec::new();
+    for path in before.difference(after) {
+        let original = saved::load_original(root, path)?;
+        if is_parent(path) && original.is_none() && saved::of_image(root, path)? == PathSnapshot::Absent {
+            kept.push(document(path, &PathSnapshot::Absent)?);
+        }
+        // Paths are in it by another name, over a link.
+        let real = ManagedPath::new(root.real_path(path.as_str())?).ok();
+        if let (Some(original), Some(real)) = (original, real.filter(|real| real != path && is_parent(real)))
+            && !matches!(original, PathSnapshot::Directory { .. })
+            && saved::load_original(root, &real)?.is_none()
+        {
+            kept.push(document(&real, &original)?);
+        }
+    }
+    Ok(kept)
+}
+
 /// After a commit: drops the originals of paths that are no longer managed. Before it, a crash and another target would bring
 /// the old config back, and its originals are needed once more. It may be repeated.
 pub fn drop_left(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<(), HostError> {
-    let left = from.managed().difference(&to.managed()).map(saved::original_path).collect();
-    drop_originals(root, left)
+    let (mut left, mut held) = (from.managed(), to.managed());
+    left.extend(parents::made(root, from)?);
+    held.extend(parents::made(root, to)?);
+    drop_originals(root, left.difference(&held).map(saved::original_path).collect())
 }
 
 /// Drops what a process left that died after a commit, or before one that never came.
-fn drop_stale(root: &Root, managed: &BTreeSet<ManagedPath>) -> Result<(), HostError> {
-    let known: BTreeSet<String> = managed.iter().map(saved::original_path).collect();
+fn drop_stale<'a>(root: &Root, held: impl Iterator<Item = &'a ManagedPath>) -> Result<(), HostError> {
+    let known: BTreeSet<String> = held.map(saved::original_path).collect();
     let directory = format!("{PREIMAGES}/{}", saved::SAVED_DIRECTORY);
     let names = root.list(&directory)?.into_iter().filter(|name| name.strip_suffix(".json").is_some());
     let paths = names.map(|name| format!("{directory}/{name}"));

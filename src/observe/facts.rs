@@ -15,6 +15,7 @@ use crate::model::text::chain;
 use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
 
 use super::obstacles::obstacles;
+use super::parents::Parents;
 use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, users};
 use crate::model::obstacles::Obstacle;
 
@@ -51,8 +52,9 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             differs_from_image(root, path, observed.files.get(path))
         })?,
     };
-    let (restorable, own_masks) = originals(root, &from.managed())?;
-    let mut obstacles = obstacles(root, from, to, &observed, &restorable, &links)?;
+    let parents = Parents::load(root, from, to)?;
+    let (restorable, own_masks) = originals(root, &from.managed().union(&parents.made).cloned().collect())?;
+    let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &links)?;
     obstacles.layers = host.os.layering_obstacle().map(|cause| Obstacle {
         cause: cause.to_owned(),
         next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
@@ -65,7 +67,9 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             Ok(root.real_path(path.as_str())?.starts_with("/var/"))
         })?,
         restorable,
-        occupied: occupied(root, from, to)?,
+        occupied: occupied(root, from, to, &parents.made)?,
+        made: parents.made,
+        spare: parents.spare,
         own_masks,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
@@ -103,13 +107,18 @@ fn originals(
     Ok((restorable, own_masks))
 }
 
-/// Returns the directories of the old config that can't give way to a file or a link of the new one: they were there
-/// before, or hold what the old config did not bring.
-fn occupied(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<ManagedPath>, ObserveError> {
+/// Returns the directories of the old config, and those made for it, that can't give way to a file or a link of the new one: they
+/// were there before, or hold what the old config did not bring.
+fn occupied(
+    root: &Root,
+    from: &HostSpec,
+    to: &HostSpec,
+    made: &BTreeSet<ManagedPath>,
+) -> Result<BTreeSet<ManagedPath>, ObserveError> {
     let failed = || ObserveError::wrap("the directories");
-    let (ours, new) = (from.managed(), to.managed());
+    let (ours, new) = (from.managed().union(made).cloned().collect(), to.managed());
     let mut occupied = BTreeSet::new();
-    for path in from.directories.keys() {
+    for path in from.directories.keys().chain(made) {
         if to.directories.contains_key(path) || !new.contains(path) {
             continue;
         }

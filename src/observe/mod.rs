@@ -5,7 +5,10 @@
 mod error;
 mod facts;
 mod kernel;
+mod names;
 mod obstacles;
+mod parents;
+mod replaced;
 mod stateroot;
 mod storage;
 #[cfg(test)]

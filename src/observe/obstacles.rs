@@ -20,7 +20,7 @@
 //! `ApplyError::NotInConfig` is a broken plan (`plan::check`); `Stage`, `WrongImage` and `Late` are of the OS, which is staged before
 //! the drain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
@@ -32,29 +32,30 @@ use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UnitName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
     UserName,
 };
 
-use super::ObserveError;
-
-/// Entries of the old and of the new config.
-type Entries<'a> = (&'a BTreeMap<ManagedPath, PathSpec>, &'a BTreeMap<ManagedPath, PathSpec>);
+use super::parents::Parents;
+use super::replaced::{Entries, ReplacedPaths};
+use super::{ObserveError, names};
 
 /// Looks for the obstacles of an update.
 pub(super) fn obstacles(
     root: &Root,
-    from: &HostSpec,
-    to: &HostSpec,
+    (from, to): (&HostSpec, &HostSpec),
     observed: &Observation,
-    restorable: &BTreeSet<ManagedPath>,
+    (restorable, parents): (&BTreeSet<ManagedPath>, &Parents),
     links: &UnitLinks<'_>,
 ) -> Result<Obstacles, ObserveError> {
     let mut found = Obstacles::default();
     let entries = (&from.entries(), &to.entries());
-    files(root, (from, to), entries, observed, restorable, &mut found)
-        .map_err(ObserveError::wrap("the files"))?;
-    two_names(root, entries, &mut found).map_err(ObserveError::wrap("the files"))?;
+    let failed = || ObserveError::wrap("the files");
+    let replaced = ReplacedPaths::load(root, entries, observed, restorable).map_err(failed())?;
+    let paths =
+        Paths { root, specs: (from, to), entries, observed, restorable, parents, replaced: &replaced };
+    paths.files(&mut found).map_err(failed())?;
+    names::obstacles(root, entries, &replaced, &mut found).map_err(failed())?;
     units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
     let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
     if has_users(from) || has_users(to) {
@@ -73,141 +74,68 @@ pub(super) fn obstacles(
     Ok(found)
 }
 
-fn files(
-    root: &Root,
-    (from, to): (&HostSpec, &HostSpec),
-    (old, new): Entries<'_>,
-    observed: &Observation,
-    restorable: &BTreeSet<ManagedPath>,
-    found: &mut Obstacles,
-) -> Result<(), HostError> {
-    let mut replaced: Vec<&ManagedPath> = Vec::new();
-    let changed = changed_links(root, (old, new), observed)?;
-    for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-        let (was, is) = (old.get(path), new.get(path));
-        // Nothing is there yet, wherever a link in place of the directory leads.
-        if let Some(above) = replaced.iter().find(|above| path.is_below(above.as_str())) {
-            if let Some(device) = found.devices.get(*above).copied() {
-                found.devices.insert(path.clone(), device);
+/// The paths of both configs.
+struct Paths<'a> {
+    root: &'a Root,
+    specs: (&'a HostSpec, &'a HostSpec),
+    entries: Entries<'a>,
+    observed: &'a Observation,
+    restorable: &'a BTreeSet<ManagedPath>,
+    parents: &'a Parents,
+    replaced: &'a ReplacedPaths<'a>,
+}
+
+impl Paths<'_> {
+    fn files(&self, found: &mut Obstacles) -> Result<(), HostError> {
+        let (old, new) = self.entries;
+        for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+            let (was, is) = (old.get(path), new.get(path));
+            // Nothing is there yet, wherever a link in place of the directory leads.
+            if let Some(above) = self.replaced.directory_above(path) {
+                if let Some(device) = found.devices.get(above).copied() {
+                    found.devices.insert(path.clone(), device);
+                }
+                continue;
             }
-            continue;
-        }
-        let is_directory = match (was, is) {
-            (_, Some(PathSpec::Directory(_))) => true,
-            // A link that leaves makes way for what is below it.
-            (Some(PathSpec::Link(_)), None) => {
-                !restorable.contains(path) && new.keys().any(|other| other.is_below(path.as_str()))
+            if was == is && is.is_some_and(|entry| is_right(entry, self.observed.files.get(path))) {
+                continue;
             }
-            (Some(PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_)) | None, _) => false,
-        };
-        if is_directory
-            && matches!(
-                observed.files.get(path),
-                Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. })
-            )
-        {
-            replaced.push(path);
+            if let Some(obstacle) = self.replaced.by_another_way(self.root, path)? {
+                found.paths.insert(path.clone(), obstacle);
+                continue;
+            }
+            self.examine(path, found)?;
         }
-        if was == is && is.is_some_and(|entry| is_right(entry, observed.files.get(path))) {
-            continue;
+        for path in &self.parents.spare {
+            let change = Change::new(path.as_str(), 0, DesiredPath::NoDirectory).entering(true);
+            let obstacle = examine(self.root, &change)?.obstacle;
+            found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
         }
-        if let Some(obstacle) = by_another_way(root, path, &changed)? {
-            found.paths.insert(path.clone(), obstacle);
-            continue;
+        for (link, obstacle) in self.replaced.left_behind(self.root)? {
+            found.paths.entry(link.clone()).or_insert(obstacle);
         }
-        let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, observed)).unwrap_or_default();
+        Ok(())
+    }
+
+    fn examine(&self, path: &ManagedPath, found: &mut Obstacles) -> Result<(), HostError> {
+        let (was, is) = (self.entries.0.get(path), self.entries.1.get(path));
+        let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, self.observed)).unwrap_or_default();
         // As `apply` walks: a unit's directory is in no other hands than root's.
-        let enters = [from, to].iter().any(|spec| spec.is_listed(path));
-        let change = Change::new(path.as_str(), owner, desired(path, was, is, owner, restorable));
+        let enters = [self.specs.0, self.specs.1].iter().any(|spec| spec.is_listed(path));
+        let change = Change::new(path.as_str(), owner, desired(path, was, is, owner, self.restorable));
         let change = match was {
             Some(PathSpec::Directory(_)) => change.over_directory(),
+            None if self.parents.made.contains(path) => change.over_directory(),
             Some(PathSpec::File(_) | PathSpec::Link(_)) | None => change,
         };
-        let Examined { obstacle, space } = examine(root, &change.entering(enters))?;
+        let Examined { obstacle, space } = examine(self.root, &change.entering(enters))?;
         if let Some((device, space)) = space {
             found.devices.insert(path.clone(), device);
             found.spaces.entry(device).or_insert(space);
         }
         found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
+        Ok(())
     }
-    Ok(())
-}
-
-/// Refuses changes of a file that the configs list by two names, since a directory on the way is a link (`/opt` to `/var/opt`).
-fn two_names(root: &Root, (old, new): Entries<'_>, found: &mut Obstacles) -> Result<(), HostError> {
-    let mut directories: BTreeMap<&str, String> = BTreeMap::new();
-    let mut names: BTreeMap<String, Vec<&ManagedPath>> = BTreeMap::new();
-    let is_leaving = |path: &ManagedPath| {
-        matches!(old.get(path), Some(PathSpec::Link(_))) && old.get(path) != new.get(path)
-    };
-    let leaving: Vec<&ManagedPath> = old.keys().filter(|path| is_leaving(path)).collect();
-    for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-        // Below a link that leaves it is in a directory of its own.
-        if leaving.iter().any(|link| *link != path && path.is_below(link.as_str())) {
-            continue;
-        }
-        let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
-        if !directories.contains_key(directory) {
-            let probe = root.real_path(&format!("{directory}/{name}"))?;
-            let real = probe.rsplit_once('/').map_or("", |(real, _)| real).to_owned();
-            directories.insert(directory, real);
-        }
-        let real = directories.get(directory).map(String::as_str).unwrap_or_default();
-        names.entry(format!("{real}/{name}")).or_default().push(path);
-    }
-    for (real, paths) in names.into_iter().filter(|(_, paths)| paths.len() > 1) {
-        if !paths.iter().any(|path| new.contains_key(*path)) {
-            continue;
-        }
-        for path in paths.iter().filter(|path| old.get(**path) != new.get(**path)) {
-            let other =
-                paths.iter().find(|other| *other != path).map_or(real.as_str(), |other| other.as_str());
-            let obstacle = Obstacle {
-                cause: format!("on this host it is the same file as {other} ({real})"),
-                next: "List it by one name; another name takes an update without either in between."
-                    .to_owned(),
-            };
-            found.paths.entry((*path).clone()).or_insert(obstacle);
-        }
-    }
-    Ok(())
-}
-
-/// Returns the links on this host that this update removes or replaces, each by where it really is.
-fn changed_links<'a>(
-    root: &Root,
-    (old, new): Entries<'a>,
-    observed: &Observation,
-) -> Result<BTreeMap<String, &'a ManagedPath>, HostError> {
-    let mut changed = BTreeMap::new();
-    for path in old.keys().chain(new.keys()) {
-        let Some(ObservedFile::Symlink { target: found, .. }) = observed.files.get(path) else { continue };
-        let stays = match new.get(path) {
-            Some(PathSpec::Link(link)) => matches!(&link.target, LinkTarget::Soft(text) if text == found),
-            Some(PathSpec::File(_) | PathSpec::Directory(_)) | None => false,
-        };
-        if !stays {
-            changed.insert(root.real_path(path.as_str())?, path);
-        }
-    }
-    Ok(changed)
-}
-
-/// Returns the obstacle of a path that leads through a link that this update changes, but is not below it by its name.
-fn by_another_way(
-    root: &Root,
-    path: &ManagedPath,
-    changed: &BTreeMap<String, &ManagedPath>,
-) -> Result<Option<Obstacle>, HostError> {
-    if changed.is_empty() {
-        return Ok(None);
-    }
-    let through = root.links_on_the_way(path.as_str())?;
-    let link = through.iter().find_map(|real| changed.get(real));
-    Ok(link.filter(|link| !path.is_below(link.as_str())).map(|link| Obstacle {
-        cause: format!("{path} leads through the link {link}, which this update changes"),
-        next: format!("Change {link} in an update of its own first."),
-    }))
 }
 
 /// Returns what a path becomes, as far as an obstacle depends on it.

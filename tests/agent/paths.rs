@@ -251,10 +251,96 @@ async fn entries_take_place_of_link_that_leaves() {
     .await;
 }
 
+/// The directory stays for what is in it, and is the host's file or link again at the end.
+#[tokio::test(start_paused = true)]
+async fn original_below_directory_comes_back_with_last_entry_in_it() {
+    let listed = r#"{"directories":[{"path":"/etc/k","overwrite":true}],
+        "files":[{"path":"/etc/k/deep/t","contents":{"source":"data:,t"}}]}"#;
+    let bare = r#"{"files":[{"path":"/etc/k/t","contents":{"source":"data:,t"}}]}"#;
+    for is_link in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        plain_host::bare(at);
+        if is_link {
+            symlink("real", at.join("etc/k")).unwrap();
+        } else {
+            fs::write(at.join("etc/k"), "KEEP").unwrap();
+        }
+        let configs = [
+            ("rendered-a", listed),
+            ("rendered-b", bare),
+            ("rendered-c", "{}"),
+            ("rendered-d", listed),
+            ("rendered-e", "{}"),
+        ];
+        through(at, &configs, |name| match name {
+            "rendered-a" | "rendered-d" => assert!(at.join("etc/k/deep/t").exists(), "{name}"),
+            "rendered-b" => {
+                assert!(at.join("etc/k/t").exists() && !at.join("etc/k/deep").exists());
+            }
+            _ if is_link => assert_eq!(fs::read_link(at.join("etc/k")).unwrap(), Path::new("real"), "{name}"),
+            _ => assert_eq!(fs::read_to_string(at.join("etc/k")).unwrap(), "KEEP", "{name}"),
+        })
+        .await;
+    }
+}
+
+/// Directories that the agent made for paths go with them, and give way to what a later config lists.
+#[tokio::test(start_paused = true)]
+async fn directories_made_for_paths_leave_with_them() {
+    let below = r#"{"files":[{"path":"/etc/a/d/t","contents":{"source":"data:,t"}},
+        {"path":"/var/w/x/t","contents":{"source":"data:,t"}},{"path":"/etc/via/v/t","contents":{"source":"data:,t"}}],
+        "links":[{"path":"/etc/host/new/l","target":"x"}]}"#;
+    for other in [FILE, LINK] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        plain_host::bare(at);
+        directory(at, "etc/host", 0o755, 0);
+        symlink("missing", at.join("etc/via")).unwrap();
+        let configs =
+            [("rendered-a", below), ("rendered-b", other), ("rendered-c", below), ("rendered-d", "{}")];
+        through(at, &configs, |name| {
+            let is_below = matches!(name, "rendered-a" | "rendered-c");
+            assert_eq!(at.join("etc/a/d/t").exists(), is_below, "{name}");
+            for path in ["var/w", "etc/host/new", "etc/missing"] {
+                assert_eq!(at.join(path).exists(), is_below, "{path} {name}");
+            }
+            let found = fs::symlink_metadata(at.join("etc/a"));
+            assert_eq!(found.is_ok(), name != "rendered-d", "{name}");
+            assert_eq!(found.is_ok_and(|found| !found.is_dir()), name == "rendered-b", "{name}");
+            assert_eq!(dress(at, "etc/host"), (0o755, 0, 0));
+            assert_eq!(fs::read_link(at.join("etc/via")).unwrap(), Path::new("missing"), "{name}");
+        })
+        .await;
+    }
+}
+
+/// Nothing of others goes, and nothing fails.
+#[tokio::test(start_paused = true)]
+async fn directory_made_for_path_stays_with_what_others_put_into_it() {
+    let below = r#"{"files":[{"path":"/etc/a/d/t","contents":{"source":"data:,t"}}]}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    plain_host::bare(at);
+    let configs = [("rendered-a", below), ("rendered-b", "{}"), ("rendered-c", below), ("rendered-d", "{}")];
+    through(at, &configs, |name| {
+        if name == "rendered-a" {
+            fs::write(at.join("etc/a/own"), "of an administrator").unwrap();
+        }
+        assert_eq!(fs::read_to_string(at.join("etc/a/own")).unwrap(), "of an administrator", "{name}");
+        assert_eq!(at.join("etc/a/d").exists(), matches!(name, "rendered-a" | "rendered-c"), "{name}");
+        if name == "rendered-c" {
+            fs::remove_file(at.join("etc/a/own")).unwrap();
+            fs::write(at.join("etc/a/own"), "of an administrator").unwrap();
+        }
+    })
+    .await;
+}
+
 type Act = fn(&Path);
 
 /// Name, first config, obstacle, second config, words of the refusal.
-const REFUSED: [(&str, &str, Act, &str, &str); 6] = [
+const REFUSED: [(&str, &str, Act, &str, &str); 9] = [
     (
         "a foreign file deep in the directory",
         DIRECTORY,
@@ -298,6 +384,27 @@ const REFUSED: [(&str, &str, Act, &str, &str); 6] = [
             "files":[{"path":"/etc/a/d/b"}]}"#,
         "/etc/a/d",
     ),
+    (
+        "a foreign file in a directory that was made for a path",
+        r#"{"files":[{"path":"/etc/a/b"}]}"#,
+        |at| fs::write(at.join("etc/a/foreign"), "mine").unwrap(),
+        FILE,
+        "holds what no config brought",
+    ),
+    (
+        "a path of the old config behind a link of the host",
+        r#"{"files":[{"path":"/etc/via/b"}]}"#,
+        |_| {},
+        r#"{"directories":[{"path":"/etc/via","overwrite":true}],"files":[{"path":"/etc/via/b"}]}"#,
+        "/etc/via/b of the old config is where this link leads",
+    ),
+    (
+        "a link in the place of a directory that another entry needs by another name",
+        "{}",
+        |_| {},
+        r#"{"files":[{"path":"/etc/real/d/t"}],"links":[{"path":"/etc/via/d","target":"x"}]}"#,
+        "it is below /etc/via/d",
+    ),
 ];
 
 /// Nothing is touched, and no workload leaves.
@@ -307,6 +414,8 @@ async fn obstacle_of_directory_is_refused_by_plan() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path();
         plain_host::bare(at);
+        directory(at, "etc/real", 0o755, 0);
+        symlink("real", at.join("etc/via")).unwrap();
         let plane = plane(&[("rendered-a", first), ("rendered-b", second)]);
         let mut agent = agent(at, &plane);
         let mut run = Box::pin(agent.run());

@@ -46,6 +46,8 @@ impl Facts {
             under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
             restorable: BTreeSet::new(),
             occupied: BTreeSet::new(),
+            made: BTreeSet::new(),
+            spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,

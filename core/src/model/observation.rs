@@ -400,8 +400,13 @@ pub struct Facts {
     /// Paths that have a version to put back when they are no longer managed: a saved original, MCD's `.mcdorig`,
     /// or the image's own in `/usr/etc`.
     pub restorable: BTreeSet<ManagedPath>,
-    /// Directories of the old config that can't give way: they were there before it, or hold what it did not bring.
+    /// Directories that can't give way although the old config lists them, or has something in them: they were there before it, or
+    /// hold what it did not bring.
     pub occupied: BTreeSet<ManagedPath>,
+    /// Directories that the agent made for paths of the old config, which does not list them.
+    pub made: BTreeSet<ManagedPath>,
+    /// Those of the made directories that the new config has nothing in, and does not list.
+    pub spare: BTreeSet<ManagedPath>,
     /// Those of the restorable paths whose version to put back masks a unit: an administrator, or the image, had masked it before.
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.

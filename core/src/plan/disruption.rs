@@ -80,8 +80,13 @@ struct RequiredActions {
 /// Judges the steps.
 pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPolicy) -> Cost {
     let mut required = RequiredActions { reboot: os_reasons(steps), ..RequiredActions::default() };
-    for touched in
-        touched(steps).into_iter().flat_map(|touched| owners(input, touched)).collect::<BTreeSet<_>>()
+    // What was in a directory that was made for it has its own policy.
+    let is_bare =
+        |step: &&Step| step.op.path().is_some_and(|path| input.is_spare(&path) && !input.restorable(&path));
+    for touched in touched(steps.iter().filter(|step| !is_bare(step)))
+        .into_iter()
+        .flat_map(|touched| owners(input, touched))
+        .collect::<BTreeSet<_>>()
     {
         let word = touched.name();
         let is_unit = match &touched {
@@ -148,7 +153,7 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
     steps.iter().filter_map(reason).map(str::to_owned).collect()
 }
 
-fn touched(steps: &[Step]) -> BTreeSet<Touched> {
+fn touched<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Touched> {
     let touched = |step: &Step| match &step.op {
         Op::WriteFile { path }
         | Op::RemoveFile { path }
@@ -187,7 +192,7 @@ fn touched(steps: &[Step]) -> BTreeSet<Touched> {
         | Op::ReloadUnit { .. }
         | Op::RestartUnit { .. } => None,
     };
-    steps.iter().filter_map(touched).collect()
+    steps.filter_map(touched).collect()
 }
 
 /// A companion of units, which no config names, is judged as those that let it go.
@@ -214,7 +219,7 @@ fn actions<'a>(policy: &'a DisruptionPolicy, touched: &Touched) -> Option<&'a [A
 
 /// Returns the policy's actions for one step.
 pub(super) fn policy_actions<'a>(policy: &'a DisruptionPolicy, step: &Step) -> &'a [Action] {
-    let touched = touched(std::slice::from_ref(step));
+    let touched = touched(std::iter::once(step));
     touched.first().and_then(|touched| actions(policy, touched)).unwrap_or_default()
 }
 

@@ -30,14 +30,24 @@ pub(super) fn writes(input: &PlanInput<'_>) -> Vec<Step> {
     paths.filter_map(write).collect()
 }
 
-/// Returns the removals.
+/// Returns the removals, but for the files in whose place the new config has entries.
 pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
-    let kept = |path: &ManagedPath| PRESERVED.contains(&path.as_str()) || path.is_below(PRESERVED_DIRECTORY);
-    let remove = |path: &ManagedPath| {
-        let because = input.take_away(path)?;
-        let path = path.clone();
-        let op = if input.restorable(&path) { Op::RestoreFile { path } } else { Op::RemoveFile { path } };
-        Some(Step { op, because })
-    };
-    input.from.files.keys().filter(|path| !kept(path)).filter_map(remove).collect()
+    input
+        .from
+        .files
+        .keys()
+        .filter(|path| !input.makes_way(path))
+        .filter_map(|path| removal(input, path))
+        .collect()
+}
+
+/// Returns the step that takes a file away, or restores its original.
+pub(super) fn removal(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Step> {
+    if PRESERVED.contains(&path.as_str()) || path.is_below(PRESERVED_DIRECTORY) {
+        return None;
+    }
+    let because = input.take_away(path)?;
+    let path = path.clone();
+    let op = if input.restorable(&path) { Op::RestoreFile { path } } else { Op::RemoveFile { path } };
+    Some(Step { op, because })
 }

@@ -75,28 +75,37 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> 
     }
 }
 
-/// Returns why a path can't be written: it leads through a link of the old config that leaves, and nothing takes its place first.
+/// Returns why a path can't be written: it leads through a file or a link of the old config that leaves, and nothing takes its place
+/// first.
 pub(super) fn through_link(input: &PlanInput<'_>, path: &ManagedPath, steps: &[Step]) -> Option<String> {
     let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
     let is_open = |link: &&ManagedPath| {
-        let restored = planned(&Op::RestoreLink { path: (*link).clone() });
-        let gone = planned(&Op::RemoveLink { path: (*link).clone() })
-            || planned(&Op::MakeDirectory { path: (*link).clone() });
+        let path = || (*link).clone();
+        let restored =
+            planned(&Op::RestoreLink { path: path() }) || planned(&Op::RestoreFile { path: path() });
+        let gone = planned(&Op::RemoveLink { path: path() })
+            || planned(&Op::RemoveFile { path: path() })
+            || planned(&Op::MakeDirectory { path: path() });
         let found = input.facts.observed.files.get(*link);
         let is_link = matches!(found, Some(ObservedFile::Symlink { .. } | ObservedFile::Regular { .. }));
         restored || (is_link && !gone)
     };
-    let mut links = input.from.links.keys().filter(|link| *link != path && path.is_below(link.as_str()));
-    let link = links.find(|link| !input.from.unapplied.contains(*link) && is_open(link))?;
+    let is_above = |other: &&ManagedPath| *other != path && path.is_below(other.as_str());
+    let files = input.from.files.keys().filter(is_above).map(|file| (file, "file"));
+    let links = input.from.links.keys().filter(is_above).map(|link| (link, "link"));
+    let mut both = links.chain(files);
+    let (other, what) = both.find(|(other, _)| !input.from.unapplied.contains(*other) && is_open(other))?;
     Some(format!(
-        "it leads through {link}, a link of the old config that leaves with this update; remove the link in an update of \
-         its own first, or list {link} in storage.directories"
+        "it leads through {other}, a {what} of the old config that leaves with this update; remove the {what} in an update of \
+         its own first, or list {other} in storage.directories"
     ))
 }
 
 /// Returns why a directory can't give way to a file or a link.
 fn kept_directory(input: &PlanInput<'_>, path: &ManagedPath) -> Option<String> {
-    let ours = matches!(input.old(path), Some(PathSpec::Directory(_))) || input.from.claimed.contains(path);
+    let ours = matches!(input.old(path), Some(PathSpec::Directory(_)))
+        || input.from.claimed.contains(path)
+        || input.facts.made.contains(path);
     if !ours {
         Some("a directory is there, which no config made; move it away, or choose another path".to_owned())
     } else if input.facts.occupied.contains(path) {

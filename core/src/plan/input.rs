@@ -51,8 +51,9 @@ impl<'a> PlanInput<'a> {
             let found = facts.observed.files.get(*path);
             matches!(found, Some(ObservedFile::Regular { .. } | ObservedFile::Symlink { .. }))
         };
-        // A link that leaves makes way for what the new config has below it.
-        let left = from.links.keys().filter(|path| !new.contains_key(*path) && holds_any(&new, path));
+        // A file or a link that leaves makes way for what the new config has below it.
+        let left = from.files.keys().chain(from.links.keys());
+        let left = left.filter(|path| !new.contains_key(*path) && holds_any(&new, path));
         let left = left.filter(|path| !from.unapplied.contains(*path));
         let replaced = to.directories.keys().chain(left).filter(is_other).collect();
         Self { from, to, facts, mode, old, new, masked: masked.collect(), replaced }
@@ -137,12 +138,27 @@ impl<'a> PlanInput<'a> {
         }
     }
 
-    /// Returns true if a link that leaves becomes a directory, for the entries of the new config below it.
-    pub(super) fn makes_way(&self, link: &ManagedPath) -> bool {
-        self.from.links.contains_key(link)
-            && self.take_away(link).is_some()
-            && !self.restorable(link)
-            && holds_any(&self.new, link)
+    /// Returns true if a file or a link that leaves becomes a directory, for the entries of the new config below it.
+    pub(super) fn makes_way(&self, path: &ManagedPath) -> bool {
+        (self.from.links.contains_key(path) || self.from.files.contains_key(path))
+            && self.take_away(path).is_some()
+            && !self.restorable(path)
+            && holds_any(&self.new, path)
+    }
+
+    /// Returns true for a directory that the agent made for paths of the old config, and that the new one does not need.
+    pub(super) fn is_spare(&self, path: &ManagedPath) -> bool {
+        self.facts.spare.contains(path)
+    }
+
+    /// Returns why a directory that the agent made for paths of the old config goes with them; `None` when it stays.
+    pub(super) fn take_parent_away(&self, path: &ManagedPath) -> Option<StepReason> {
+        match self.mode {
+            Mode::Image => self.uncarried(path),
+            Mode::Adopt | Mode::Nothing | Mode::Files | Mode::ImageAndFiles | Mode::LeaveImage => {
+                Some(StepReason::Removed)
+            }
+        }
     }
 
     /// Returns true if the host has a path of the new config as that wants it.

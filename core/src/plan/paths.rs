@@ -1,13 +1,13 @@
 //! The steps of directories and links, and what of them was never applied.
 //!
-//! Directories are made before anything in them is written, and removed after it: parents first, then children first. A link
-//! with entries of the new config below its path goes before them.
+//! Directories are made before anything in them is written, and removed after it: parents first, then children first. A file
+//! or a link with entries of the new config below its path goes before them.
 
 use std::collections::BTreeSet;
 
 use super::compare::entry_holds;
 use super::input::{PlanInput, unapplied};
-use super::{Op, Step};
+use super::{Op, Step, files};
 use crate::model::{HostSpec, ManagedPath, Observation};
 
 /// Returns the steps that make directories, parents first.
@@ -28,16 +28,20 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     soft.into_iter().chain(hard).filter_map(|(path, _)| write(path)).collect()
 }
 
-/// Returns the steps that take away the links in whose place the new config has entries: nothing is written through them.
+/// Returns the steps that take away the files and links in whose place the new config has entries: nothing is written through them.
 pub(super) fn making_way(input: &PlanInput<'_>) -> Vec<Step> {
+    let files = input.from.files.keys().filter(|path| input.makes_way(path));
+    let files = files.filter_map(|path| files::removal(input, path));
     let links = input.from.links.keys().filter(|path| input.makes_way(path));
-    links.filter_map(|path| link_removal(input, path)).collect()
+    files.chain(links.filter_map(|path| link_removal(input, path))).collect()
 }
 
-/// Returns the steps that take other links away, then directories, children first.
+/// Returns the steps that take other links away, then directories, children first: those of the old config, and those that were
+/// made for its paths.
 pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     let directory = |path: &ManagedPath| {
-        let because = input.take_away(path)?;
+        let because =
+            if input.is_spare(path) { input.take_parent_away(path) } else { input.take_away(path) }?;
         let path = path.clone();
         let op = if input.restorable(&path) {
             Op::RestoreDirectory { path }
@@ -48,7 +52,8 @@ pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     };
     let links = input.from.links.keys().filter(|path| !input.makes_way(path));
     let links = links.filter_map(|path| link_removal(input, path));
-    links.chain(input.from.directories.keys().rev().filter_map(directory)).collect()
+    let directories: BTreeSet<_> = input.from.directories.keys().chain(&input.facts.spare).collect();
+    links.chain(directories.into_iter().rev().filter_map(directory)).collect()
 }
 
 fn link_removal(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Step> {

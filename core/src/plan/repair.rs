@@ -87,6 +87,8 @@ fn facts(observed: &Observation) -> Facts {
         under_var: std::collections::BTreeSet::new(),
         restorable: std::collections::BTreeSet::new(),
         occupied: std::collections::BTreeSet::new(),
+        made: std::collections::BTreeSet::new(),
+        spare: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
         is_live: false,
         accounts: crate::model::observation::AccountFacts::default(),

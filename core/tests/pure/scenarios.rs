@@ -106,6 +106,11 @@ fn fact(facts: &mut Facts, line: &str) {
             facts.observed.files.insert(path(), found);
         }
         "occupied" => drop(facts.occupied.insert(path())),
+        "made" => drop(facts.made.insert(path())),
+        "spare" => {
+            facts.made.insert(path());
+            facts.spare.insert(path());
+        }
         "local" => drop(facts.local.insert(path())),
         "carried" => drop(facts.local.remove(&path())),
         "restorable" => drop(facts.restorable.insert(path())),

@@ -397,6 +397,8 @@ impl ModelHost {
             under_var: paths.iter().filter(|path| path.is_below("/var")).cloned().collect(),
             restorable: paths.iter().filter(|path| self.image.entry(path).is_some()).cloned().collect(),
             occupied: self.occupied(from),
+            made: BTreeSet::new(),
+            spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,

@@ -159,6 +159,30 @@ impl Root {
         Ok(if way.go(made)? { Some(way.end()?) } else { None })
     }
 
+    /// Returns where the directories really are that a walk would make, parents first.
+    pub(in crate::host) fn missing_directories(
+        &self,
+        directory: &str,
+        hands: impl Into<Hands>,
+    ) -> Result<Vec<String>, HostError> {
+        let mut way = Way::new(self, directory, hands.into(), Missing::Leave);
+        way.check(self.as_fd())?;
+        let mut rest = components(directory);
+        while let Some(name) = rest.pop() {
+            if way.step(&name, &mut rest, &mut Vec::new())?.is_none() {
+                rest.push(name);
+                break;
+            }
+        }
+        let mut path = way.path();
+        let names = rest.iter().rev().filter(|name| !matches!(name.as_str(), "" | "."));
+        let below = names.take_while(|name| *name != "..").map(|name| {
+            path = format!("{path}/{name}");
+            path.clone()
+        });
+        Ok(below.collect())
+    }
+
     /// Walks to a directory as far as there is one; returns true if that is it.
     pub(in crate::host) fn walk_existing(
         &self,

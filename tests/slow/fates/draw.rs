@@ -55,6 +55,11 @@ pub enum Item {
         path: String,
         target: &'static str,
     },
+    /// Another name of a file.
+    HardLink {
+        path: String,
+        target: &'static str,
+    },
     Account(&'static str, u32),
     /// The homes are in `/var`, as on hosts of images.
     HomesInVar,
@@ -113,7 +118,11 @@ pub fn config(chance: &mut Chance, host: &[Item]) -> Vec<Entry> {
     let mut owners: Vec<String> = ["root", "0", "1000", "4711"].map(str::to_owned).to_vec();
     owners.extend(host.iter().filter_map(|item| match item {
         Item::Account(name, _) => Some((*name).to_owned()),
-        Item::File { .. } | Item::Directory { .. } | Item::Link { .. } | Item::HomesInVar => None,
+        Item::File { .. }
+        | Item::Directory { .. }
+        | Item::Link { .. }
+        | Item::HardLink { .. }
+        | Item::HomesInVar => None,
     }));
     let made = entries.iter().filter(|entry| is_made(entry) && entry.section == "config.passwd.users");
     let made =

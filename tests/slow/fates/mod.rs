@@ -9,6 +9,7 @@ mod found;
 mod history;
 mod os;
 mod reader;
+mod sequences;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -75,6 +76,8 @@ struct Host {
     boots: u32,
     /// Fields of an installation that the committed config has.
     fixed: BTreeSet<String>,
+    /// Where the first application of a config dies.
+    kill: Option<String>,
 }
 
 impl Host {
@@ -90,7 +93,7 @@ impl Host {
         ] {
             fs::create_dir_all(root.join(below)).unwrap();
         }
-        let mut host = Self { dir, boots: 0, fixed: BTreeSet::new() };
+        let mut host = Self { dir, boots: 0, fixed: BTreeSet::new(), kill: None };
         host.put("proc/cmdline", "quiet\n");
         host.put("proc/sys/crypto/fips_enabled", "0\n");
         host.put("etc/motd", "of the distribution\n");
@@ -193,6 +196,11 @@ impl Host {
                     lchown(&at, Some(0), Some(0)).unwrap();
                 }
             }
+            Item::HardLink { path, target } => {
+                if let (Some(to), true) = (free(path), at(target).is_file()) {
+                    fs::hard_link(at(target), to).unwrap();
+                }
+            }
             Item::Account(..) | Item::HomesInVar => {}
         }
     }
@@ -202,6 +210,9 @@ impl Host {
         command.arg(verb).arg("--root").arg(self.root()).args(["--os-backend", "none"]).args(more);
         for name in ["JOURNAL_STREAM", "NOTIFY_SOCKET", "MCA_FAIL_POINT"] {
             command.env_remove(name);
+        }
+        if let (Some(point), "apply") = (&self.kill, verb) {
+            command.env("MCA_FAIL_POINT", point);
         }
         let output = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -253,6 +264,10 @@ impl Host {
 
     fn apply(&mut self, words: &[&str]) -> Result<(i32, String, String), Wrong> {
         let words = [words, &["--yes", "--reboot-by", "supervisor"]].concat();
+        if self.kill.is_some() {
+            let _died = self.run("apply", &words);
+            self.kill = None;
+        }
         for _ in 0..4 {
             let ran = self.run("apply", &words);
             if ran.0 != REBOOT {

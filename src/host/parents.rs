@@ -1,0 +1,92 @@
+//! Directories on the way to the paths of a config, and which of them the agent made.
+//!
+//! One that it made has a kept original, as a listed path has: nothing, or what a directory of an earlier config took the place
+//! of. It lasts as long as a path of the config is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
+use super::{HostError, Root};
+use crate::model::{HostSpec, ManagedPath};
+
+/// Paths by their names and by their real paths.
+#[derive(Debug)]
+pub struct RealPaths {
+    paths: BTreeSet<String>,
+}
+
+impl RealPaths {
+    /// Resolves paths.
+    pub fn load<'a>(
+        root: &Root,
+        paths: impl IntoIterator<Item = &'a ManagedPath>,
+    ) -> Result<Self, HostError> {
+        let (mut directories, mut all) = (BTreeMap::<&str, String>::new(), BTreeSet::new());
+        for path in paths {
+            all.insert(path.to_string());
+            let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
+            if !directories.contains_key(directory) {
+                directories.insert(directory, real_directory(root, directory)?);
+            }
+            let real = directories.get(directory).map(String::as_str).unwrap_or_default();
+            all.insert(format!("{real}/{name}"));
+        }
+        Ok(Self { paths: all })
+    }
+
+    /// Returns the directories above the paths.
+    pub fn parents(&self) -> BTreeSet<ManagedPath> {
+        let mut parents = BTreeSet::new();
+        for path in &self.paths {
+            let mut path = path.as_str();
+            while let Some((above, _)) = path.rsplit_once('/')
+                && let Ok(parent) = ManagedPath::new(above)
+                && parents.insert(parent)
+            {
+                path = above;
+            }
+        }
+        parents
+    }
+
+    /// Returns true if one of the paths is in a directory.
+    pub fn is_any_in(&self, root: &Root, directory: &ManagedPath) -> Result<bool, HostError> {
+        let real = root.real_path(directory.as_str())?;
+        let is_in =
+            |path: &str, above: &str| path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
+        Ok(self.paths.iter().any(|path| is_in(path, directory.as_str()) || is_in(path, &real)))
+    }
+
+    /// Returns true if it is one of the paths.
+    pub fn contains(&self, path: &str) -> bool {
+        self.paths.contains(path)
+    }
+}
+
+/// Returns where a directory really is.
+pub fn real_directory(root: &Root, directory: &str) -> Result<String, HostError> {
+    let probe = root.real_path(&format!("{directory}/_"))?;
+    Ok(probe.rsplit_once('/').map_or("", |(real, _)| real).to_owned())
+}
+
+/// Returns the directories that the agent made for paths of a config, which does not manage them itself.
+pub fn made(root: &Root, spec: &HostSpec) -> Result<BTreeSet<ManagedPath>, HostError> {
+    let kept = root.list(&format!("{PREIMAGES}/{SAVED_DIRECTORY}"))?;
+    let (kept, mut made) = (kept.into_iter().collect::<BTreeSet<_>>(), BTreeSet::new());
+    if kept.is_empty() {
+        return Ok(made);
+    }
+    let managed = spec.managed();
+    for parent in RealPaths::load(root, &managed)?.parents() {
+        let at = saved::original_path(&parent);
+        let is_kept = at.rsplit_once('/').is_some_and(|(_, name)| kept.contains(name));
+        // A directory was the host's, which has it back.
+        if is_kept
+            && !managed.contains(&parent)
+            && !matches!(saved::load_original(root, &parent)?, None | Some(PathSnapshot::Directory { .. }))
+        {
+            made.insert(parent);
+        }
+    }
+    Ok(made)
+}

@@ -1,0 +1,78 @@
+//! Entries that meet on this host although their names do not, since a directory on the way is a link (`/opt` to `/var/opt`): two that
+//! are one file, and one in the place of a directory that another one needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::host::parents::real_directory;
+use crate::host::{HostError, Root};
+use crate::model::{ManagedPath, Obstacle, Obstacles, PathSpec};
+
+use super::replaced::{Entries, ReplacedPaths};
+
+/// Names of paths, by where they really are.
+type RealNames<'a> = BTreeMap<String, Vec<&'a ManagedPath>>;
+
+/// Refuses changes of entries that meet.
+pub(super) fn obstacles(
+    root: &Root,
+    (old, new): Entries<'_>,
+    replaced: &ReplacedPaths<'_>,
+    found: &mut Obstacles,
+) -> Result<(), HostError> {
+    let names = real_names(root, (old, new), replaced)?;
+    let is_new = |path: &ManagedPath| new.contains_key(path);
+    let mut refuse = |path: &ManagedPath, cause: String| {
+        if old.get(path) != new.get(path) {
+            let next =
+                "List it by one name; another name takes an update without either in between.".to_owned();
+            found.paths.entry(path.clone()).or_insert(Obstacle { cause, next });
+        }
+    };
+    for (real, paths) in &names {
+        for path in paths.iter().filter(|_| paths.len() > 1 && paths.iter().any(|path| is_new(path))) {
+            let other =
+                paths.iter().find(|other| *other != path).map_or(real.as_str(), |other| other.as_str());
+            refuse(path, format!("on this host it is the same file as {other} ({real})"));
+        }
+        for path in paths.iter().filter(|path| is_new(path)) {
+            for above in in_place_of_parent(&names, real, new) {
+                refuse(path, format!("on this host it is below {above} ({real}), which is no directory"));
+                refuse(above, format!("on this host {path} is below it ({real}), and it is no directory"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn real_names<'a>(
+    root: &Root,
+    (old, new): Entries<'a>,
+    replaced: &ReplacedPaths<'_>,
+) -> Result<RealNames<'a>, HostError> {
+    let (mut directories, mut names) = (BTreeMap::<&str, String>::new(), RealNames::new());
+    for path in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        // Below a link that does not stay it is in a directory of its own.
+        if replaced.is_below_any(path) {
+            continue;
+        }
+        let Some((directory, name)) = path.as_str().rsplit_once('/') else { continue };
+        if !directories.contains_key(directory) {
+            directories.insert(directory, real_directory(root, directory)?);
+        }
+        let real = directories.get(directory).map(String::as_str).unwrap_or_default();
+        names.entry(format!("{real}/{name}")).or_default().push(path);
+    }
+    Ok(names)
+}
+
+/// Returns the files and links of the new config in the place of a directory above.
+fn in_place_of_parent<'a>(
+    names: &RealNames<'a>,
+    real: &str,
+    new: &BTreeMap<ManagedPath, PathSpec>,
+) -> Vec<&'a ManagedPath> {
+    let above = real.match_indices('/').filter_map(|(at, _)| names.get(real.split_at(at).0)).flatten();
+    let is_in_place =
+        |path: &&&ManagedPath| matches!(new.get(**path), Some(PathSpec::File(_) | PathSpec::Link(_)));
+    above.filter(is_in_place).copied().collect()
+}
