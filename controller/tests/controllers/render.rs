@@ -121,7 +121,7 @@ async fn rendered_configs_are_restored_and_collected() {
         "metadata": { "name": "40-mine", "ownerReferences": [owner], "labels": labels },
     });
     let configs = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
-    assert_eq!(call(&cluster.client, "POST", configs, Some(("application/json", mine))).await.0, 201);
+    assert_eq!(call(&cluster.client, "POST", configs, Some(("application/json", mine))).await.0, 200);
     cluster.config("worker", config("50-a", "0")).await;
     let mut controller = cluster.start("a", &["--controllers", "render"]);
     let first = cluster.until_target("worker", "").await;
