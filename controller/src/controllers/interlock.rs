@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::Controller;
 use super::cache::{Cache, Kind, Snapshot};
 use super::client::uptime;
 use super::error::RunError;
@@ -85,13 +84,6 @@ fn tell_wait(until: Duration) {
          operator is gone, delete {} to start at once",
         LEASES.map(|name| format!("leases/{name}")).join(" and ")
     );
-}
-
-/// Says what each controller takes over, where the operator lives on.
-pub(super) fn tell_beside(controllers: &[Controller]) {
-    for controller in controllers {
-        warn!("Runs beside the Machine Config Operator by --beside-mco: {}", controller.takes_over());
-    }
 }
 
 fn read(object: &LeaseObject) -> Lease {

@@ -60,7 +60,7 @@ use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::build::JobSettings;
 use crate::registry;
@@ -204,7 +204,9 @@ async fn other_program(
     clear: watch::Sender<bool>,
 ) -> RunError {
     if options.beside_mco {
-        interlock::tell_beside(&options.controllers);
+        for controller in &options.controllers {
+            warn!("Runs beside the Machine Config Operator by --beside-mco: {}", controller.takes_over());
+        }
         clear.send_replace(true);
         return std::future::pending().await;
     }

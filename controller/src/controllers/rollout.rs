@@ -127,7 +127,8 @@ impl Controller {
     /// Takes all pools one step further; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
         self.pools_definition.read(&self.client, &self.cache).await;
-        let mut wait = self.label_provisioned().await.unwrap_or(LONGEST_WAIT);
+        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics).await;
+        let mut wait = labeled.unwrap_or(LONGEST_WAIT);
         let names = living(&self.cache.lock());
         self.forget(&names);
         for name in names {

@@ -1,8 +1,8 @@
 //! Places of a pool's `maxUnavailable` that nodes hold without being its own.
 
-use super::PoolMembers;
 use crate::controllers::cache::Snapshot;
 use crate::controllers::node::Node;
+use crate::rollout::PoolMembers;
 
 /// Counts the nodes out of service that a second custom pool claims, which no pool updates, and those that another pool has now while
 /// they are at work for this one: until they are done, or the other pool gives them its own target, both pools count them.
