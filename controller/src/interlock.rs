@@ -1,4 +1,4 @@
-//! Whether the Machine Config Operator is at work in this cluster: the decision. Pure.
+//! Interlock with the Machine Config Operator, which may be at work in this cluster: the decision. Pure.
 //!
 //! Two programs on one pool set targets back and forth, and each counts the other's nodes as its own. So this one acts only where the
 //! operator's Leases ([`LEASES`]) are free, or stay as they are for as long as they are valid. The times within a Lease are of another
@@ -38,7 +38,7 @@ pub struct Lease {
     pub duration: Option<Duration>,
 }
 
-/// What is known of a Lease.
+/// State of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
     /// It is absent, or nobody holds it.

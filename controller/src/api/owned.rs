@@ -1,4 +1,4 @@
-//! Who made an object. A delete needs the proof that this program did: an owner that *controls* it, with its UID, and a name that
+//! Makers of objects. A delete needs the proof that this program did: an owner that *controls* it, with its UID, and a name that
 //! this program gives. An owner that does not control is anybody's to add.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;

@@ -44,7 +44,7 @@ pub enum RunError {
     /// The Machine Config Operator leads, by its Lease.
     #[error(
         "the Machine Config Operator is at work here: {holder} renews Lease {NAMESPACE}/{lease}, and both would write to the same pools; \
-         stop it as docs/replace-mcd.md says (\"Hand the pools over\"), or run one controller beside it with --beside-mco"
+         stop it first (\"Hand the pools over\" in the documentation), or run one controller beside it with --beside-mco"
     )]
     OperatorAtWork {
         /// Its Lease.
@@ -55,7 +55,7 @@ pub enum RunError {
     /// A pool's target was rendered by another program, and nobody said that it is to be taken over.
     #[error(
         "pool {} has the target {} of another program (version {}); stop that program, then take the pool over with `kubectl annotate \
-         machineconfigpool {} {TAKE_OVER}=` as docs/replace-mcd.md says (\"Hand the pools over\")",
+         machineconfigpool {} {TAKE_OVER}=` (\"Hand the pools over\" in the documentation)",
         .0.pool, .0.config, .0.version, .0.pool
     )]
     ForeignTarget(ForeignTarget),

@@ -66,7 +66,7 @@ async fn nothing_is_written_while_operator_renews_its_lease() {
     let lines = controller.lines().join("\n");
     for part in [
         "mco renews Lease openshift-machine-config-operator/machine-config-controller",
-        "replace-mcd.md",
+        "Hand the pools over",
         "--beside-mco",
     ] {
         assert!(lines.contains(part), "{part}: {lines}");

@@ -1,4 +1,4 @@
-//! What nodes are told of their cluster, and the pool that they were provisioned for.
+//! Topology of nodes, and labels of the pool that they were provisioned for.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What nodes are told of the cluster and of their pool, and the places that others hold.
+//! Topology and labels that nodes are given, and places that others hold.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
