@@ -67,10 +67,8 @@ pub(super) fn halt(course: Course, input: &RolloutInput<'_>, updated: usize) -> 
         "{failed}the RolloutPolicy of pool {name} {GONE} {config}; create it again, or go on without one: kubectl annotate \
          machineconfigpool {name} --overwrite {RESUME}={config}"
     );
-    let halted = match course.phase {
-        Phase::Updating => Course::stop(Phase::Halted, message.clone()),
-        _ => course,
-    };
+    let halted =
+        if course.phase == Phase::Updating { Course::stop(Phase::Halted, message.clone()) } else { course };
     Course { halt: Some(message), halt_reason: reason, ..halted }
 }
 

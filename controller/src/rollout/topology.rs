@@ -32,6 +32,7 @@ impl Topology {
     }
 
     /// Returns the change of a node's annotation; `Some(None)` removes it.
+    #[expect(clippy::option_option, reason = "as the field of the patch")]
     pub(super) fn change(&self, node: &Node) -> Option<Option<String>> {
         let old = node.topology.as_deref();
         let new = match self {

@@ -56,7 +56,7 @@ fn places_of_nodes_elsewhere_are_not_given_away() {
     assert_eq!(given(&decide(&Pool { held_elsewhere: 9, ..limited }, &all)).len(), 0);
 }
 
-fn infra(selector: serde_json::Value) -> MachineConfigPool {
+fn infra(selector: &serde_json::Value) -> MachineConfigPool {
     serde_json::from_value(json!({ "metadata": { "name": "infra" }, "spec": { "nodeSelector": selector } }))
         .unwrap()
 }
@@ -68,7 +68,7 @@ fn provisioned() -> Node {
 /// `applyCustomPoolLabels` of the Machine Config Operator.
 #[test]
 fn provisioned_node_gets_labels_of_its_pool_once() {
-    let pool = infra(json!({
+    let pool = infra(&json!({
         "matchLabels": { "node-role.kubernetes.io/infra": "" },
         "matchExpressions": [
             { "key": "zone", "operator": "In", "values": ["a"] },
@@ -91,13 +91,13 @@ fn provisioned_node_gets_labels_of_its_pool_once() {
 #[test]
 fn other_nodes_are_not_labeled() {
     let selector = json!({ "matchLabels": { "node-role.kubernetes.io/infra": "" } });
-    let pool = infra(selector.clone());
+    let pool = infra(&selector);
     assert!(label_patch(&provisioned(), &pool).is_some());
     assert!(label_patch(&Node { first_pivot: None, ..provisioned() }, &pool).is_none());
     let moved = Node { current: Pair::new("rendered-worker-2", None), ..provisioned() };
     assert!(label_patch(&moved, &pool).is_none(), "another pool has updated it since");
-    assert!(label_patch(&provisioned(), &infra(json!({}))).is_none());
-    let mut worker = infra(selector);
+    assert!(label_patch(&provisioned(), &infra(&json!({}))).is_none());
+    let mut worker = infra(&selector);
     worker.metadata.name = Some("worker".to_owned());
     assert!(label_patch(&provisioned(), &worker).is_none(), "it has that label already");
 }
