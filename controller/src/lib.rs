@@ -12,6 +12,7 @@
 //! | [`manifests`] | reads the objects of a directory | `api reading render` |
 //! | [`drain`] | the next step of a node whose agent requested a drain; pure | nothing |
 //! | [`lease`] | leader election among replicas; pure | nothing |
+//! | [`interlock`] | whether the Machine Config Operator is at work in this cluster; pure | `api` |
 //! | [`image`] | the build context of an OS image, pure; buildah on this machine | `api` |
 //! | [`registry`] | queries a registry for images, and deletes them | nothing |
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
@@ -34,6 +35,7 @@ pub mod drain;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod image;
+pub mod interlock;
 pub mod lease;
 pub mod manifests;
 pub mod opt_in;

@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{
     ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, ROLE, RolloutPolicy, check,
+    rendered_for,
 };
 use crate::reading::{Object, of_document};
 use crate::render::Release;
@@ -175,9 +176,8 @@ impl Manifests {
         let nothing = BTreeMap::new();
         let is_selected = |config: &MachineConfig| {
             let labels = config.metadata.labels.as_ref().unwrap_or(&nothing);
-            let owners = config.metadata.owner_references.iter().flatten();
-            let is_rendered = owners.into_iter().any(|owner| owner.kind == "MachineConfigPool");
-            is_rendered || selectors.iter().any(|selector| selector.matches(labels))
+            rendered_for(&config.metadata).is_some()
+                || selectors.iter().any(|selector| selector.matches(labels))
         };
         let note = |(name, config): (&String, &MachineConfig)| {
             let role = config.metadata.labels.as_ref().and_then(|labels| labels.get(ROLE));

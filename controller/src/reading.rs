@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::api::{
     ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
-    RolloutPolicy,
+    RolloutPolicy, rendered_for,
 };
 use crate::model::machineconfig::Fields;
 use crate::model::{ModelError, NotApplied};
@@ -57,7 +57,7 @@ impl Object for MachineConfig {
 
     fn inside(&self, name: &str) -> Result<Vec<NotApplied>, ModelError> {
         // A rendered one was read when it was made.
-        if self.metadata.owner_references.iter().flatten().any(|owner| owner.kind == Kind::POOL.kind) {
+        if rendered_for(&self.metadata).is_some() {
             return Ok(Vec::new());
         }
         let spec = &self.spec;

@@ -57,12 +57,13 @@ const ALL: [&str; 18] = [
 ];
 
 /// The same for the cluster side. Its folders have no names of the agent's.
-const CONTROLLER_IMPORTS: [(&str, &[&str]); 19] = [
+const CONTROLLER_IMPORTS: [(&str, &[&str]); 20] = [
     ("api", &[]),
     ("drain", &[]),
     ("lease", &[]),
     ("registry", &[]),
     ("image", &["api"]),
+    ("interlock", &["api"]),
     ("render", &["api"]),
     ("seed", &["api"]),
     ("build", &["api", "image"]),
@@ -82,6 +83,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 19] = [
             "cost",
             "drain",
             "image",
+            "interlock",
             "lease",
             "manifests",
             "opt_in",

@@ -228,8 +228,9 @@ fn policies_agree_on_controllers_annotations() {
     assert_eq!(keys(of_agent).difference(&keys(of_kubelet)).cloned().collect::<BTreeSet<_>>(), by_kubelets);
     assert!(keys(of_kubelet).is_subset(&keys(of_agent)));
     assert!(keys(of_agent).len() > 7);
-    // Annotations of our own controllers at a Node are theirs, too; `resume` is of a RolloutPolicy, unknown in these folders.
-    for name in annotations_of_our_controllers().iter().filter(|name| !name.ends_with("/resume")) {
+    // Annotations of our own controllers at a Node are theirs, too; a person writes these two at RolloutPolicies and pools.
+    let of_persons = ["machine-config-agent.io/resume", "machine-config-agent.io/take-over"];
+    for name in annotations_of_our_controllers().iter().filter(|name| !of_persons.contains(&name.as_str())) {
         assert!(
             keys(of_agent).contains(&format!("'{name}'")),
             "{name} is in no list of controllers' annotations"
@@ -299,6 +300,25 @@ fn rendered_objects_are_consistent() {
             let is_known = [&*namespace, "default", "openshift-lifecycle-agent"].contains(&place);
             assert!(is_known, "{directory}: {other}");
         }
+    }
+}
+
+/// A second replica would run on the same node, where the budget keeps one of them from each drain.
+#[test]
+fn single_node_runs_one_replica_of_each() {
+    let replicas = |components: &[&str]| -> Vec<Value> {
+        let all = render("overlays/kubernetes", components);
+        of_kind(&all, "Deployment")
+            .into_iter()
+            .map(|one| one.pointer("/spec/replicas").cloned().unwrap())
+            .collect()
+    };
+    assert_eq!(replicas(&["server"]), [2, 2]);
+    assert_eq!(replicas(&["single-node"]), [1]);
+    assert_eq!(replicas(&["server", "single-node"]), [1, 1]);
+    let all = render("overlays/kubernetes", &["server", "single-node"]);
+    for budget in of_kind(&all, "PodDisruptionBudget") {
+        assert_eq!(budget.pointer("/spec/maxUnavailable"), Some(&json!(1)), "it lets the one go");
     }
 }
 

@@ -67,9 +67,8 @@ fn course(input: &BuildInput<'_>) -> Course {
 /// One build of a `MachineOSConfig` runs at a time.
 fn cancel(input: &BuildInput<'_>, config: &OsConfig, desired: &DesiredBuild) -> Option<Action> {
     let mut others = input.builds.iter().filter(|(name, _)| **name != desired.name);
-    let is_running = |build: &Build| {
-        !build.state.is_final() && !build.deleting && (build.owner.is_empty() || build.owner == config.uid)
-    };
+    // One that this MachineOSConfig does not control is not ours to delete.
+    let is_running = |build: &Build| !build.state.is_final() && !build.deleting && build.owner == config.uid;
     let (name, build) = others.find(|(_, build)| is_running(build))?;
     Some(Action::DeleteBuild {
         name: name.clone(),
@@ -180,6 +179,10 @@ impl Case<'_> {
             (Some(uid), job) => Ok(self.lost(uid, job.map(|(_, job)| job))),
             // Of a build of the same name that is gone.
             (None, Some((_, job))) if job.deleting => Err(Waiting::Removal),
+            // No build ever owned it: a person's, which is in the way.
+            (None, Some((name, job))) if job.owner.is_empty() => Err(Waiting::Missing(format!(
+                "{name} is in the way of a build, and no MachineOSBuild controls it; delete it"
+            ))),
             (None, Some((name, job))) => Ok(Action::DeleteJob { name, uid: job.uid.clone() }),
         }
     }

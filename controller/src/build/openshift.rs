@@ -85,7 +85,10 @@ fn text<'a>(build: &'a Value, pointer: &str) -> &'a str {
 /// Returns a Build as the decisions know it.
 pub fn reduced(build: &Value) -> Job {
     let owner = build.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let owner = owner.into_iter().flatten().find(|owner| owner["kind"] == "MachineOSBuild");
+    let owner = owner
+        .into_iter()
+        .flatten()
+        .find(|owner| owner["kind"] == "MachineOSBuild" && owner["controller"] == true);
     let job = Job {
         uid: text(build, "/metadata/uid").to_owned(),
         owner: owner.map(|owner| text(owner, "/uid").to_owned()).unwrap_or_default(),
@@ -142,7 +145,7 @@ mod tests {
         }
         json!({
             "metadata": { "name": "build-worker-1", "uid": "u", "annotations": { STARTED: "" },
-                "ownerReferences": [{ "kind": "MachineOSBuild", "uid": "o" }] },
+                "ownerReferences": [{ "kind": "MachineOSBuild", "uid": "o", "controller": true }] },
             "status": status,
         })
     }

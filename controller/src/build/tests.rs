@@ -86,6 +86,47 @@ fn invalid_text_ends_build_of_earlier_text() {
     assert!(condition.is_degraded && condition.message.contains(&why), "{condition:?}");
 }
 
+/// Only what controls it proves whose it is: a running build of nobody, and a Job of nobody in the way, stay.
+#[test]
+fn builds_and_jobs_of_others_are_not_deleted() {
+    let config = OsConfig { uid: "config".to_owned(), generation: 2, ..OsConfig::default() };
+    let desired = DesiredBuild { name: "worker-new".to_owned(), inputs: "i".to_owned(), ready: Ready::Yes };
+    let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let decided = |builds: &BTreeMap<String, Build>, jobs: &BTreeMap<String, Job>| {
+        decide(&BuildInput {
+            os_config: Some(&config),
+            pool: Some(&pool),
+            desired: Some(&desired),
+            builds,
+            jobs,
+            used_images: &BTreeSet::new(),
+            answers: &Answers::default(),
+        })
+    };
+    let build = |owner: &str| Build {
+        uid: "b".to_owned(),
+        owner: owner.to_owned(),
+        state: State::Building,
+        ..Build::default()
+    };
+    let other = |owner: &str| BTreeMap::from([("worker-old".to_owned(), build(owner))]);
+    let is_deleted =
+        |action: &Action| matches!(action, Action::DeleteBuild { .. } | Action::DeleteJob { .. });
+    assert!(is_deleted(&decided(&other("config"), &BTreeMap::new())));
+    assert!(!is_deleted(&decided(&other(""), &BTreeMap::new())));
+    assert!(!is_deleted(&decided(&other("another"), &BTreeMap::new())));
+    let new = Build { state: State::Initial, ..build("config") };
+    let new = BTreeMap::from([("worker-new".to_owned(), new)]);
+    let job = |owner: &str| {
+        let job = Job { uid: "j".to_owned(), owner: owner.to_owned(), ..Job::default() };
+        BTreeMap::from([(job_name("worker-new"), job)])
+    };
+    assert!(is_deleted(&decided(&new, &job("an earlier build"))));
+    let action = decided(&new, &job(""));
+    let Action::SetCondition(condition) = action else { panic!("the pool says why: {action:?}") };
+    assert!(condition.message.contains("build-worker-new is in the way"), "{condition:?}");
+}
+
 #[test]
 fn tags_and_jobs_have_names_that_fit() {
     assert_eq!(

@@ -26,6 +26,9 @@ pub(super) struct Arguments {
         default_value = "render,node,drain,opt-in,build"
     )]
     controllers: Vec<Controller>,
+    /// Run although the Machine Config Operator is at work: one controller, which takes over that part of it
+    #[arg(long)]
+    beside_mco: bool,
     /// Access to the API server [default: the pod's own, else that of $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -61,8 +64,15 @@ pub(super) struct Arguments {
 
 /// Runs them.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
+    if arguments.beside_mco && arguments.controllers.len() != 1 {
+        return Err(CliError::Usage(
+            "--beside-mco runs one controller; name it with --controllers, such as --controllers opt-in"
+                .to_owned(),
+        ));
+    }
     let options = Options {
         controllers: arguments.controllers.clone(),
+        beside_mco: arguments.beside_mco,
         kubeconfig: arguments.kubeconfig.clone(),
         namespace: arguments.namespace.clone(),
         lease: arguments.lease.clone(),

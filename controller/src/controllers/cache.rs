@@ -45,6 +45,12 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RenderedConfig {
     pub(super) pool: String,
+    /// UID of the pool that controls it. A pool of the same name may be another one.
+    pub(super) pool_uid: String,
+    /// This program rendered it: what another one made is left alone.
+    pub(super) is_own: bool,
+    /// Version of the program that made it.
+    pub(super) made_by: Option<String>,
     pub(super) uid: String,
     pub(super) version: String,
     pub(super) made: Option<k8s_openapi::jiff::Timestamp>,
@@ -79,6 +85,8 @@ pub(super) struct Snapshot {
     pub(super) rendered: BTreeMap<String, RenderedConfig>,
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) release: Release,
+    /// Topology of the control plane, where the cluster names it.
+    pub(super) topology: Option<String>,
     pub(super) policy: Option<Result<DisruptionPolicy, String>>,
     pub(super) policies: BTreeMap<String, Result<RolloutPolicy, UnreadablePolicy>>,
     pub(super) os_configs: BTreeMap<String, OsConfig>,

@@ -12,8 +12,12 @@ use serde_json::Value;
 use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
 use super::node::{Node, NodeObject};
 use super::version::{is_older, is_outdated};
-use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus};
+use crate::api::{
+    GENERATED_BY, MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
+    is_rendered_here, rendered_for,
+};
 use crate::reading::Lenient;
+use crate::rollout::first_config;
 
 /// A kind of object that the cache holds.
 pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -74,7 +78,8 @@ impl Cached for NodeObject {
         }
         let news = old.is_none_or(|old| !old.is_same(&node));
         let moved = old.is_none_or(|old| {
-            (&old.rollout.labels, old.rollout.windows) != (&node.rollout.labels, node.rollout.windows)
+            (&old.rollout.labels, old.rollout.windows, first_config(&old.rollout))
+                != (&node.rollout.labels, node.rollout.windows, first_config(&node.rollout))
         });
         snapshot.nodes.insert(node.name.clone(), node);
         snapshot.membership_changed(moved);
@@ -129,14 +134,12 @@ impl Cached for Lenient<MachineConfig> {
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
-        let owners = self.metadata.owner_references.iter().flatten();
-        let pool = owners
-            .into_iter()
-            .find(|owner| owner.kind == "MachineConfigPool")
-            .map(|owner| owner.name.clone());
-        if let Some(pool) = pool {
+        if let Some(pool) = rendered_for(&self.metadata).cloned() {
             let rendered = RenderedConfig {
-                pool,
+                is_own: is_rendered_here(&self.metadata),
+                made_by: self.metadata.annotations.and_then(|mut all| all.remove(GENERATED_BY)),
+                pool: pool.name,
+                pool_uid: pool.uid,
                 uid: self.metadata.uid.unwrap_or_default(),
                 version: self.metadata.resource_version.unwrap_or_default(),
                 made: self.metadata.creation_timestamp.map(|time| time.0),
@@ -144,23 +147,35 @@ impl Cached for Lenient<MachineConfig> {
             };
             // A config that was just made is no input; an edited or deleted one is restored.
             let edited = rendered.generation != 1;
-            let news = snapshot.rendered.insert(name, rendered.clone()) != Some(rendered);
-            return snapshot.inputs_changed(news && edited) || news;
+            let was_source = remove_config(&name, snapshot);
+            let old = snapshot.rendered.insert(name, rendered.clone());
+            // A node that was provisioned with it waits for the labels of its pool.
+            snapshot.membership_changed(old.is_none());
+            let news = old != Some(rendered);
+            return snapshot.inputs_changed((news && edited) || was_source) || news;
         }
-        let news = put_config(name, self, snapshot);
+        let was_rendered = snapshot.rendered.remove(&name).is_some();
+        let news = put_config(name, self, snapshot) || was_rendered;
         snapshot.inputs_changed(news)
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
-        let config = snapshot.configs.remove(name).is_some();
-        let unreadable = snapshot.unreadable.remove(name).is_some();
-        snapshot.unknown_fields.remove(name);
-        let there = snapshot.rendered.remove(name).is_some() || config || unreadable;
+        let was_source = remove_config(name, snapshot);
+        let was_rendered = snapshot.rendered.remove(name).is_some();
+        snapshot.membership_changed(was_rendered);
+        let there = was_rendered || was_source;
         snapshot.inputs_changed(there)
     }
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         let all = snapshot.configs.keys().chain(snapshot.unreadable.keys()).chain(snapshot.rendered.keys());
         all.cloned().collect()
     }
+}
+
+/// Removes a MachineConfig that was rendered from; returns true if the cache had it.
+fn remove_config(name: &str, snapshot: &mut Snapshot) -> bool {
+    snapshot.unknown_fields.remove(name);
+    let unreadable = snapshot.unreadable.remove(name).is_some();
+    snapshot.configs.remove(name).is_some() || unreadable
 }
 
 /// Puts a MachineConfig that is rendered from.
@@ -225,6 +240,8 @@ fn excerpt(metadata: ObjectMeta, excerpt: &Value) -> RolloutPolicy {
     let pool_ref = field(excerpt, "/spec/poolRef");
     let status = field(excerpt, "/status").unwrap_or_else(|| RolloutPolicyStatus {
         conditions: field(excerpt, "/status/conditions"),
+        last_good: field(excerpt, "/status/lastGood"),
+        target: field(excerpt, "/status/target"),
         ..RolloutPolicyStatus::default()
     });
     let spec = RolloutPolicySpec { pool_ref, ..RolloutPolicySpec::default() };

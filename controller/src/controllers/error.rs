@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::interlock::{ForeignTarget, NAMESPACE, TAKE_OVER};
+
 /// Error that ends the process.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -39,6 +41,24 @@ pub enum RunError {
     /// No runtime, no signals.
     #[error("can't start: {0}")]
     Start(#[from] std::io::Error),
+    /// The Machine Config Operator leads, by its Lease.
+    #[error(
+        "the Machine Config Operator is at work here: {holder} renews Lease {NAMESPACE}/{lease}, and both would write to the same pools; \
+         stop it first (\"Hand the pools over\" in the documentation), or run one controller beside it with --beside-mco"
+    )]
+    OperatorAtWork {
+        /// Its Lease.
+        lease: &'static str,
+        /// The holder.
+        holder: String,
+    },
+    /// A pool's target was rendered by another program, and nobody said that it is to be taken over.
+    #[error(
+        "pool {} has the target {} of another program (version {}); stop that program, then take the pool over with `kubectl annotate \
+         machineconfigpool {} {TAKE_OVER}=` (\"Hand the pools over\" in the documentation)",
+        .0.pool, .0.config, .0.version, .0.pool
+    )]
+    ForeignTarget(ForeignTarget),
     /// Another process leads.
     #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
     LeaseLost(String),

@@ -195,12 +195,19 @@ pub(super) fn layering(
     let Some((name, config)) = configs.iter().find(|(_, config)| config.pool == pool) else {
         return Layering::None;
     };
+    let is_candidate =
+        |build: &OsBuild| &build.os_config == name && build.config == target && !build.build.deleting;
     let mut candidates: Vec<(&String, &OsBuild)> =
-        builds.iter().filter(|(_, build)| &build.os_config == name && build.config == target).collect();
-    // Two builds of one config: another Containerfile. The one whose image is named is meant, else the newest by what it did.
-    candidates
-        .sort_by_key(|(_, of)| (of.build.image != config.build.image, of.build.state != State::Succeeded));
-    let Some((build_name, build)) = candidates.first() else {
+        builds.iter().filter(|(_, build)| is_candidate(build)).collect();
+    // Two builds of one config: another Containerfile. One that has not ended is the one that is meant now (one at a time runs): a node
+    // that is given the image of the other one reboots twice. Else the one whose image is named, else the newest by what it did.
+    let is_published = |of: &OsBuild| of.build.image.is_some() && of.build.image == config.build.image;
+    let is_old = |of: &OsBuild| is_published(of) && is_superseded(config);
+    candidates.sort_by_key(|(_, of)| {
+        let state = of.build.state;
+        (state.is_final(), is_old(of), !is_published(of), state != State::Succeeded)
+    });
+    let Some((build_name, build)) = candidates.first().filter(|(_, of)| !is_old(of)) else {
         return Layering::Waiting { machine_os_config: name.clone() };
     };
     let state = match (build.build.state, &build.build.image) {
@@ -215,6 +222,11 @@ pub(super) fn layering(
         (State::Initial, _) => BuildState::Initial,
     };
     Layering::Build { machine_os_build: (*build_name).clone(), state }
+}
+
+/// Returns true if the image that is published is of an earlier spec: the one of this spec has yet to be built or published.
+fn is_superseded(config: &OsConfig) -> bool {
+    config.build.observed > 0 && config.build.observed < config.build.generation
 }
 
 #[cfg(test)]
@@ -283,8 +295,55 @@ mod tests {
         assert_eq!(state("", build("b", "Succeeded")), of(BuildState::Unpublished));
         assert_eq!(state("other", build("b", "Succeeded")), of(BuildState::Unpublished));
         assert_eq!(state(&image, build("b", "Failed")), of(BuildState::Failed));
+        let mut deleted = build("b", "Succeeded");
+        deleted.build.deleting = true;
+        assert!(matches!(state(&image, deleted), Layering::Waiting { .. }), "its image goes with it");
         let waiting = Layering::Waiting { machine_os_config: "worker".to_owned() };
         assert_eq!(state(&image, build("a", "Succeeded")), waiting);
         assert_eq!(layering("worker", "b", &BTreeMap::new(), &BTreeMap::new()), Layering::None);
+    }
+
+    /// A new Containerfile while the image of the old one is rolled out: each node would reboot for either.
+    #[test]
+    fn nodes_wait_for_image_of_new_spec() {
+        let image = |digit: &str| format!("example.com/os@sha256:{}", digit.repeat(64));
+        let config = |generation: u8, observed: u8| {
+            OsConfig::of(&object(json!({
+                "metadata": { "name": "worker", "generation": generation },
+                "spec": { "machineConfigPool": { "name": "worker" } },
+                "status": { "currentImagePullSpec": image("1"), "observedGeneration": observed },
+            })))
+        };
+        let build = |digit: &str, state: &str| {
+            let done = if state == "Succeeded" { json!(image(digit)) } else { json!(null) };
+            OsBuild::of(&object(json!({
+                "metadata": { "name": "worker-1" },
+                "spec": { "machineConfig": { "name": "b" }, "machineOSConfig": { "name": "worker" } },
+                "status": { "digestedImagePushSpec": done, "conditions": [{ "type": state, "status": "True" }] },
+            })))
+        };
+        let found = |config: OsConfig, new: Option<&str>| {
+            let old = ("worker-1".to_owned(), build("1", "Succeeded"));
+            let new = new.map(|state| ("worker-2".to_owned(), build("2", state)));
+            let builds: BTreeMap<String, OsBuild> = [old].into_iter().chain(new).collect();
+            layering("worker", "b", &BTreeMap::from([("worker".to_owned(), config)]), &builds)
+        };
+        let of = |name: &str, state: BuildState| Layering::Build {
+            machine_os_build: format!("worker-{name}"),
+            state,
+        };
+        let old = || of("1", BuildState::Built(image("1")));
+        assert_eq!(found(config(1, 1), None), old());
+        // Not built yet, being built, built and not published, failed.
+        assert!(matches!(found(config(2, 1), None), Layering::Waiting { .. }));
+        assert_eq!(found(config(2, 1), Some("Building")), of("2", BuildState::Building));
+        assert_eq!(found(config(2, 2), Some("Building")), of("2", BuildState::Building));
+        assert_eq!(found(config(2, 1), Some("Succeeded")), of("2", BuildState::Unpublished));
+        assert_eq!(found(config(2, 1), Some("Failed")), of("2", BuildState::Failed));
+        // The old text again: its image was published for it.
+        assert_eq!(found(config(3, 3), Some("Failed")), old());
+        assert_eq!(found(config(3, 3), Some("Succeeded")), old());
+        // A program that does not say what it observed.
+        assert_eq!(found(config(2, 0), None), old());
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::client::{self, Fence, RequestError, send};
 use super::error::RunError;
 use crate::api::controller_config::CONTROLLER_CONFIG;
-use crate::api::{MachineConfig, MachineConfigPool};
+use crate::api::{MachineConfig, MachineConfigPool, rendered_for};
 use crate::manifests::{Manifests, WholeObject};
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
@@ -86,8 +86,7 @@ impl Reader {
         loop {
             let list = send(api.list(&page)).await.map_err(|error| self.unread("list", &resource, &error))?;
             for Lenient { metadata, object, .. } in list.items {
-                let owners = metadata.owner_references.iter().flatten();
-                if owners.into_iter().any(|owner| owner.kind == "MachineConfigPool") {
+                if rendered_for(&metadata).is_some() {
                     continue;
                 }
                 let name = metadata.name.unwrap_or_default();

@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
 //! | `leader.rs` | the shell of [`crate::lease`] |
+//! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
 //! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it |
 //! | `node.rs`, `lenient.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
-//! | `render.rs`, `seed.rs` | MachineConfigs, pools and images that were built before to rendered configs |
+//! | `render.rs`, `seed.rs`, `unused.rs` | MachineConfigs, pools and images that were built before to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
 //! | `opt_in.rs` | the shell of [`crate::opt_in`] |
 //! | `build/` | the shell of [`crate::build`] |
@@ -31,6 +32,7 @@ mod evict;
 mod failure;
 mod follow;
 mod http;
+mod interlock;
 mod last_line;
 mod layering;
 mod leader;
@@ -46,6 +48,7 @@ mod rollout;
 mod seed;
 mod status;
 mod untyped;
+mod unused;
 mod version;
 
 use std::net::SocketAddr;
@@ -57,7 +60,7 @@ use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::build::JobSettings;
 use crate::registry;
@@ -86,11 +89,40 @@ pub enum Controller {
     Build,
 }
 
+impl Controller {
+    /// Returns what it does in place of a part of the Machine Config Operator, for people.
+    const fn takes_over(self) -> &'static str {
+        match self {
+            Self::Render => {
+                "the render controller takes over the rendered MachineConfigs and spec.configuration of all pools from the \
+                 operator's render controller"
+            }
+            Self::Node => {
+                "the node controller takes over desiredConfig and desiredImage of all nodes, and the status of all pools, from the \
+                 operator's node controller"
+            }
+            Self::Drain => {
+                "the drain controller takes over cordons, evictions and lastAppliedDrain of all nodes from the operator's drain \
+                 controller"
+            }
+            Self::OptIn => {
+                "the opt-in controller makes MachineOSConfigs of pools with the label layering-enabled; the operator has no such \
+                 controller"
+            }
+            Self::Build => {
+                "the build controller takes over MachineOSBuilds and their images from the operator's machine-os-builder"
+            }
+        }
+    }
+}
+
 /// Options of the process.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The controllers.
     pub controllers: Vec<Controller>,
+    /// The one controller runs although the Machine Config Operator is at work.
+    pub beside_mco: bool,
     /// Kubeconfig; the pod's service account if `None`.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the Lease.
@@ -139,23 +171,46 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     };
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
     let mut tasks = JoinSet::new();
-    tasks.spawn(http::serve(listener, metrics.clone(), ready(cache.clone())));
+    let (clear, alone) = watch::channel(false);
+    tasks.spawn(http::serve(listener, metrics.clone(), ready(cache.clone(), alone.clone())));
     let builds_in = options.controllers.contains(&Controller::Build).then(|| options.namespace.clone());
     tasks.spawn(follow::all(client.clone(), cache.clone(), builds_in));
-    tasks.spawn(once_leading(options.clone(), client, cache, metrics, leading));
+    let other = other_program(options, client.clone(), cache.clone(), clear);
+    tasks.spawn(once_leading(options.clone(), client, cache, metrics, leading, alone));
     let ended = tokio::select! {
         () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
+        other = other => Err(other),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         _ = tasks.join_next() => Err(RunError::Ended),
     };
     // Nothing of this process writes any more when another one may lead.
     tasks.shutdown().await;
-    if ended.is_ok() {
-        info!("Stopped by a signal");
-        leader.release().await;
+    match &ended {
+        Ok(()) => info!("Stopped by a signal"),
+        // Another process would keep the Lease from nobody.
+        Err(RunError::OperatorAtWork { .. } | RunError::ForeignTarget(_)) => {}
+        Err(_) => return ended,
     }
+    leader.release().await;
     ended
+}
+
+/// Waits for another program on the same pools.
+async fn other_program(
+    options: &Options,
+    client: Client,
+    cache: Cache,
+    clear: watch::Sender<bool>,
+) -> RunError {
+    if options.beside_mco {
+        for controller in &options.controllers {
+            warn!("Runs beside the Machine Config Operator by --beside-mco: {}", controller.takes_over());
+        }
+        clear.send_replace(true);
+        return std::future::pending().await;
+    }
+    interlock::other_program(client, cache, clear).await
 }
 
 /// Runs the controllers as soon as this process leads. It ends with the process.
@@ -165,8 +220,11 @@ async fn once_leading(
     cache: Cache,
     metrics: Metrics,
     mut leading: watch::Receiver<bool>,
+    mut alone: watch::Receiver<bool>,
 ) {
-    if leading.wait_for(|leading| *leading).await.is_err() {
+    let is_ended =
+        leading.wait_for(|leading| *leading).await.is_err() || alone.wait_for(|alone| *alone).await.is_err();
+    if is_ended {
         return;
     }
     metrics.leading.set(1);
@@ -193,8 +251,11 @@ async fn once_leading(
 }
 
 /// A process is ready once it has read the objects that it decides on, as leader or not.
-fn ready(cache: Cache) -> http::Ready {
+fn ready(cache: Cache, alone: watch::Receiver<bool>) -> http::Ready {
     Arc::new(move || {
+        if !*alone.borrow() {
+            return Err("not known yet whether the Machine Config Operator is at work\n".to_owned());
+        }
         let snapshot = cache.lock();
         let missing = [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes].into_iter();
         let missing: Vec<String> =

@@ -142,8 +142,8 @@ impl Controller {
                 info!("MachineOSConfig {} follows its ConfigMaps", name(&config));
                 self.metrics.wrote("opt-in", "updated");
             }
-            Action::DeleteOsConfig { name, uid } => {
-                let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+            Action::DeleteOsConfig { name, uid, version } => {
+                let preconditions = Preconditions { uid: Some(uid), resource_version: version };
                 let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 send(os_configs.delete(&name, &how)).await?;
                 self.cache.change(|snapshot| MachineOsConfig::remove(snapshot, &name));

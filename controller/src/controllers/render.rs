@@ -8,9 +8,9 @@
 //!   same name; a write that was made before is not made again.
 //! - A config that the pool's nodes could not reconcile is not made their target: the pool keeps the one it has. To compare
 //!   with the target is enough: what must not change is equal in all configs that ever became one.
-//! - Unused rendered configs are deleted but for the [`KEEP`] newest of each pool.
+//! - Unused rendered configs are deleted but for the newest of each pool ([`super::unused`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -26,21 +26,19 @@ use super::client::{RequestError, read, send};
 use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
 use super::seed;
+use super::unused::unused;
 use crate::api::pool::{Condition, Configuration, Reference};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
-use crate::render::{RenderError, Rendered, surplus};
+use crate::render::{RenderError, Rendered};
 
 /// Length of the pause after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Longest wait after the first change.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
-
-/// Unused rendered configs that are kept, by pool.
-const KEEP: usize = 10;
 
 /// Wait for a retry of a write, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -446,38 +444,4 @@ pub(super) fn with_condition(
         None => all.push(new),
     }
     Some(all)
-}
-
-/// Returns unused rendered configs that are too many: name, uid, version.
-fn unused(snapshot: &Snapshot) -> Vec<(String, String, String)> {
-    let mut used: BTreeSet<&str> = BTreeSet::new();
-    for pool in snapshot.readable_pools() {
-        let status = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
-        let both = [pool.spec.configuration.as_ref(), status].into_iter().flatten();
-        used.extend(both.filter_map(|config| config.name.as_deref()));
-    }
-    used.extend(snapshot.os_builds.values().map(|build| build.config.as_str()));
-    for policy in snapshot.policies.values().filter_map(|policy| policy.as_ref().ok()) {
-        // Targets that a pool may return to.
-        let status = policy.status.as_ref();
-        let targets =
-            status.map(|status| [&status.target, &status.last_good]).into_iter().flatten().flatten();
-        used.extend(targets.map(|target| target.config.as_str()));
-    }
-    for node in snapshot.nodes.values() {
-        used.extend(node.annotations.values().map(String::as_str));
-    }
-    let mut by_pool: BTreeMap<&str, Vec<(&str, Option<k8s_openapi::jiff::Timestamp>)>> = BTreeMap::new();
-    for (name, rendered) in &snapshot.rendered {
-        // A pool that can't be read may use it.
-        if !used.contains(name.as_str()) && !matches!(snapshot.pools.get(&rendered.pool), Some(Err(_))) {
-            by_pool.entry(&rendered.pool).or_default().push((name, rendered.made));
-        }
-    }
-    let names = by_pool.values().flat_map(|unused| surplus(unused, KEEP));
-    let all = names.filter_map(|name| {
-        let rendered = snapshot.rendered.get(name)?;
-        Some((name.to_owned(), rendered.uid.clone(), rendered.version.clone()))
-    });
-    all.collect()
 }

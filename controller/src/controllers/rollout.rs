@@ -7,7 +7,9 @@
 //! that is refused, or lost with the process, is decided again by what is there then.
 
 mod definition;
+mod places;
 mod policies;
+mod provisioned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +39,9 @@ use crate::cost::{NodeCost, cost};
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::Rendered;
-use crate::rollout::{self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
+use crate::rollout::{
+    self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, Topology, rollout,
+};
 use definition::PoolsDefinition;
 
 /// So many nodes are written to at once.
@@ -63,6 +67,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         Kind::Pools,
         Kind::Configs,
         Kind::Nodes,
+        Kind::ControllerConfig,
         Kind::Policy,
         Kind::RolloutPolicies,
         Kind::OsConfigs,
@@ -121,8 +126,9 @@ struct Decision {
 impl Controller {
     /// Takes all pools one step further; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
-        let mut wait = LONGEST_WAIT;
         self.pools_definition.read(&self.client, &self.cache).await;
+        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics).await;
+        let mut wait = labeled.unwrap_or(LONGEST_WAIT);
         let names = living(&self.cache.lock());
         self.forget(&names);
         for name in names {
@@ -153,7 +159,10 @@ impl Controller {
         let cache = self.cache.clone();
         let snapshot = cache.lock();
         if self.members.0 != Some(snapshot.membership) {
-            let nodes = snapshot.nodes.values().map(|node| &node.rollout);
+            // One that was provisioned for a custom pool is not given to another one first.
+            let nodes =
+                snapshot.nodes.values().filter(|node| provisioned::pending(&snapshot, node).is_none());
+            let nodes = nodes.map(|node| &node.rollout);
             self.members = (Some(snapshot.membership), Members::new(snapshot.readable_pools(), nodes));
         }
         decide(&snapshot, name, costs, self)
@@ -361,6 +370,8 @@ fn decide(
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, controller),
         unavailable_elsewhere: unavailable_elsewhere(snapshot, members),
+        held_elsewhere: places::held_elsewhere(snapshot, name, members),
+        topology: Topology::new(snapshot.topology.as_deref(), snapshot.nodes.len()),
         selector_error: controller.members.1.error(name).cloned(),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::Resource;
 use kube::api::DynamicObject;
+use serde_json::Value;
 
 use super::cache::{Kind, Snapshot};
 use super::cached::Cached;
@@ -81,11 +82,19 @@ impl Cached for ControllerConfig {
         let release = self.0.data.get("spec").map(Release::from_controller_config).unwrap_or_default();
         let news = snapshot.release != release;
         snapshot.release = release;
-        snapshot.inputs_changed(news)
+        let topology = self.0.data.pointer("/spec/infra/status/controlPlaneTopology");
+        let topology = topology.and_then(Value::as_str).map(str::to_owned);
+        let is_other_topology = snapshot.topology != topology;
+        snapshot.topology = topology;
+        snapshot.inputs_changed(news) || is_other_topology
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
-        let there = name == CONTROLLER_CONFIG && std::mem::take(&mut snapshot.release) != Release::default();
-        snapshot.inputs_changed(there)
+        if name != CONTROLLER_CONFIG {
+            return false;
+        }
+        let had_topology = snapshot.topology.take().is_some();
+        let there = std::mem::take(&mut snapshot.release) != Release::default();
+        snapshot.inputs_changed(there) || had_topology
     }
     fn names(_: &Snapshot) -> BTreeSet<String> {
         BTreeSet::from([CONTROLLER_CONFIG.to_owned()])

@@ -28,7 +28,7 @@ pub use results::{Results, has_results, results};
 pub use settings::OptInError;
 
 use crate::api::os_config::MachineOSConfigSpec;
-use crate::api::{MachineConfig, MachineConfigPool, MachineConfigSpec, MachineOSConfig, ROLE};
+use crate::api::{MachineConfig, MachineConfigPool, MachineConfigSpec, MachineOSConfig, ROLE, controller_of};
 use crate::build::IMAGE_BUILDER;
 
 /// One write. Each can be made again.
@@ -44,6 +44,8 @@ pub enum Action {
         name: String,
         /// Its UID: another one of that name stays.
         uid: String,
+        /// Its version: one that somebody took over meanwhile stays.
+        version: Option<String>,
     },
     /// Creates or updates the MachineConfig with the base image.
     WriteBase(Box<MachineConfig>),
@@ -64,7 +66,7 @@ pub fn is_made(metadata: &ObjectMeta) -> bool {
 pub fn opt_in(input: &OptInInput<'_>) -> Result<Option<Action>, OptInError> {
     let own = input.os_config.filter(|config| is_made(&config.metadata));
     if !is_enabled(input.pool) {
-        return Ok(own.and_then(opt_out));
+        return Ok(own.and_then(|own| opt_out(own, input.pool)));
     }
     // One that is being deleted makes room first.
     let is_foreign = input.os_config.is_some() && own.is_none();
@@ -82,10 +84,15 @@ pub fn opt_in(input: &OptInInput<'_>) -> Result<Option<Action>, OptInError> {
     }
 }
 
-fn opt_out(own: &MachineOSConfig) -> Option<Action> {
-    own.metadata.deletion_timestamp.is_none().then(|| Action::DeleteOsConfig {
+/// One that this pool controls is deleted; a copy of it, or that of an earlier pool, is not.
+fn opt_out(own: &MachineOSConfig, pool: &MachineConfigPool) -> Option<Action> {
+    let controller = controller_of(&own.metadata, "MachineConfigPool");
+    let is_ours = controller.is_some_and(|controller| Some(&controller.uid) == pool.metadata.uid.as_ref())
+        && own.metadata.name == pool.metadata.name;
+    (is_ours && own.metadata.deletion_timestamp.is_none()).then(|| Action::DeleteOsConfig {
         name: own.metadata.name.clone().unwrap_or_default(),
         uid: own.metadata.uid.clone().unwrap_or_default(),
+        version: own.metadata.resource_version.clone(),
     })
 }
 

@@ -83,7 +83,7 @@ impl Cluster {
                     self.os_config = Some(*config);
                     "update"
                 }
-                Action::DeleteOsConfig { name, uid } => {
+                Action::DeleteOsConfig { name, uid, .. } => {
                     assert_eq!((name.as_str(), uid.as_str()), ("worker", "config-uid"));
                     self.os_config = None;
                     "delete"
@@ -172,6 +172,23 @@ fn builder_of_config_map_is_annotation() {
         assert_eq!(cluster.settle(), ["update"], "{written}");
         assert_eq!(builder(&cluster).as_deref(), expected, "{written}");
     }
+}
+
+/// An annotation is copied easily: only what the pool controls is deleted.
+#[test]
+fn os_config_of_another_owner_stays_when_its_pool_opts_out() {
+    let left = |change: &dyn Fn(&mut MachineOSConfig)| {
+        let mut cluster = cluster();
+        cluster.settle();
+        cluster.pool.metadata.labels = None;
+        change(cluster.os_config.as_mut().unwrap());
+        cluster.settle().is_empty()
+    };
+    assert!(!left(&|_| ()));
+    assert!(left(&|own| own.metadata.owner_references = None));
+    assert!(left(&|own| own.metadata.owner_references.as_mut().unwrap()[0].controller = None));
+    assert!(left(&|own| own.metadata.owner_references.as_mut().unwrap()[0].uid = "old-pool".to_owned()));
+    assert!(left(&|own| own.metadata.name = Some("mine".to_owned())));
 }
 
 #[test]

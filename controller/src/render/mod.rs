@@ -17,7 +17,9 @@ use serde_json::{Map, Value, json};
 
 pub use error::RenderError;
 
-use crate::api::{GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE};
+use crate::api::{
+    GENERATED_BY, IMAGE_OVERRIDDEN, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, rendered_for,
+};
 use crate::model::machineconfig::{Fields, check_layers};
 use crate::model::{
     ConfigName, HostSpec, ImageRef, ModelError, NotApplied, Sha256, check_ignition, drop_stale_digests,
@@ -149,9 +151,7 @@ fn selected<'a>(
         .map_err(|error| RenderError::Selector { pool: pool_name(), cause: error.to_string() })?;
     let nothing = BTreeMap::new();
     let labels = |config: &'a MachineConfig| config.metadata.labels.as_ref();
-    let is_rendered = |config: &MachineConfig| {
-        config.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "MachineConfigPool")
-    };
+    let is_rendered = |config: &MachineConfig| rendered_for(&config.metadata).is_some();
     let mut chosen: Vec<&MachineConfig> = configs
         .into_iter()
         .filter(|config| !is_rendered(config) && selector.matches(labels(config).unwrap_or(&nothing)))

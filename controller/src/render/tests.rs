@@ -308,11 +308,28 @@ fn unused_configs_are_kept_up_to_number() {
 #[test]
 fn rendered_config_is_no_source() {
     let mut old = config("rendered-worker-1", "worker", file("/etc/old", "1"));
-    let owner = json!([{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "1" }]);
+    let owner = json!([{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "1",
+        "controller": true }]);
     old.metadata.owner_references = serde_json::from_value(owner).unwrap();
     let configs = [old, config("00-a", "worker", file("/etc/a", "1"))];
     let rendered = render(&pool("worker", &["worker"]), &configs, &Release::default()).unwrap();
     assert_eq!(rendered.sources, ["00-a"]);
+}
+
+/// Any tool adds an owner, so that an object goes with its pool.
+#[test]
+fn config_with_pool_as_owner_is_source() {
+    let owner = |controller: Option<bool>| {
+        let owner = json!([{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "name": "worker", "uid": "1", "controller": controller }]);
+        serde_json::from_value(owner).unwrap()
+    };
+    for controller in [None, Some(false), Some(true)] {
+        let mut own = config("50-mine", "worker", file("/etc/a", "1"));
+        own.metadata.owner_references = owner(controller);
+        let rendered = render(&pool("worker", &["worker"]), &[own], &Release::default()).unwrap();
+        assert_eq!(rendered.sources, ["50-mine"]);
+    }
 }
 
 /// A name depends on the content alone: the text that it is the digest of has all fields in order, at each level.

@@ -16,7 +16,10 @@ pub(super) fn obstacle(node: &Node) -> &'static str {
 pub(super) fn capacity(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<usize, String> {
     let max = max_unavailable(input, census)?;
     let elsewhere = if census.is_control_plane { input.pool.unavailable_elsewhere } else { 0 };
-    Ok(max.saturating_sub(census.occupied).saturating_sub(elsewhere))
+    Ok(max
+        .saturating_sub(census.occupied)
+        .saturating_sub(elsewhere)
+        .saturating_sub(input.pool.held_elsewhere))
 }
 
 /// Returns how many nodes may be out of service; at least 1, of the control plane never more.

@@ -23,10 +23,8 @@ pub(super) fn patches(
     census: &Census<'_>,
     course: &Course,
 ) -> (Vec<NodePatch>, bool) {
-    let Some(target) = &census.target else { return (Vec::new(), false) };
-    if matches!(course.phase, Phase::Paused | Phase::Invalid) {
-        return (Vec::new(), false);
-    }
+    let stops = matches!(course.phase, Phase::Paused | Phase::Invalid);
+    let Some(target) = census.target.as_ref().filter(|_| !stops) else { return told(input) };
     let capacity = capacity(input, census).unwrap_or(0);
     let mut patches = Vec::new();
     let given = chosen(census, capacity, course.limit).into_iter().map(|node| (node, target));
@@ -37,6 +35,7 @@ pub(super) fn patches(
         patch.pair = Some(pair.clone());
         patch.since = Some(Since::new(pair, input.now));
         patch.taint(node, pair != target);
+        patch.topology = input.pool.topology.change(node);
         patches.push(patch);
     }
     let done: BTreeSet<String> = patches.iter().map(|patch| patch.node.clone()).collect();
@@ -55,6 +54,18 @@ pub(super) fn patches(
     (patches, is_cut)
 }
 
+/// Returns the patches of a pool that gives no target: the topology alone, which agents at work have to know, too.
+fn told(input: &RolloutInput<'_>) -> (Vec<NodePatch>, bool) {
+    let changed = input.nodes.iter().filter_map(|node| {
+        let topology = input.pool.topology.change(node)?;
+        Some(NodePatch { topology: Some(topology), ..NodePatch::new(node) })
+    });
+    let mut patches: Vec<NodePatch> = changed.take(MAX_PATCHES + 1).collect();
+    let is_cut = patches.len() > MAX_PATCHES;
+    patches.truncate(MAX_PATCHES);
+    (patches, is_cut)
+}
+
 /// Returns the patch of a node that gets no target now.
 fn other(
     input: &RolloutInput<'_>,
@@ -63,7 +74,7 @@ fn other(
     course: &Course,
     is_requested: bool,
 ) -> NodePatch {
-    let mut patch = NodePatch::new(node);
+    let mut patch = NodePatch { topology: input.pool.topology.change(node), ..NodePatch::new(node) };
     let is_given = node.desired == *target;
     if is_given || matches!(course.phase, Phase::Updating | Phase::Soaking) {
         patch.taint(node, !is_given);

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::capacity::obstacle;
 use super::census::Census;
-use super::phase::{Mistake, Phase};
+use super::phase::{Mistake, Phase, TOO_MANY_FAILURES};
 use super::{Pair, RolloutInput};
 use crate::api::RolloutPolicyStatus;
 
@@ -28,6 +28,8 @@ pub(super) struct Course {
     pub(super) memory: Option<RolloutPolicyStatus>,
     /// Cause of the halt.
     pub(super) halt: Option<String>,
+    /// Its reason, in a word.
+    pub(super) halt_reason: &'static str,
     /// Invalid input, with messages.
     pub(super) mistakes: Vec<(Mistake, String)>,
     /// When time alone changes something.
@@ -56,6 +58,7 @@ impl Course {
             prefetch: None,
             memory: None,
             halt: None,
+            halt_reason: TOO_MANY_FAILURES,
             mistakes: Vec::new(),
             wake: None,
         }

@@ -12,7 +12,7 @@ use super::census::Census;
 use super::course::{Course, PrefetchOrder, progress};
 use super::phase::Phase;
 use super::policy::Rules;
-use super::{Node, Pair, Policy, PrefetchProgress, RolloutInput, patch};
+use super::{Node, Pair, Policy, PrefetchProgress, RolloutInput, orphan, patch};
 use crate::api::RolloutPolicyStatus;
 use crate::api::rollout_policy::{HaltStatus, OnFailure, PolicyTarget, SoakStatus};
 use crate::model::ImageRef;
@@ -103,6 +103,10 @@ impl Gates<'_> {
         if self.memory.target.as_ref() == Some(&target) {
             return;
         }
+        let is_new = self.memory.target.is_none();
+        let inherited =
+            || orphan::inherited(self.input.pool, self.policy.generation, self.rules.allowed_failures);
+        let halt = is_new.then(inherited).flatten();
         let complete = self.last_complete(&target);
         let last_good = match (self.memory.last_good.take(), complete) {
             // The image is known for certain.
@@ -115,6 +119,7 @@ impl Gates<'_> {
             target: Some(target),
             wave: Some(1),
             conditions: self.memory.conditions.take(),
+            halt,
             ..RolloutPolicyStatus::default()
         };
     }
@@ -145,7 +150,9 @@ impl Gates<'_> {
         self.memory.resumed.clone_from(&self.policy.resume);
         match self.memory.halt.as_ref().map(|halt| halt.generation) {
             Some(generation) => {
-                let is_relaxed = generation != self.policy.generation && !is_too_many;
+                // Not any edit: returned nodes fail nothing any more, and would get the bad config again.
+                let is_allowed = self.memory.halt.as_ref().is_some_and(|halt| number(allowed) >= halt.failed);
+                let is_relaxed = generation != self.policy.generation && is_allowed && !is_too_many;
                 if is_resumed {
                     self.memory.accepted_failures = Some(number(failed)).filter(|accepted| *accepted > 0);
                 }

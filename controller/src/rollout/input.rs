@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::clock::Clock;
 use super::node::{Node, Pair};
 use super::pools::{Conflict, SelectorError};
+use super::topology::Topology;
 use crate::api::pool::Configuration;
+use crate::api::rollout_policy::RESUME;
 use crate::api::{
     MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
 };
@@ -50,6 +52,13 @@ pub struct Pool {
     pub max_unavailable: Option<IntOrString>,
     /// Nodes of the control plane that are out of service in other pools.
     pub unavailable_elsewhere: usize,
+    /// Nodes that are not, or not only, its own and take a place of its `maxUnavailable`: those that another pool claims as well, and
+    /// those that were taken away while they were at work for it.
+    pub held_elsewhere: usize,
+    /// The topology that its nodes are told.
+    pub topology: Topology,
+    /// Its annotation `machine-config-agent.io/resume`: the target that goes on although its policy is gone.
+    pub resume: Option<String>,
     /// Error of its node selector.
     pub selector_error: Option<SelectorError>,
     /// Its status, as the API server has it.
@@ -118,7 +127,7 @@ pub enum BuildState {
 
 impl Pool {
     /// Reads a pool. The caller adds fields from other objects: `layering`, `os_image`, `unavailable_elsewhere`,
-    /// `selector_error` and `policies`.
+    /// `held_elsewhere`, `topology`, `selector_error` and `policies`.
     pub fn from_pool(pool: &MachineConfigPool) -> Self {
         Self {
             name: pool.metadata.name.clone().unwrap_or_default(),
@@ -127,6 +136,7 @@ impl Pool {
             paused: pool.spec.paused.unwrap_or(false),
             max_unavailable: pool.spec.max_unavailable.clone(),
             status: pool.status.clone().unwrap_or_default(),
+            resume: pool.metadata.annotations.as_ref().and_then(|all| all.get(RESUME)).cloned(),
             ..Self::default()
         }
     }
@@ -151,9 +161,7 @@ impl Policy {
         Self {
             name: policy.metadata.name.clone().unwrap_or_default(),
             generation: policy.metadata.generation,
-            resume: annotations
-                .and_then(|annotations| annotations.get(crate::api::rollout_policy::RESUME))
-                .cloned(),
+            resume: annotations.and_then(|annotations| annotations.get(RESUME)).cloned(),
             spec: policy.spec.clone(),
             status: policy.status.clone().unwrap_or_default(),
         }

@@ -5,7 +5,7 @@ use super::census::Census;
 use super::course::{Course, MAX_NAMED, progress};
 use super::phase::{Mistake, Phase};
 use super::policy::Rules;
-use super::{BuildState, Layering, RolloutInput, gates};
+use super::{BuildState, Layering, RolloutInput, gates, orphan};
 use crate::model::ImageRef;
 
 /// Decides what a rollout may do.
@@ -30,7 +30,7 @@ pub(super) fn course(
             course.memory = Some(memory);
             course
         }
-        _ => Course::from_stop(stop, census, input),
+        _ => orphan::halt(Course::from_stop(stop, census, input), input, census.updated),
     };
     course.mistakes = mistakes;
     course

@@ -32,12 +32,15 @@ mod input;
 mod limits;
 mod node;
 mod number;
+mod orphan;
 mod patch;
 mod phase;
 mod plan;
 mod policy;
 mod pools;
+mod provisioned;
 mod status;
+mod topology;
 mod windows;
 
 use jiff::Timestamp;
@@ -53,6 +56,9 @@ pub use node::{
 };
 pub use patch::{NodePatch, Prefetch, Since};
 pub use policy::check_policy;
+pub use provisioned::{first_config, label_patch};
+pub use topology::Topology;
+
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
 
 use census::Census;

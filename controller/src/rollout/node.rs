@@ -21,6 +21,12 @@ pub const REASON: &str = "machineconfiguration.openshift.io/reason";
 pub const DESIRED_SINCE: &str = "machine-config-agent.io/desired-since";
 /// The annotation with the time at which the node was requested to prefetch.
 pub const PREFETCH_SINCE: &str = "machine-config-agent.io/prefetch-since";
+/// The annotation with the config that a node was provisioned with.
+pub(super) const FIRST_PIVOT: &str = "machineconfiguration.openshift.io/firstPivotConfig";
+/// The annotation of a node that has had the labels of its custom pool.
+pub(super) const LABELS_APPLIED: &str = "machineconfiguration.openshift.io/customPoolLabelsApplied";
+/// The annotation with the topology of the cluster.
+pub(super) const TOPOLOGY: &str = "machineconfiguration.openshift.io/controlPlaneTopology";
 /// The taint of nodes that wait for an update.
 pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
 
@@ -120,6 +126,12 @@ pub struct Node {
     pub prefetch: Option<PrefetchProgress>,
     /// The pod and the budget that its drain waits for.
     pub drain_blocked: Option<String>,
+    /// The config that it was provisioned with.
+    pub first_pivot: Option<String>,
+    /// It has had the labels of its custom pool.
+    pub labels_applied: bool,
+    /// The topology of the cluster, as its agent was told.
+    pub topology: Option<String>,
 }
 
 impl Node {
@@ -160,6 +172,9 @@ impl Node {
                 .and_then(|status| progress(&status, prefetch_image.as_deref())),
             prefetch_image,
             drain_blocked: meta.annotations.as_ref().and_then(drain_blocked),
+            first_pivot: annotation(FIRST_PIVOT),
+            labels_applied: meta.annotations.as_ref().is_some_and(|all| all.contains_key(LABELS_APPLIED)),
+            topology: annotation(TOPOLOGY),
             labels,
         }
     }

@@ -1,10 +1,12 @@
 //! Changes of a node: one merge patch with everything.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Map, Value, json};
 
-use super::node::{DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, UPDATE_IN_PROGRESS};
+use super::node::{DESIRED_SINCE, LABELS_APPLIED, Node, PREFETCH_SINCE, Pair, TOPOLOGY, UPDATE_IN_PROGRESS};
 use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE, PREFETCH_IMAGE, PREFETCH_STATUS};
 
 /// Changes of one node. Both halves of the pair are in one patch, or none.
@@ -24,6 +26,10 @@ pub struct NodePatch {
     pub prefetch: Option<Option<Prefetch>>,
     /// The taints, all of them.
     pub taints: Option<Vec<Taint>>,
+    /// The topology that its agent is told; `Some(None)` takes it back.
+    pub topology: Option<Option<String>>,
+    /// Labels of the custom pool that it was provisioned for.
+    pub labels: Option<BTreeMap<String, String>>,
 }
 
 /// When a node was given a target.
@@ -63,7 +69,13 @@ impl NodePatch {
 
     /// Returns true if there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.pair.is_none() && self.since.is_none() && self.prefetch.is_none() && self.taints.is_none()
+        let Self { pair, since, prefetch, taints, topology, labels, .. } = self;
+        pair.is_none()
+            && since.is_none()
+            && prefetch.is_none()
+            && taints.is_none()
+            && topology.is_none()
+            && labels.is_none()
     }
 
     /// Adds or removes the taint of nodes that wait for an update.
@@ -108,11 +120,21 @@ impl NodePatch {
                 annotations.insert(PREFETCH_STATUS.to_owned(), Value::Null);
             }
         }
+        if let Some(topology) = &self.topology {
+            annotations.insert(TOPOLOGY.to_owned(), json!(topology));
+        }
         let mut metadata = json!({ "uid": self.uid, "resourceVersion": self.resource_version });
-        if !annotations.is_empty()
-            && let Some(metadata) = metadata.as_object_mut()
-        {
-            metadata.insert("annotations".to_owned(), Value::Object(annotations));
+        let mut add = |field: &str, value: Value| {
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert(field.to_owned(), value);
+            }
+        };
+        if let Some(labels) = &self.labels {
+            annotations.insert(LABELS_APPLIED.to_owned(), json!(""));
+            add("labels", json!(labels));
+        }
+        if !annotations.is_empty() {
+            add("annotations", Value::Object(annotations));
         }
         match &self.taints {
             Some(taints) => json!({ "metadata": metadata, "spec": { "taints": taints } }),
@@ -139,6 +161,13 @@ impl NodePatch {
         }
         if let Some(taints) = &self.taints {
             node.taints.clone_from(taints);
+        }
+        if let Some(topology) = &self.topology {
+            node.topology.clone_from(topology);
+        }
+        if let Some(labels) = &self.labels {
+            node.labels.extend(labels.clone());
+            node.labels_applied = true;
         }
     }
 }

@@ -27,6 +27,11 @@ pub(super) enum Phase {
     NoNodes,
 }
 
+/// Condition: the rollout does not go on before somebody decides.
+pub(super) const HALTED: &str = "RolloutHalted";
+/// Reason of [`HALTED`]: too many nodes failed.
+pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
+
 impl Phase {
     /// All of them: the documentation is compared with it.
     #[cfg(test)]

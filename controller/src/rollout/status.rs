@@ -4,23 +4,20 @@ use jiff::Timestamp;
 
 use super::census::Census;
 use super::course::Course;
+use super::orphan::{self, POLICY_FOLLOWED};
+use super::phase::HALTED;
 use super::{BuildState, Layering, Pool, RolloutInput, patch, plan};
 use crate::api::MachineConfigPoolStatus;
 use crate::api::pool::Condition;
 
 /// Condition: the rollout goes on by itself. Its reason is the phase.
 pub(super) const PROGRESSING: &str = "RolloutProgressing";
-/// Condition: too many nodes failed.
-pub(super) const HALTED: &str = "RolloutHalted";
 /// Condition: a person has to correct something.
 pub(super) const INVALID: &str = "RolloutInvalid";
 /// Condition: drains wait for pods that may not leave.
 pub(super) const DRAIN_BLOCKED: &str = "RolloutDrainBlocked";
 /// The reason of [`DRAIN_BLOCKED`].
 pub(super) const EVICTION_REFUSED: &str = "EvictionRefused";
-/// The reason of [`HALTED`].
-pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
-
 /// Nodes whose reasons are quoted; the number is always given.
 const MAX_QUOTED: usize = 10;
 
@@ -54,7 +51,8 @@ pub(super) fn status(
     if is_updated {
         status.configuration = Some(pool.configuration.clone());
     }
-    rollout(&mut conditions, course);
+    let followed = orphan::followed(input, census.updated);
+    rollout(&mut conditions, course, followed);
     drains(&mut conditions, census);
     degraded(&mut conditions, census, course);
     status.conditions = Some(conditions.list);
@@ -63,11 +61,14 @@ pub(super) fn status(
 }
 
 /// Sets the conditions that the operator does not have.
-fn rollout(conditions: &mut Conditions<'_>, course: &Course) {
+fn rollout(conditions: &mut Conditions<'_>, course: &Course, followed: Option<String>) {
     let phase = course.phase;
     conditions.set(PROGRESSING, phase.is_progressing(), phase.as_str(), course.message.clone());
-    let (is_halted, reason) = (course.halt.is_some(), course.halt.as_ref().map_or("", |_| TOO_MANY_FAILURES));
-    conditions.set(HALTED, is_halted, reason, course.halt.clone().unwrap_or_default());
+    match (&course.halt, followed) {
+        (Some(cause), _) => conditions.set(HALTED, true, course.halt_reason, cause.clone()),
+        (None, Some(followed)) => conditions.set(HALTED, false, POLICY_FOLLOWED, followed),
+        (None, None) => conditions.set(HALTED, false, "", String::new()),
+    }
     let reason = course.mistakes.first().map_or("", |(mistake, _)| mistake.as_str());
     let messages: Vec<&str> = course.mistakes.iter().map(|(_, message)| &**message).collect();
     conditions.set(INVALID, !messages.is_empty(), reason, messages.join("; "));

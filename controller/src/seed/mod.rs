@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use kube::core::ObjectMeta;
+use serde_json::Value;
 
 use crate::api::{CURRENT_BUILD, MachineConfig, MachineConfigSpec, MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
 use crate::model::ImageRef;
@@ -166,7 +167,7 @@ pub fn actions(
     let own = prefixed.take_while(|(name, _)| name.starts_with(COMPONENT_PREFIX));
     let has_source =
         |name: &str| sources.iter().any(|source| name.strip_prefix(COMPONENT_PREFIX) == Some(&source.pool));
-    let left = own.filter(|(name, config)| is_component(config) && !has_source(name));
+    let left = own.filter(|(name, config)| is_deletable(config) && !has_source(name));
     actions.extend(left.map(|(_, config)| Action::Delete(Box::new(config.clone()))));
     (actions, errors)
 }
@@ -205,6 +206,19 @@ pub fn selected(pool: &str, sources: &[Source], rendered_from: &[String]) -> Res
 
 fn is_component(config: &MachineConfig) -> bool {
     annotation(config.metadata.annotations.as_ref(), PRE_BUILT_IMAGE).is_some()
+}
+
+/// Returns true if a component names its maker, or is in each field as upstream makes it. A person's may have more in it.
+fn is_deletable(config: &MachineConfig) -> bool {
+    let image = annotation(config.metadata.annotations.as_ref(), PRE_BUILT_IMAGE);
+    let has_image = |image: &String| config.spec.os_image_url.as_ref() == Some(image);
+    let has_parts =
+        |config: &Value| config.as_object().is_none_or(|config| config.keys().any(|part| part != "ignition"));
+    let alone =
+        MachineConfigSpec { os_image_url: config.spec.os_image_url.clone(), ..MachineConfigSpec::default() };
+    let is_alone = MachineConfigSpec { config: None, ..config.spec.clone() } == alone
+        && !config.spec.config.as_ref().is_some_and(has_parts);
+    is_made_here(config) || (image.is_some_and(has_image) && is_alone)
 }
 
 fn is_made_here(config: &MachineConfig) -> bool {

@@ -88,6 +88,21 @@ fn component_of_upstream_stays_without_annotation() {
     assert_eq!(settle(&[], &mut configs), ["delete"]);
 }
 
+/// A person copied it and added to it: no `MachineOSConfig` names it, and it stays.
+#[test]
+fn component_with_more_than_image_is_not_deleted() {
+    let change = |change: &dyn Fn(&mut MachineConfig)| {
+        let mut own = component("infra", &digested('1'));
+        change(&mut own);
+        actions(&[], &BTreeMap::from([(own.metadata.name.clone().unwrap(), own)])).0.len()
+    };
+    assert_eq!(change(&|_| ()), 1, "as upstream makes it");
+    assert_eq!(change(&|own| own.spec.config = Some(json!({ "ignition": { "version": "3.5.0" } }))), 1);
+    assert_eq!(change(&|own| own.spec.kernel_arguments = Some(vec!["debug".to_owned()])), 0);
+    assert_eq!(change(&|own| own.spec.config = Some(json!({ "storage": {} }))), 0);
+    assert_eq!(change(&|own| own.spec.os_image_url = Some(digested('2'))), 0);
+}
+
 #[test]
 fn config_of_person_is_unchanged() {
     let mut own = component("worker", &digested('1'));

@@ -105,11 +105,23 @@ async fn irreconcilable_config_degrades_pool_and_keeps_target() {
     assert!(message.contains("50-worker") && message.contains("example.com/os:latest"), "{message}");
 }
 
-/// An edited rendered config is restored; and unused ones are deleted but for ten.
+/// An edited rendered config is restored; and unused ones are deleted but for ten. A person's MachineConfig that goes with its pool
+/// is rendered like any other, and never deleted.
 #[tokio::test]
 async fn rendered_configs_are_restored_and_collected() {
     let cluster = Cluster::new().await;
-    cluster.pool("worker").await;
+    let pool = cluster.pool("worker").await;
+    let owner = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker",
+        "uid": pool.metadata.uid,
+    });
+    let labels = json!({ "machineconfiguration.openshift.io/role": "worker" });
+    let mine = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "spec": {},
+        "metadata": { "name": "40-mine", "ownerReferences": [owner], "labels": labels },
+    });
+    let configs = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
+    assert_eq!(call(&cluster.client, "POST", configs, Some(("application/json", mine))).await.0, 200);
     cluster.config("worker", config("50-a", "0")).await;
     let mut controller = cluster.start("a", &["--controllers", "render"]);
     let first = cluster.until_target("worker", "").await;
@@ -132,6 +144,9 @@ async fn rendered_configs_are_restored_and_collected() {
     for kept in [&all[0], &all[12]] {
         assert!(api.get_opt(kept).await.unwrap().is_some(), "{kept}");
     }
+    let pool = object_api(&cluster.client, "machineconfigpools").get("worker").await.unwrap();
+    assert_eq!(pool.data["spec"]["configuration"]["source"][0]["name"], "40-mine");
+    assert!(api.get_opt("40-mine").await.unwrap().is_some());
     let left = api.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(
         left.iter().filter(|one| one.metadata.name.as_ref().unwrap().starts_with("rendered-")).count(),

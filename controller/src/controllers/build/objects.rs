@@ -2,7 +2,7 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -144,15 +144,55 @@ impl Objects {
         if found.owner_references().iter().any(|one| one.uid == owner) {
             return Ok(());
         }
-        if !found.labels().contains_key(MACHINE_OS_BUILD) {
+        if !is_same_input(found.meta(), object.meta()) {
             let (kind, namespace) = (K::kind(&()), &self.settings.namespace);
             return Err(RequestError::Failed(format!(
                 "{kind} {namespace}/{name} is in the way of a build, and not of one; delete it"
             )));
         }
-        let uid = Preconditions { uid: found.uid(), resource_version: None };
-        let how = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
+        let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
+        let how = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
         send(api.delete(&name, &how)).await?;
         send(api.create(&PostParams::default(), object)).await.map(drop)
+    }
+}
+
+/// Returns true if an object is the same input of an earlier run of the build: a label alone is anybody's to add.
+fn is_same_input(found: &ObjectMeta, desired: &ObjectMeta) -> bool {
+    let build = |metadata: &ObjectMeta| {
+        metadata.labels.as_ref().and_then(|labels| labels.get(MACHINE_OS_BUILD).cloned())
+    };
+    let owners = |metadata: &ObjectMeta| -> Vec<(String, String)> {
+        let owners = metadata.owner_references.iter().flatten();
+        owners.map(|owner| (owner.kind.clone(), owner.name.clone())).collect()
+    };
+    build(found).is_some()
+        && build(found) == build(desired)
+        && !owners(found).is_empty()
+        && owners(found) == owners(desired)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secret_of_a_person_stays() {
+        let metadata = |build: &str, owner: &str| -> ObjectMeta {
+            let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": "u" });
+            let owners = if owner["name"] == "" { json!([]) } else { json!([owner]) };
+            serde_json::from_value(
+                json!({ "labels": { MACHINE_OS_BUILD: build }, "ownerReferences": owners }),
+            )
+            .unwrap()
+        };
+        let desired = metadata("worker-1", "build-worker-1");
+        assert!(is_same_input(&metadata("worker-1", "build-worker-1"), &desired));
+        assert!(!is_same_input(&metadata("worker-1", ""), &desired), "nobody owns it");
+        assert!(!is_same_input(&metadata("worker-1", "mine"), &desired));
+        assert!(!is_same_input(&metadata("worker-2", "build-worker-1"), &desired));
+        assert!(!is_same_input(&ObjectMeta::default(), &ObjectMeta::default()));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
 
+use crate::api::controller_of;
 use crate::build;
 use crate::controllers::version::is_older;
 
@@ -31,8 +32,7 @@ impl BuildJob {
         let number = |count: Option<i32>| count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
         let uncounted = status.uncounted_terminated_pods.unwrap_or_default();
         let has_any = |pods: Option<Vec<String>>| pods.is_some_and(|pods| !pods.is_empty());
-        let owners = object.metadata.owner_references.iter().flatten();
-        let owner = owners.into_iter().find(|owner| owner.kind == "MachineOSBuild");
+        let owner = controller_of(&object.metadata, "MachineOSBuild");
         let job = build::Job {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             owner: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
@@ -79,7 +79,8 @@ mod tests {
         let object = json!({
             "metadata": {
                 "uid": "j",
-                "ownerReferences": [{ "apiVersion": "v1", "kind": "MachineOSBuild", "name": "b", "uid": "u" }],
+                "ownerReferences": [{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSBuild",
+                    "name": "b", "uid": "u", "controller": true }],
             },
             "status": status,
         });

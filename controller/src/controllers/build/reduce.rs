@@ -4,7 +4,7 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use crate::api::{CURRENT_BUILD, PRE_BUILT_IMAGE};
+use crate::api::{CURRENT_BUILD, PRE_BUILT_IMAGE, controller_of};
 use crate::build::{
     Build, FINALIZER, IMAGE_INPUTS, JOB_UID, NO_REUSE, OsConfig, PRE_BUILT, REBUILD, REPLACES, State,
 };
@@ -53,7 +53,7 @@ pub(in crate::controllers) fn build(object: &DynamicObject) -> Build {
         states.into_iter().find_map(|state| Some((state, condition(object, state.condition()?)?.clone())));
     let (state, condition) = found.unwrap_or_default();
     let word = |field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let owner = object.owner_references().iter().find(|owner| owner.kind == "MachineOSConfig");
+    let owner = controller_of(&object.metadata, "MachineOSConfig");
     Build {
         uid: object.uid().unwrap_or_default(),
         owner: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
@@ -82,7 +82,8 @@ mod tests {
             "metadata": {
                 "name": "worker-1", "uid": "u", "finalizers": [FINALIZER, "other"],
                 "annotations": { JOB_UID: "j", IMAGE_INPUTS: "i", NO_REUSE: "" },
-                "ownerReferences": [{ "apiVersion": "v1", "kind": "MachineOSConfig", "name": "worker", "uid": "c" }],
+                "ownerReferences": [{ "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
+                    "name": "worker", "uid": "c", "controller": true }],
                 "deletionTimestamp": "2026-01-01T00:00:00Z",
             },
             "status": {

@@ -120,7 +120,9 @@ impl Writer<'_> {
     }
 
     async fn delete_build(&self, name: &str, uid: &str) -> Result<(), RequestError> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        // Who controls it may have changed since it was seen.
+        let version = self.group.builds.get(name).map(|build| build.version.clone());
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
         let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         send(self.builds().delete(name, &how)).await?;
         read_build(self.client, self.cache, name).await

@@ -10,7 +10,10 @@ fn config(version: &str, kargs: &[&str]) -> Lenient<MachineConfig> {
 }
 
 fn rendered(generation: i64) -> Lenient<MachineConfig> {
-    let owner = json!({ "apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "2" });
+    let owner = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker",
+        "uid": "2", "controller": true,
+    });
     let metadata =
         json!({ "name": "rendered-worker-1", "generation": generation, "ownerReferences": [owner] });
     read(json!({ "metadata": metadata, "spec": {} }))

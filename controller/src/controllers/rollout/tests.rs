@@ -27,6 +27,9 @@ fn config_that_is_gone_is_not_returned_to() {
     assert_eq!((status.last_good, status.wave), (None, Some(2)));
     let rendered = crate::controllers::cache::RenderedConfig {
         pool: "worker".to_owned(),
+        pool_uid: "p".to_owned(),
+        is_own: true,
+        made_by: None,
         uid: "u".to_owned(),
         version: "1".to_owned(),
         made: None,

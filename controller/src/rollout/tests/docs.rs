@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::accepted::{ACCEPTED, POOL_FOUND, POOL_NOT_FOUND};
-use super::super::phase::{Mistake, Phase};
-use super::super::status::{
-    DRAIN_BLOCKED, EVICTION_REFUSED, HALTED, INVALID, PROGRESSING, TOO_MANY_FAILURES,
-};
+use super::super::orphan::{POLICY_DELETED, POLICY_FOLLOWED};
+use super::super::phase::{HALTED, Mistake, Phase, TOO_MANY_FAILURES};
+use super::super::status::{DRAIN_BLOCKED, EVICTION_REFUSED, INVALID, PROGRESSING};
 
 const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 
@@ -14,7 +13,8 @@ const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 fn page_has_each_condition_and_reason() {
     let progressing = Phase::ALL.iter().map(|phase| (PROGRESSING, phase.as_str()));
     let invalid = Mistake::ALL.iter().map(|mistake| (INVALID, mistake.as_str()));
-    let others = [(HALTED, TOO_MANY_FAILURES), (DRAIN_BLOCKED, EVICTION_REFUSED)];
+    let halted = [TOO_MANY_FAILURES, POLICY_DELETED, POLICY_FOLLOWED].map(|reason| (HALTED, reason));
+    let others = halted.into_iter().chain([(DRAIN_BLOCKED, EVICTION_REFUSED)]);
     let accepted = [POOL_FOUND, POOL_NOT_FOUND, Mistake::Policy.as_str()].map(|reason| (ACCEPTED, reason));
     let code: BTreeSet<_> = progressing.chain(invalid).chain(others).chain(accepted).collect();
     let row = |line: &'static str| {

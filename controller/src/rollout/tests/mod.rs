@@ -3,5 +3,6 @@
 mod accepted;
 mod defaults;
 mod docs;
+mod nodes;
 mod policy;
 mod world;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::world::*;
+use crate::api::pool::Configuration;
 use crate::cost::NodeCost;
 
 fn with_policy(config: &str, spec: Value) -> Pool {
@@ -167,6 +168,98 @@ fn failed_nodes_return_to_last_good_config() {
     finish(&mut nodes, "n00");
     assert!(settle(&mut pool, &mut nodes, now()).is_empty());
     assert_eq!(phase(&pool), "Halted");
+}
+
+/// Nodes that returned fail nothing any more: an edit alone would begin the bad config again at the canary.
+#[test]
+fn edit_of_policy_after_return_ends_no_halt() {
+    let mut pool = with_policy("b", json!({ "canary": { "nodes": 1 }, "onFailure": "RollBack" }));
+    pool.status.configuration = Some(Configuration { name: Some("a".to_owned()), source: None });
+    let mut nodes = nodes(3, "a");
+    settle(&mut pool, &mut nodes, now());
+    fail(&mut nodes, "n00", "disk full");
+    settle(&mut pool, &mut nodes, now());
+    assert_eq!(nodes[0].desired, Pair::new("a", None));
+    finish(&mut nodes, "n00");
+    settle(&mut pool, &mut nodes, now());
+    for (generation, spec) in [
+        (2, json!({ "canary": { "nodes": 2 }, "onFailure": "RollBack" })),
+        (3, json!({ "canary": { "nodes": 1 }, "onFailure": "Halt", "nodeTimeout": "9h" })),
+        (4, json!({ "allowedFailures": 0 })),
+    ] {
+        pool.policies[0].generation = Some(generation);
+        pool.policies[0].spec = serde_json::from_value(spec).unwrap();
+        assert_eq!(settle(&mut pool, &mut nodes, now()), [""; 0], "{generation}");
+        assert_eq!(phase(&pool), "Halted", "{generation}");
+    }
+    // As docs/rollouts.md says: at least the failed nodes.
+    pool.policies[0].generation = Some(5);
+    pool.policies[0].spec = serde_json::from_value(json!({ "allowedFailures": 1 })).unwrap();
+    assert_eq!(settle(&mut pool, &mut nodes, now()).len(), 1);
+}
+
+/// The nodes that a canary keeps back would all get the target at once.
+#[test]
+fn policy_deleted_in_rollout_halts_it_until_a_person_decides() {
+    let start = || {
+        let mut pool = with_policy("b", json!({ "canary": { "nodes": 1, "soak": "1h" } }));
+        let mut nodes = nodes(4, "a");
+        assert_eq!(settle(&mut pool, &mut nodes, now()), ["n00"]);
+        finish(&mut nodes, "n00");
+        settle(&mut pool, &mut nodes, minutes(1));
+        assert_eq!(phase(&pool), "Soaking");
+        let policies = std::mem::take(&mut pool.policies);
+        assert_eq!(settle(&mut pool, &mut nodes, minutes(2)), [""; 0]);
+        (pool, nodes, policies)
+    };
+    let (mut pool, mut nodes, policies) = start();
+    let (status, reason, message) = condition(&decide_at(&pool, &nodes, minutes(3)), "RolloutHalted");
+    assert_eq!((&*status, &*reason), ("True", "PolicyDeleted"));
+    assert!(message.contains("machine-config-agent.io/resume=b"), "{message}");
+    // Another value is about another target.
+    pool.resume = Some("a".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(4)), [""; 0]);
+    pool.resume = Some("b".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(5)), ["n01"]);
+    assert_eq!(condition(&decide_at(&pool, &nodes, minutes(5)), "RolloutHalted").0, "False");
+    // It is created again: its gates hold.
+    let (mut pool, mut nodes, _) = start();
+    pool.policies = policies;
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(6)), [""; 0]);
+    assert_eq!(phase(&pool), "Soaking");
+    // Another target without a policy follows the operator's rules.
+    let (mut pool, mut nodes, _) = start();
+    pool.configuration.name = Some("c".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(7)).len(), 1);
+    // A policy that is deleted after its rollout asks nothing.
+    let mut pool = with_policy("b", json!({ "canary": { "nodes": 1, "soak": "1h" } }));
+    let mut all = super::world::nodes(2, "b");
+    settle(&mut pool, &mut all, now());
+    pool.policies.clear();
+    pool.configuration.name = Some("d".to_owned());
+    assert_eq!(settle(&mut pool, &mut all, now()).len(), 1);
+}
+
+/// To delete it and create it again is no way out of a halt.
+#[test]
+fn halt_outlives_its_policy() {
+    let spec = json!({ "canary": { "nodes": 1 }, "onFailure": "RollBack" });
+    let mut pool = with_policy("b", spec.clone());
+    pool.status.configuration = Some(Configuration { name: Some("a".to_owned()), source: None });
+    let mut nodes = nodes(3, "a");
+    settle(&mut pool, &mut nodes, now());
+    fail(&mut nodes, "n00", "disk full");
+    settle(&mut pool, &mut nodes, now());
+    finish(&mut nodes, "n00");
+    settle(&mut pool, &mut nodes, now());
+    pool.policies.clear();
+    assert_eq!(settle(&mut pool, &mut nodes, now()), [""; 0]);
+    assert_eq!(condition(&decide(&pool, &nodes), "RolloutHalted").1, "TooManyFailures");
+    pool.policies = with_policy("b", spec).policies;
+    assert_eq!(settle(&mut pool, &mut nodes, now()), [""; 0]);
+    assert_eq!(phase(&pool), "Halted");
+    pool.policies[0].resume = Some("1".to_owned());
+    assert_eq!(settle(&mut pool, &mut nodes, now()), ["n00"]);
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! The shell of [`crate::interlock`]: watches of the operator's Leases, and the makers of the pools' targets.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::cache::{Cache, Kind, Snapshot};
+use super::client::uptime;
+use super::error::RunError;
+use super::failure::Failure;
+use crate::api::GENERATED_BY;
+use crate::interlock::{ForeignTarget, Interlock, LEASES, Lease, NAMESPACE, TAKE_OVER, Verdict};
+
+/// Kinds that are read before a pool's target is judged.
+const NEEDED: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Configs];
+
+/// Watches for other programs for as long as it is polled; returns the one that it finds. `clear` becomes true as soon as there is none:
+/// no controller runs before.
+pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Sender<bool>) -> RunError {
+    let watches = LEASES.map(|name| {
+        let api = Api::<LeaseObject>::namespaced(client.clone(), NAMESPACE);
+        watch_object(api, name).default_backoff().map(move |news| (name, news)).boxed()
+    });
+    let mut leases = pin!(stream::select_all(watches));
+    let (mut interlock, mut changes) = (Interlock::default(), cache.changes());
+    let (mut is_told, mut is_failing) = (false, false);
+    loop {
+        changes.mark_unchanged();
+        if let Some(found) = foreign_target(&cache.lock()) {
+            return RunError::ForeignTarget(found);
+        }
+        let until = match interlock.verdict(uptime()) {
+            Verdict::AtWork { lease, holder } => return RunError::OperatorAtWork { lease, holder },
+            Verdict::Clear => {
+                let is_known = NEEDED.iter().all(|kind| cache.lock().knows(*kind));
+                clear.send_if_modified(|clear| is_known && !std::mem::replace(clear, true));
+                None
+            }
+            Verdict::Wait(until) => {
+                if let Some(until) = until.filter(|_| !std::mem::replace(&mut is_told, true)) {
+                    tell_wait(until);
+                }
+                until
+            }
+        };
+        let due = async {
+            match until {
+                Some(until) => sleep_until(Instant::now() + until.saturating_sub(uptime())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((name, news)) = leases.next() => match news {
+                Ok(object) => {
+                    is_failing = false;
+                    interlock.observe(name, object.as_ref().map(read), uptime());
+                }
+                Err(error) => if !std::mem::replace(&mut is_failing, true) {
+                    let cause = Failure::new(&error).cause;
+                    warn!(
+                        "Lease {NAMESPACE}/{name} can't be watched: {cause}; whether the Machine Config Operator is at work is not \
+                         known, so a controller that does not run yet does not start"
+                    );
+                },
+            },
+            _ = changes.changed() => {}
+            () = due => {}
+        }
+    }
+}
+
+fn tell_wait(until: Duration) {
+    let seconds = until.saturating_sub(uptime()).as_secs();
+    info!(
+        "A Lease of the Machine Config Operator in {NAMESPACE} has a holder: waits for {seconds} s to see whether it is renewed. Where the \
+         operator is gone, delete {} to start at once",
+        LEASES.map(|name| format!("leases/{name}")).join(" and ")
+    );
+}
+
+fn read(object: &LeaseObject) -> Lease {
+    let spec = object.spec.clone().unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Lease {
+        holder: spec.holder_identity.unwrap_or_default(),
+        renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
+        duration: seconds.map(Duration::from_secs),
+    }
+}
+
+/// Returns the first pool whose target another program rendered.
+fn foreign_target(snapshot: &Snapshot) -> Option<ForeignTarget> {
+    snapshot.readable_pools().find_map(|pool| {
+        let config = pool.spec.configuration.as_ref()?.name.as_deref()?;
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        let is_taken_over = pool.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(TAKE_OVER));
+        let rendered = snapshot.rendered.get(config).and_then(|rendered| rendered.made_by.as_deref());
+        // One of an installation has no owner yet.
+        let config_of = snapshot.configs.get(config).and_then(|config| config.metadata.annotations.as_ref());
+        let version = rendered.or_else(|| config_of?.get(GENERATED_BY).map(String::as_str));
+        ForeignTarget::new(name, is_taken_over, config, version)
+    })
+}
