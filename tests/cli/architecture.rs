@@ -57,17 +57,18 @@ const ALL: [&str; 18] = [
 ];
 
 /// The same for the cluster side. Its folders have no names of the agent's.
-const CONTROLLER_IMPORTS: [(&str, &[&str]); 19] = [
+const CONTROLLER_IMPORTS: [(&str, &[&str]); 20] = [
     ("api", &[]),
     ("drain", &[]),
     ("lease", &[]),
     ("registry", &[]),
+    ("retry", &[]),
     ("image", &["api"]),
     ("render", &["api"]),
     ("seed", &["api"]),
     ("build", &["api", "image"]),
     ("cost", &["render"]),
-    ("rollout", &["api", "cost", "drain"]),
+    ("rollout", &["api", "cost", "drain", "retry"]),
     ("reading", &["api", "rollout"]),
     ("serve", &["api", "reading"]),
     ("manifests", &["api", "reading", "render"]),
@@ -88,6 +89,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 19] = [
             "reading",
             "registry",
             "render",
+            "retry",
             "rollout",
             "seed",
             "serve",

@@ -23,6 +23,11 @@ impl Failure {
         }
     }
 
+    /// Returns true if the API server refuses it: it does not pass by itself. A busy server and an expired version do.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.code, 400..500) && !matches!(self.code, 408 | 410 | 429)
+    }
+
     fn from_request(error: &kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
             Self { code: status.code, cause: format!("{} ({})", status.message, status.code) }

@@ -17,28 +17,17 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, read, send};
+use super::client::RequestError;
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
 use super::metrics::Metrics;
+use super::unread;
 use super::untyped::MachineOsConfig;
+use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 use crate::reading::Lenient;
-
-/// Kinds that are read before the first decision.
-const NEEDED: [Kind; 9] = [
-    Kind::Definitions,
-    Kind::Pools,
-    Kind::Configs,
-    Kind::ControllerConfig,
-    Kind::OsConfigs,
-    Kind::OsBuilds,
-    Kind::BuildSettings,
-    Kind::OsImage,
-    Kind::Containerfiles,
-];
 
 /// Wait for a retry of a write, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -52,7 +41,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     watches.spawn(follow(Api::<BuildSettings>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<OsImage>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
-    cache.until(|snapshot| NEEDED.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.changes();
     let controller = Controller { client, cache, metrics, namespace };
@@ -126,9 +115,8 @@ impl Controller {
         let name = |object: &MachineOSConfig| object.metadata.name.clone().unwrap_or_default();
         match action {
             Action::CreateOsConfig(config) => {
-                self.store(
-                    read(os_configs.create(&PostParams::default(), &Lenient::of(*config.clone()))).await?,
-                );
+                let (lenient, how) = (Lenient::of(*config.clone()), PostParams::default());
+                self.store(write_and_read(Write::OptInOsConfig, os_configs.create(&how, &lenient)).await?);
                 info!(
                     "Created MachineOSConfig {}: its pool has the label {}",
                     name(&config),
@@ -138,14 +126,17 @@ impl Controller {
             }
             Action::UpdateOsConfig(config) => {
                 let lenient = Lenient::of(*config.clone());
-                self.store(read(os_configs.replace(&name(&config), &PostParams::default(), &lenient)).await?);
-                info!("MachineOSConfig {} follows its ConfigMaps", name(&config));
+                let (name, how) = (name(&config), PostParams::default());
+                self.store(
+                    write_and_read(Write::OptInOsConfig, os_configs.replace(&name, &how, &lenient)).await?,
+                );
+                info!("MachineOSConfig {name} follows its ConfigMaps");
                 self.metrics.wrote("opt-in", "updated");
             }
             Action::DeleteOsConfig { name, uid } => {
                 let preconditions = Preconditions { uid: Some(uid), resource_version: None };
                 let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                send(os_configs.delete(&name, &how)).await?;
+                write(Write::OptInOsConfig, os_configs.delete(&name, &how)).await?;
                 self.cache.change(|snapshot| MachineOsConfig::remove(snapshot, &name));
                 info!("Deleted MachineOSConfig {name}: its pool has lost the label {}", opt_in::ENABLED);
                 self.metrics.wrote("opt-in", "deleted");
@@ -159,10 +150,11 @@ impl Controller {
         let api = Api::<Lenient<MachineConfig>>::all(self.client.clone());
         let lenient = Lenient::of(config.clone());
         let name = config.metadata.name.clone().unwrap_or_default();
+        let how = PostParams::default();
         let written = if config.metadata.resource_version.is_some() {
-            read(api.replace(&name, &PostParams::default(), &lenient)).await?
+            write_and_read(Write::OptInBaseImage, api.replace(&name, &how, &lenient)).await?
         } else {
-            read(api.create(&PostParams::default(), &lenient)).await?
+            write_and_read(Write::OptInBaseImage, api.create(&how, &lenient)).await?
         };
         info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
         self.metrics.wrote("opt-in", "updated");
@@ -185,7 +177,9 @@ impl Controller {
             let patch = json!({ "metadata": {
                 "resourceVersion": version, "uid": uid, "annotations": { NEWEST_IMAGE: image },
             } });
-            let patched = read(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            let how = PatchParams::default();
+            let patched =
+                write_and_read(Write::OptInResult, api.patch(&name, &how, &Patch::Merge(patch))).await?;
             version.clone_from(&patched.metadata.resource_version);
             store(&self.cache, patched);
         }
@@ -194,8 +188,10 @@ impl Controller {
                 "metadata": { "resourceVersion": version, "uid": uid },
                 "status": { "conditions": conditions },
             });
+            let how = PatchParams::default();
             let patched =
-                read(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+                write_and_read(Write::OptInResult, api.patch_status(&name, &how, &Patch::Merge(patch)))
+                    .await?;
             store(&self.cache, patched);
             // The condition changes with the refusal, so each is reported once.
             if let Some(refused) = refused {

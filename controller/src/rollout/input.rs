@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::clock::Clock;
 use super::node::{Node, Pair};
 use super::pools::{Conflict, SelectorError};
+use super::writes::NodeWrites;
 use crate::api::pool::Configuration;
 use crate::api::{
     MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
@@ -29,6 +30,8 @@ pub struct RolloutInput<'a> {
     pub now: Timestamp,
     /// The jumps of the wall clock.
     pub clock: &'a Clock,
+    /// What became of the last writes to nodes.
+    pub writes: &'a NodeWrites,
 }
 
 /// A pool, as far as a rollout is concerned.
@@ -60,6 +63,10 @@ pub struct Pool {
     pub policies: Vec<Policy>,
     /// Message on its policy that can't be read: it may hold a window, or ask for a canary.
     pub unreadable_policy: Option<String>,
+    /// Message on kinds that the API server does not let this controller read: what is known of them is old, or nothing.
+    pub unread: Option<String>,
+    /// Message on the policy's status, which could not be written: the next steps are not recorded.
+    pub unrecorded: Option<String>,
 }
 
 /// A `RolloutPolicy`.

@@ -25,12 +25,16 @@ pub(super) enum Phase {
     Building,
     /// No node belongs to the pool.
     NoNodes,
+    /// A kind that the decision needs can't be read.
+    Unread,
+    /// The state of the rollout can't be written.
+    Unrecorded,
 }
 
 impl Phase {
     /// All of them: the documentation is compared with it.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Complete,
         Self::Updating,
         Self::Prefetching,
@@ -42,6 +46,8 @@ impl Phase {
         Self::NotRendered,
         Self::Building,
         Self::NoNodes,
+        Self::Unread,
+        Self::Unrecorded,
     ];
 
     /// Returns its word.
@@ -58,7 +64,14 @@ impl Phase {
             Self::NotRendered => "NotRendered",
             Self::Building => "Building",
             Self::NoNodes => "NoNodes",
+            Self::Unread => "Unread",
+            Self::Unrecorded => "Unrecorded",
         }
+    }
+
+    /// Returns true if the pool is Degraded in it.
+    pub(super) fn is_fault(self) -> bool {
+        matches!(self, Self::Unread | Self::Unrecorded)
     }
 
     /// Returns true if the rollout goes on by itself.

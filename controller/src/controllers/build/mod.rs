@@ -39,6 +39,7 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Snapshot};
 use super::client::RequestError;
 use super::metrics::Metrics;
+use super::unread;
 use crate::build::{
     Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, waits_for_registry,
 };
@@ -76,17 +77,7 @@ pub(super) async fn run(
     settings: JobSettings,
     registry: Arc<dyn Registry>,
 ) {
-    let needed = [
-        Kind::Definitions,
-        Kind::Pools,
-        Kind::Configs,
-        Kind::Nodes,
-        Kind::OsConfigs,
-        Kind::OsBuilds,
-        Kind::Jobs,
-        Kind::Secrets,
-    ];
-    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(|snapshot| unread::BUILD.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The build controller runs");
     let mut changes = cache.changes();
     let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::super::accepted::{ACCEPTED, POOL_FOUND, POOL_NOT_FOUND};
 use super::super::phase::{Mistake, Phase};
 use super::super::status::{
-    DRAIN_BLOCKED, EVICTION_REFUSED, HALTED, INVALID, PROGRESSING, TOO_MANY_FAILURES,
+    DRAIN_BLOCKED, EVICTION_REFUSED, HALTED, INVALID, NOT_WRITTEN, PROGRESSING, TOO_MANY_FAILURES,
 };
+use super::super::writes::Unwritten;
 
 const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 
@@ -16,7 +17,9 @@ fn page_has_each_condition_and_reason() {
     let invalid = Mistake::ALL.iter().map(|mistake| (INVALID, mistake.as_str()));
     let others = [(HALTED, TOO_MANY_FAILURES), (DRAIN_BLOCKED, EVICTION_REFUSED)];
     let accepted = [POOL_FOUND, POOL_NOT_FOUND, Mistake::Policy.as_str()].map(|reason| (ACCEPTED, reason));
-    let code: BTreeSet<_> = progressing.chain(invalid).chain(others).chain(accepted).collect();
+    let unwritten = Unwritten::ALL.iter().map(|why| (NOT_WRITTEN, why.as_str()));
+    let code: BTreeSet<_> =
+        progressing.chain(invalid).chain(unwritten).chain(others).chain(accepted).collect();
     let row = |line: &'static str| {
         let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`')).skip(1);
         let (type_, reason) = (cells.next()?, cells.next()?);

@@ -5,3 +5,4 @@ mod defaults;
 mod docs;
 mod policy;
 mod world;
+mod writes;

@@ -374,6 +374,7 @@ fn node_in_two_pools_is_named_and_others_continue() {
         costs: &BTreeMap::new(),
         now: now(),
         clock: &Clock::default(),
+        writes: &NodeWrites::default(),
     };
     let rollout = rollout(&input);
     assert_eq!(given(&rollout), ["n00"]);
@@ -403,6 +404,7 @@ fn plan_sums_remaining_nodes() {
         costs: &costs,
         now: now(),
         clock: &Clock::default(),
+        writes: &NodeWrites::default(),
     })
     .status
     .plan
