@@ -23,9 +23,10 @@ impl Failure {
         }
     }
 
-    /// Returns true if the API server refuses it: it does not pass by itself. A busy server and an expired version do.
+    /// Returns true if the API server refuses it: it does not pass by itself. A token that is renewed, a kind that is
+    /// about to be served, an expired version and a busy server do.
     pub(super) fn is_refusal(&self) -> bool {
-        matches!(self.code, 400..500) && !matches!(self.code, 408 | 410 | 429)
+        matches!(self.code, 400..500) && !matches!(self.code, 401 | 404 | 408 | 410 | 429)
     }
 
     fn from_request(error: &kube::Error) -> Self {

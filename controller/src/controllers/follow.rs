@@ -60,7 +60,7 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
                 apply(&cache, &mut listed, event);
             }
             Some(Err(error)) => {
-                let wait = state.failed(&cache, Failure::new(&error));
+                let wait = state.failed(&cache, &Failure::new(&error));
                 answers.skip();
                 sleep(wait).await;
             }
@@ -97,7 +97,7 @@ impl WatchState {
     }
 
     /// Reports that it is not; returns the pause before the next try.
-    fn failed(&mut self, cache: &Cache, failure: Failure) -> Duration {
+    fn failed(&mut self, cache: &Cache, failure: &Failure) -> Duration {
         if !self.is_failing && self.since.elapsed() > HELD {
             self.backoff.reset();
             self.logged = None;
@@ -105,14 +105,13 @@ impl WatchState {
         self.is_failing = true;
         // Not each try: a server that is away for an hour is one line.
         if self.logged.as_ref() != Some(&failure.cause) {
-            warn!("{}", failure_text(self.kind, Some(&failure)));
+            warn!("{}", failure_text(self.kind, Some(failure)));
             self.logged = Some(failure.cause.clone());
         }
         // An expired watch starts over: nothing is stale.
         if failure.code != 410 {
             let kind = self.kind;
-            cache
-                .change(|snapshot| snapshot.failing.insert(kind, failure.clone()).as_ref() != Some(&failure));
+            cache.change(|snapshot| snapshot.failing.insert(kind, failure.clone()).as_ref() != Some(failure));
         }
         self.backoff.next_wait()
     }

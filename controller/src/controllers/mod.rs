@@ -230,8 +230,12 @@ async fn measure_watches(cache: Cache, metrics: Metrics) {
         changes.mark_unchanged();
         {
             let snapshot = cache.lock();
-            let failing = snapshot.failing.keys().map(|kind| (*kind, false));
-            let up = snapshot.synced.iter().filter(|kind| !snapshot.failing.contains_key(kind));
+            let failing = snapshot.failing.keys().filter(|kind| !snapshot.lacks(**kind));
+            let failing = failing.map(|kind| (*kind, false));
+            let up = snapshot
+                .synced
+                .iter()
+                .filter(|kind| !snapshot.failing.contains_key(kind) || snapshot.lacks(**kind));
             for (kind, is_up) in up.map(|kind| (*kind, true)).chain(failing) {
                 metrics.watched(kind.resource(), is_up);
             }

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
-use super::client::RequestError;
+use super::client::{RequestError, uptime};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
@@ -28,6 +28,7 @@ use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 use crate::reading::Lenient;
+use crate::retry::Retries;
 
 /// Wait for a retry of a write, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -44,15 +45,15 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.changes();
-    let controller = Controller { client, cache, metrics, namespace };
+    let mut controller = Controller { client, cache, metrics, namespace, retries: Retries::default() };
     loop {
         changes.mark_unchanged();
-        let is_done = controller.reconcile().await;
+        let again = controller.reconcile().await;
         let retry = async {
-            if is_done {
-                std::future::pending::<()>().await;
+            match again {
+                None => std::future::pending().await,
+                Some(wait) => sleep(wait).await,
             }
-            sleep(RETRY).await;
         };
         tokio::select! {
             _ = changes.changed() => {}
@@ -66,6 +67,8 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     namespace: String,
+    /// What the API server refused, by pool.
+    retries: Retries,
 }
 
 /// Writes for a pool.
@@ -77,13 +80,22 @@ enum Step {
 }
 
 impl Controller {
-    /// Brings all pools to where they should be; true if nothing was refused.
-    async fn reconcile(&self) -> bool {
+    /// Brings all pools to where they should be; returns the time until the next try, if something was refused or failed.
+    async fn reconcile(&mut self) -> Option<Duration> {
         let pools: Vec<String> = concerned(&self.cache.lock());
-        let mut is_done = true;
+        let mut waits = Vec::new();
         for pool in pools {
             for _ in 0..MAX_WRITES {
                 let step = step(&self.cache.lock(), &pool, &self.namespace);
+                let input = match &step {
+                    Step::Nothing => break,
+                    Step::Write(action) => format!("{action:?}"),
+                    Step::Report(..) => "results".to_owned(),
+                };
+                if let Some(wait) = self.retries.wait(&pool, &input, uptime()) {
+                    waits.push(wait);
+                    break;
+                }
                 let written = match step {
                     Step::Nothing => break,
                     Step::Write(action) => self.write(action).await,
@@ -91,23 +103,39 @@ impl Controller {
                         self.report(&object, results, refused.as_deref()).await
                     }
                 };
-                match written {
-                    Ok(()) => {}
-                    // Somebody else wrote: the watch brings the next decision.
-                    Err(error) if matches!(error.code(), 404 | 409) => {
-                        is_done = false;
-                        break;
-                    }
-                    Err(error) => {
-                        warn!("pool {pool}: {error}");
-                        self.metrics.wrote("opt-in", "failed");
-                        is_done = false;
-                        break;
-                    }
-                }
+                let Err(error) = written else {
+                    self.retries.succeeded(&pool);
+                    continue;
+                };
+                waits.push(self.failed(&pool, &input, &error).await);
+                break;
             }
         }
-        is_done
+        waits.into_iter().min()
+    }
+
+    /// Tells of a write that is refused, once; returns the time until the next try.
+    async fn failed(&mut self, pool: &str, input: &str, error: &RequestError) -> Duration {
+        // Somebody else wrote: the watch brings the next decision.
+        if matches!(error.code(), 404 | 409) {
+            return RETRY;
+        }
+        self.metrics.wrote("opt-in", "failed");
+        if !error.is_refusal() {
+            warn!("pool {pool}: {error}");
+            return RETRY;
+        }
+        let (wait, is_news) = self.retries.failed(pool, input, &error.to_string(), uptime());
+        if is_news {
+            let text = format!("Pool {pool} can't be brought into image mode: {error}");
+            warn!("{text}");
+            let uid = self.cache.lock().readable_pools().find_map(|one| {
+                (one.metadata.name.as_deref() == Some(pool)).then(|| one.metadata.uid.clone())?
+            });
+            let about = About::pool(pool, uid.as_deref().unwrap_or_default());
+            emit(&self.client, &about, Severity::Warning, "OptInRefused", &text).await;
+        }
+        wait
     }
 
     async fn write(&self, action: Action) -> Result<(), RequestError> {

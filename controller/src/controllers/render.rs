@@ -68,7 +68,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     let mut controller = Controller { client, cache, metrics, retries, repeats, later: None };
     loop {
         changes.mark_unchanged();
-        let again = controller.reconcile().await;
+        let again = Box::pin(controller.reconcile()).await;
         let retry = async {
             match again {
                 None => std::future::pending().await,

@@ -64,7 +64,7 @@ pub(super) fn unread<'a>(
 ) -> impl Iterator<Item = (Kind, Option<&'a Failure>)> {
     let state = |kind: &Kind| {
         let failure = snapshot.failing.get(kind);
-        let is_refused = failure.is_some_and(Failure::is_refusal);
+        let is_refused = failure.is_some_and(Failure::is_refusal) && !snapshot.lacks(*kind);
         (!snapshot.knows(*kind) || is_refused).then_some((*kind, failure))
     };
     needed.iter().filter_map(state)

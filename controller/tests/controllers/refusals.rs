@@ -15,7 +15,8 @@ use crate::build_course::CONTAINERFILE;
 use crate::build_jobs::{JobController, Plays};
 use crate::build_registry::FakeRegistry;
 use crate::cluster::{
-    Bench, Fault, MachineConfigBuilder, annotation, changes, node_api, node_until, object_api, own_only, within,
+    Bench, Fault, MachineConfigBuilder, annotation, changes, node_api, node_until, object_api, own_only,
+    within,
 };
 use crate::lost_answers::made;
 use crate::process::{Cluster, Controller, apply_definition, condition, target};
@@ -71,9 +72,9 @@ async fn page_until(
 fn failures(metrics: &str, write: &str, outcome: &str) -> u64 {
     let start = "machine_config_controller_write_failures_total{";
     let (write, outcome) = (format!("write=\"{write}\""), format!("outcome=\"{outcome}\""));
-    let line = metrics.lines().find(|line| {
-        line.starts_with(start) && line.contains(&write) && line.contains(&outcome)
-    });
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(start) && line.contains(&write) && line.contains(&outcome));
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
@@ -238,7 +239,9 @@ async fn watch_without_changes_is_up_after_outage() {
     let listener = listener(&mut controller).await;
     page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
     let state = |state: &str| {
-        format!("machine_config_controller_watch_up{{resource=\"rolloutpolicies.machine-config-agent.io\"}} {state}")
+        format!(
+            "machine_config_controller_watch_up{{resource=\"rolloutpolicies.machine-config-agent.io\"}} {state}"
+        )
     };
     cluster.bench.stop();
     page_until(listener, "/metrics", "the watch is down", |_, body| body.contains(&state("0"))).await;
@@ -271,7 +274,10 @@ async fn program_that_sets_target_of_pool_back_is_named() {
         }
     });
     let message = event(&cluster, "FieldContested").await;
-    assert!(message.contains("spec.configuration of pool worker was written several times in a row"), "{message}");
+    assert!(
+        message.contains("spec.configuration of pool worker was written several times in a row"),
+        "{message}"
+    );
     let written = made(&cluster.bench, mark, "patch machineconfigpools").await;
     assert!(written <= 6, "{written} writes");
     rival.abort();
@@ -330,7 +336,8 @@ async fn refused_status_of_pool_is_told_as_event() {
     let listener = listener(&mut controller).await;
     let message = event(&cluster, "StatusNotWritten").await;
     assert_eq!(message, "The status of MachineConfigPool worker is refused: the test says so (403)");
-    page_until(listener, "/metrics", "it is counted", |_, body| failures(body, "PoolStatus", "refused") > 0).await;
+    page_until(listener, "/metrics", "it is counted", |_, body| failures(body, "PoolStatus", "refused") > 0)
+        .await;
     cluster.bench.clear_faults();
     let told = |pool: &Value| condition(pool, "RolloutProgressing")["reason"] == "NotRendered";
     cluster.until_pool("worker", "its status", told).await;
@@ -369,7 +376,8 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
     }
     jobs.until_gone().await;
     let (_, metrics) = get(listener, "/metrics");
-    let missing: Vec<&str> = rows().into_iter().filter(|row| failures(&metrics, row, "refused") == 0).collect();
+    let missing: Vec<&str> =
+        rows().into_iter().filter(|row| failures(&metrics, row, "refused") == 0).collect();
     assert_eq!(missing, PLAYED_ELSEWHERE, "{metrics}");
 }
 

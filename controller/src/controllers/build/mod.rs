@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
-use super::client::RequestError;
+use super::client::{RequestError, uptime};
 use super::metrics::Metrics;
 use super::unread;
 use crate::build::{
@@ -45,6 +45,7 @@ use crate::build::{
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
+use crate::retry::Retries;
 use builder::Builder;
 use desired::Plan;
 use group::{Group, groups};
@@ -128,6 +129,8 @@ struct Course {
     again: Option<Instant>,
     /// The error that was reported last, so that it is reported once.
     error: Option<String>,
+    /// What the API server refused.
+    retries: Retries,
 }
 
 impl Course {
@@ -256,10 +259,16 @@ impl Controller {
     ) -> Result<Step, RequestError> {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
         let apply_by = self.apply_by;
+        let input = format!("{action:?}");
+        if let Some(wait) = course.retries.wait("", &input, uptime()) {
+            course.again = Some(Instant::now() + wait);
+            return Ok(Step::Rest);
+        }
         let writer = Writer { client, cache, namespace, apply_by, builder, group, desired };
         let written = writer.execute(action).await;
         if written.is_ok() {
             course.conflicts = 0;
+            course.retries = Retries::default();
             self.metrics.wrote("build", "written");
             let build = desired.and_then(|desired| {
                 let uid = cache.lock().os_builds.get(&desired.name)?.build.uid.clone();
@@ -273,6 +282,9 @@ impl Controller {
             course.turn = course.turn.wrapping_add(1);
         }
         let Err(error) = written else { return Ok(Step::Done) };
+        if error.is_refusal() {
+            course.retries.failed("", &input, &error.to_string(), uptime());
+        }
         // It may have come to something: what is there now is decided by.
         refresh(&writer).await?;
         course.plan = None;

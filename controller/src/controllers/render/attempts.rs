@@ -28,7 +28,7 @@ impl Controller {
         if let Some(wait) = self.retries.wait(&name, &input, uptime()) {
             return Some(wait);
         }
-        let error = match self.bring(outcome).await {
+        let error = match Box::pin(self.bring(outcome)).await {
             Ok(()) => {
                 self.retries.succeeded(&name);
                 return self.later.take();
