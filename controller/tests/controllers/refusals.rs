@@ -25,6 +25,7 @@ use crate::rollout::{Agents, ready_node};
 /// The user agent of the controller.
 const CONTROLLER: &str = "machine-config-controller";
 
+const OS: &str = "/apis/machineconfiguration.openshift.io/v1/";
 const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/";
 const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
 const POLICIES: &str = "/apis/machine-config-agent.io/v1alpha1/rolloutpolicies";
@@ -366,19 +367,53 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
         ready_node(&cluster.client, name, &target).await;
     }
     let _agents = Agents::start(bench).await;
-    let jobs = JobController::start(bench, Plays::Well).await;
+    for name in ["n1", "n2"] {
+        let is_answered = |node: &Node| {
+            annotation(node, "lastAppliedDrain").is_some_and(|last| last.starts_with("uncordon-"))
+        };
+        node_until(&cluster.client, name, "the answer to its agent", is_answered).await;
+    }
+    // The next write to a node is its target.
+    refuse(bench, "PATCH", "/api/v1/nodes/", 1);
     builds.secret().await;
     builds.os_config(CONTAINERFILE).await;
+    // Without a Job's result the build goes no further than that.
+    let all = builds.builds();
+    let build = within("a build", async {
+        loop {
+            let found = all.list(&ListParams::default()).await.unwrap().items.pop();
+            match found.and_then(|build| build.metadata.name) {
+                Some(name) => break name,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await;
+    let started = |one: &crate::cluster::Request| {
+        one.user == "controller" && one.line().starts_with("patch jobs") && one.code == Some(200)
+    };
+    bench.audit().until("the Job is started", started).await;
+    refuse(bench, "PATCH", &format!("{OS}machineosbuilds/{build}/status"), 1);
+    let jobs = JobController::start(bench, Plays::Well).await;
     let (_, image) = builds.until_published("").await;
     for name in ["n1", "n2"] {
         let has = |node: &Node| annotation(node, "currentImage") == Some(&image);
         node_until(&cluster.client, name, "the image", has).await;
     }
     jobs.until_gone().await;
-    let (_, metrics) = get(listener, "/metrics");
-    let missing: Vec<&str> =
-        rows().into_iter().filter(|row| failures(&metrics, row, "refused") == 0).collect();
-    assert_eq!(missing, PLAYED_ELSEWHERE, "{metrics}");
+    builds.until_condition("False", "BuildSuccess").await;
+    // A rebuild begins with an annotation, and a condition of the pool.
+    refuse(bench, "PATCH", &format!("{OS}machineosconfigs/worker"), 1);
+    refuse(bench, "PATCH", &format!("{POOLS}worker/status"), 4);
+    builds
+        .patch_os_config(json!({ "metadata": { "annotations": { crate::cluster::key("rebuild"): "" } } }))
+        .await;
+    let count = |body: &str, row: &str| failures(body, row, "refused");
+    let is_played =
+        |body: &str| rows().into_iter().all(|row| count(body, row) > 0 || PLAYED_ELSEWHERE.contains(&row));
+    page_until(listener, "/metrics", "each is refused", |_, body| is_played(body)).await;
+    jobs.until_gone().await;
+    builds.until_condition("False", "BuildSuccess").await;
 }
 
 /// The rows of the page that the test above does not play: those of pools that opt in, of images that were built before, of drains of
@@ -401,23 +436,25 @@ fn rows() -> Vec<&'static str> {
     rows.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
 }
 
+fn refuse(bench: &Bench, method: &str, path: &str, count: u32) {
+    bench.fault(&Fault::status(403).method(method).path(path).agent(CONTROLLER).count(count));
+}
+
 /// Refuses the first writes to each object; a path with a longer one before it is met by what that one leaves.
 fn refuse_each(bench: &Bench) {
-    let os = "/apis/machineconfiguration.openshift.io/v1/";
     for (method, path, count) in [
         ("PATCH", format!("{POOLS}worker/status"), 12),
         ("PATCH", format!("{POOLS}worker"), 1),
         ("PATCH", format!("{POLICIES}/worker/status"), 1),
         ("POST", CONFIGS.to_owned(), 1),
         ("PATCH", "/api/v1/nodes/".to_owned(), 4),
-        ("POST", format!("{os}machineosbuilds"), 1),
-        ("PATCH", format!("{os}machineosbuilds/"), 3),
-        ("PATCH", format!("{os}machineosconfigs/worker/status"), 1),
-        ("PATCH", format!("{os}machineosconfigs/worker"), 1),
+        ("POST", format!("{OS}machineosbuilds"), 1),
+        ("PATCH", format!("{OS}machineosbuilds/"), 1),
+        ("PATCH", format!("{OS}machineosconfigs/worker/status"), 1),
         ("POST", "/apis/batch/v1/".to_owned(), 1),
         ("POST", "/api/v1/namespaces/openshift-machine-config-operator/".to_owned(), 1),
         ("POST", "/api/v1/namespaces/default/events".to_owned(), 1),
     ] {
-        bench.fault(&Fault::status(403).method(method).path(&path).agent(CONTROLLER).count(count));
+        refuse(bench, method, &path, count);
     }
 }
