@@ -358,7 +358,14 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
         "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": { "name": "worker" }, "spec": {},
     });
-    crate::cluster::call(&cluster.client, "POST", POLICIES, Some(("application/json", policy))).await;
+    // The server serves a new kind a moment later.
+    within("the policy is there", async {
+        let body = || Some(("application/json", policy.clone()));
+        while !matches!(crate::cluster::call(&cluster.client, "POST", POLICIES, body()).await.0, 200 | 409) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let mut controller = builds.start("a", &[]);
     let listener = listener(&mut controller).await;
     refuse_each(bench);
