@@ -69,7 +69,7 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
     }
 }
 
-/// What is known of a watch.
+/// State of a watch.
 struct WatchState {
     kind: Kind,
     is_failing: bool,

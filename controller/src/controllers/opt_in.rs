@@ -67,7 +67,7 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     namespace: String,
-    /// What the API server refused, by pool.
+    /// Refusals of the API server, by pool.
     retries: Retries,
 }
 

@@ -101,11 +101,11 @@ struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
-    /// What the API server refused.
+    /// Refusals of the API server.
     retries: Retries,
-    /// What was written again.
+    /// Values that were written again.
     repeats: Repeats,
-    /// When what another program sets back may be written again.
+    /// Time at which a contested field may be written again.
     later: Option<Duration>,
 }
 

@@ -3,7 +3,7 @@
 use super::cache::{Kind, Snapshot};
 use super::failure::Failure;
 
-/// What the render controller decides by.
+/// Kinds that the render controller decides by.
 pub(super) const RENDER: [Kind; 9] = [
     Kind::Definitions,
     Kind::Pools,
@@ -16,7 +16,7 @@ pub(super) const RENDER: [Kind; 9] = [
     Kind::OsBuilds,
 ];
 
-/// What the node controller decides by.
+/// Kinds that the node controller decides by.
 pub(super) const NODE: [Kind; 8] = [
     Kind::Definitions,
     Kind::Pools,
@@ -28,10 +28,10 @@ pub(super) const NODE: [Kind; 8] = [
     Kind::OsBuilds,
 ];
 
-/// What the drain controller decides by.
+/// Kinds that the drain controller decides by.
 pub(super) const DRAIN: [Kind; 1] = [Kind::Nodes];
 
-/// What the controller of pools that opt in decides by.
+/// Kinds that the controller of pools that opt in decides by.
 pub(super) const OPT_IN: [Kind; 9] = [
     Kind::Definitions,
     Kind::Pools,
@@ -44,7 +44,7 @@ pub(super) const OPT_IN: [Kind; 9] = [
     Kind::Containerfiles,
 ];
 
-/// What the build controller decides by.
+/// Kinds that the build controller decides by.
 pub(super) const BUILD: [Kind; 8] = [
     Kind::Definitions,
     Kind::Pools,

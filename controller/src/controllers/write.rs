@@ -42,7 +42,7 @@ pub(super) enum Write {
     OptInOsConfig,
     /// The MachineConfig with its base image.
     OptInBaseImage,
-    /// What came of it, on the pool.
+    /// Its results, on the pool.
     OptInResult,
     /// A `MachineOSBuild`.
     OsBuild,

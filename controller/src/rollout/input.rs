@@ -30,7 +30,7 @@ pub struct RolloutInput<'a> {
     pub now: Timestamp,
     /// The jumps of the wall clock.
     pub clock: &'a Clock,
-    /// What became of the last writes to nodes.
+    /// Outcomes of the last writes to nodes.
     pub writes: &'a NodeWrites,
 }
 

@@ -57,7 +57,7 @@ impl Answer {
     }
 }
 
-/// What became of the writes to nodes.
+/// Outcomes of the writes to nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeWrites {
     now: Duration,

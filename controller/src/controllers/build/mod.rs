@@ -129,7 +129,7 @@ struct Course {
     again: Option<Instant>,
     /// The error that was reported last, so that it is reported once.
     error: Option<String>,
-    /// What the API server refused.
+    /// Refusals of the API server.
     retries: Retries,
 }
 

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use kube::Api;
+use serde::Serialize;
 use tracing::warn;
 
-use super::{Controller, Decision, LONGEST_WAIT};
+use super::statuses::{Written, content};
+use super::{Controller, Decision, LONGEST_WAIT, RETRY};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 use crate::controllers::cached::Cached as _;
 use crate::controllers::client::{RequestError, send, uptime};
-use crate::controllers::events::About;
+use crate::controllers::events::{About, Severity, emit};
 use crate::controllers::node::NodeObject;
 use crate::controllers::node_write::write_body;
 use crate::controllers::write::Write;
@@ -139,5 +141,50 @@ impl Controller {
                 }
             }
         }
+    }
+}
+
+impl Controller {
+    /// Records what became of a status, and tells of it once; returns the time until the next decision.
+    pub(super) async fn settle<S: Serialize>(
+        &mut self,
+        about: &About,
+        status: &S,
+        written: Result<Written, RequestError>,
+    ) -> Duration {
+        let (name, status, now) = (about.to_string(), content(status), uptime());
+        let error = match written {
+            Ok(Written::Same) => {
+                self.statuses.succeeded(&name);
+                return LONGEST_WAIT;
+            }
+            Ok(Written::Conflict) => return Duration::ZERO,
+            Ok(Written::Made) => {
+                self.statuses.succeeded(&name);
+                if self.statuses.repeats.wrote(&name, &status, now) {
+                    let text = format!(
+                        "The status of {name} was written several times in a row: another program writes it, too; stop it"
+                    );
+                    warn!("{text}");
+                    emit(&self.client, about, Severity::Warning, "StatusContested", &text).await;
+                }
+                return Duration::ZERO;
+            }
+            Err(error) => error,
+        };
+        self.metrics.wrote("node", "failed");
+        // What is not refused may pass at any moment.
+        if !error.is_refusal() {
+            warn!("{name}: its status is not written: {error}");
+            self.statuses.unsent.insert(name, error.to_string());
+            return RETRY;
+        }
+        let (wait, is_news) = self.statuses.refused.failed(&name, &status, &error.to_string(), now);
+        if is_news {
+            let text = format!("The status of {name} is refused: {error}");
+            warn!("{text}");
+            emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
+        }
+        wait
     }
 }

@@ -6,11 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
-use tracing::warn;
 
-use super::{Controller, LONGEST_WAIT, RETRY};
-use crate::controllers::client::RequestError;
-use crate::controllers::events::{About, Severity, emit};
+use crate::controllers::events::About;
 use crate::retry::{Repeats, Retries};
 
 /// Outcome of the write of a status.
@@ -24,13 +21,13 @@ pub(super) enum Written {
     Conflict,
 }
 
-/// What became of the writes of statuses.
+/// Outcomes of the writes of statuses.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    refused: Retries,
+    pub(super) refused: Retries,
     /// Errors of writes whose fate is not known.
-    unsent: BTreeMap<String, String>,
-    repeats: Repeats,
+    pub(super) unsent: BTreeMap<String, String>,
+    pub(super) repeats: Repeats,
     /// Message by pool whose policy's status could not be written.
     unrecorded: BTreeMap<String, String>,
 }
@@ -49,7 +46,7 @@ impl Statuses {
         self.refused.cause(&name).map(str::to_owned).or_else(|| self.unsent.get(&name).cloned())
     }
 
-    fn succeeded(&mut self, name: &str) {
+    pub(super) fn succeeded(&mut self, name: &str) {
         self.refused.succeeded(name);
         self.unsent.remove(name);
     }
@@ -67,53 +64,8 @@ impl Statuses {
     }
 }
 
-impl Controller {
-    /// Records what became of a status, and tells of it once; returns the time until the next decision.
-    pub(super) async fn settle<S: Serialize>(
-        &mut self,
-        about: &About,
-        status: &S,
-        written: Result<Written, RequestError>,
-    ) -> Duration {
-        let (name, status, now) = (about.to_string(), content(status), crate::controllers::client::uptime());
-        let error = match written {
-            Ok(Written::Same) => {
-                self.statuses.succeeded(&name);
-                return LONGEST_WAIT;
-            }
-            Ok(Written::Conflict) => return Duration::ZERO,
-            Ok(Written::Made) => {
-                self.statuses.succeeded(&name);
-                if self.statuses.repeats.wrote(&name, &status, now) {
-                    let text = format!(
-                        "The status of {name} was written several times in a row: another program writes it, too; stop it"
-                    );
-                    warn!("{text}");
-                    emit(&self.client, about, Severity::Warning, "StatusContested", &text).await;
-                }
-                return Duration::ZERO;
-            }
-            Err(error) => error,
-        };
-        self.metrics.wrote("node", "failed");
-        // What is not refused may pass at any moment.
-        if !error.is_refusal() {
-            warn!("{name}: its status is not written: {error}");
-            self.statuses.unsent.insert(name, error.to_string());
-            return RETRY;
-        }
-        let (wait, is_news) = self.statuses.refused.failed(&name, &status, &error.to_string(), now);
-        if is_news {
-            let text = format!("The status of {name} is refused: {error}");
-            warn!("{text}");
-            emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
-        }
-        wait
-    }
-}
-
 /// Returns the content of a status, without times that change with each write.
-fn content<S: Serialize>(status: &S) -> String {
+pub(super) fn content<S: Serialize>(status: &S) -> String {
     let mut value = serde_json::to_value(status).unwrap_or_default();
     strip(&mut value);
     value.to_string()
