@@ -12,7 +12,7 @@ use std::time::Instant;
 use machine_config_controller::api::RolloutPolicySpec;
 use machine_config_controller::api::pool::Configuration;
 use machine_config_controller::rollout::{
-    AgentState, Clock, Node, Pair, Policy, Pool, RolloutInput, rollout,
+    AgentState, Clock, Node, NodeWrites, Pair, Policy, Pool, RolloutInput, rollout,
 };
 use serde_json::json;
 
@@ -52,6 +52,7 @@ fn main() {
             costs: &BTreeMap::new(),
             now,
             clock: &Clock::default(),
+            writes: &NodeWrites::default(),
         };
         let mut times = Vec::new();
         for _ in 0..ROUNDS {

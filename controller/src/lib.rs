@@ -5,9 +5,10 @@
 //! | [`api`] | the kinds, as the API server stores them | nothing |
 //! | [`render`] | merges the MachineConfigs of a pool; pure | `api` |
 //! | [`cost`] | cost of a rendered config for a pool's nodes, from the agent's own planner; pure | `render` |
-//! | [`rollout`] | the next nodes to get the target, and the pool's status; pure | `api cost drain` |
+//! | [`rollout`] | the next nodes to get the target, and the pool's status; pure | `api cost drain retry` |
 //! | [`build`] | builds, reuses, cancels and deletes of images, and their Jobs; pure | `api image` |
 //! | [`opt_in`] | image mode by a pool's label and `ConfigMap`s; pure | `api build render rollout` |
+//! | [`retry`] | pauses between tries of what is refused; pure | nothing |
 //! | [`reading`] | reads the kinds, of files and of the cluster, through `core` | `api rollout` |
 //! | [`manifests`] | reads the objects of a directory | `api reading render` |
 //! | [`drain`] | the next step of a node whose agent requested a drain; pure | nothing |
@@ -42,6 +43,7 @@ pub mod opt_in;
 pub mod reading;
 pub mod registry;
 pub mod render;
+pub mod retry;
 pub mod rollout;
 pub mod seed;
 pub mod serve;

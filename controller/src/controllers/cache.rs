@@ -108,9 +108,14 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Returns true if a kind is known in full: its list was read, or nothing defines it.
     pub(super) fn knows(&self, kind: Kind) -> bool {
+        self.synced.contains(&kind) || self.lacks(kind)
+    }
+
+    /// Returns true if nothing defines a kind.
+    pub(super) fn lacks(&self, kind: Kind) -> bool {
         let undefined =
             |name: &str| self.synced.contains(&Kind::Definitions) && !self.definitions.contains_key(name);
-        self.synced.contains(&kind) || kind.definition().is_some_and(undefined)
+        kind.definition().is_some_and(undefined)
     }
 
     /// Returns true if some image is built by a Build of OpenShift. Where none is, the kind is neither needed nor permitted.

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
+use super::answered::NoteAnswers;
 use super::error::RunError;
 use crate::reading::Lenient;
 
@@ -99,7 +100,7 @@ pub(super) async fn connect_to(
     let fence = fence.clone();
     let layer = FilterLayer::new(move |request: Request<Body>| fence.check(request));
     let builder = ClientBuilder::try_from(config).map_err(|error| RunError::Client(error.to_string()))?;
-    Ok((builder.with_layer(&layer).build(), server))
+    Ok((builder.with_layer(&layer).with_layer(&NoteAnswers).build(), server))
 }
 
 async fn config(kubeconfig: Option<&Path>) -> Result<Config, RunError> {
@@ -142,6 +143,24 @@ impl RequestError {
             Self::Refused(status) => status.code,
             Self::TimedOut | Self::Failed(_) => 0,
         }
+    }
+
+    /// Returns the error with the object that it is about.
+    pub(crate) fn about(self, what: &str) -> Self {
+        match self {
+            Self::Refused(mut status) => {
+                status.message = format!("{what} is refused: {}", status.message);
+                Self::Refused(status)
+            }
+            Self::TimedOut => Self::TimedOut,
+            Self::Failed(cause) => Self::Failed(format!("{what}: {cause}")),
+        }
+    }
+
+    /// Returns true if the same write does not pass by itself: it is refused, and neither by a busy server, nor as a conflict, nor
+    /// for a token that is about to be renewed.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.code(), 400..500) && !matches!(self.code(), 401 | 408 | 409 | 429)
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use super::client::{RequestError, send};
+use super::write::{Write, write};
 use crate::api::MachineConfigNode;
 use crate::api::pool::Condition;
 use machine_config_core::report::NOT_YET;
@@ -56,7 +57,8 @@ async fn apply(client: &Client, node: &str, config: &str, reached: Reached) -> R
         "apiVersion": resource.api_version, "kind": resource.kind, "metadata": { "name": node },
         "status": { "conditions": conditions },
     });
-    send(api.patch_status(node, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body))).await?;
+    let how = PatchParams::apply(MANAGER).force();
+    write(Write::ConfigNodeStatus, api.patch_status(node, &how, &Patch::Apply(&body))).await?;
     Ok(())
 }
 

@@ -23,16 +23,18 @@ use tracing::{info, warn};
 use machine_config_core::model::Timestamp;
 
 use super::cache::{Cache, Kind, Snapshot};
-use super::client::uptime;
+use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
 use super::evict::evict;
 use super::metrics::Metrics;
 use super::node::Node;
-use super::node_write::write;
+use super::node_write::write_node;
+use super::write::Write;
 use crate::drain::pods::{Blocker, PodSeen, seen};
 use crate::drain::{Budgets, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
 use crate::drain::{blocked, lasts, next, request, retry};
+use crate::retry::Retries;
 
 /// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
 const MAX_DRAINS: usize = 500;
@@ -210,6 +212,8 @@ struct NodeTask {
     /// A list that is being read: it counts once it is complete.
     listing: Vec<PodSeen>,
     reported: Reported,
+    /// Writes to the node that the API server refused.
+    refusals: Retries,
 }
 
 /// Messages that were logged for the drain, each once.
@@ -230,6 +234,7 @@ impl NodeTask {
             events: None,
             listing: Vec::new(),
             reported: Reported::default(),
+            refusals: Retries::default(),
         }
     }
 
@@ -311,17 +316,36 @@ impl NodeTask {
     /// Writes; returns true if written. After an error it waits for another version of the Node, which it has where only the answer was
     /// lost, and not for ever: the API server is not flooded with retries.
     async fn write(&mut self, node: &Node, patch: &crate::drain::Patch) -> bool {
-        let written = write(&self.context.client, &self.context.cache, node, &patch_body(patch)).await;
+        let (client, cache) = (&self.context.client, &self.context.cache);
+        let written = write_node(Write::NodeDrain, client, cache, node, &patch_body(patch)).await;
         let outcome = written.as_ref().map_or("failed", |done| if *done { "written" } else { "conflict" });
         self.context.metrics.wrote("drain", outcome);
         if let Err(error) = &written {
-            warn!("node {}: {error}", self.name);
+            let pause = self.refused(node, error).await;
             let is_other = |snapshot: &Snapshot| {
                 snapshot.nodes.get(&node.name).is_none_or(|now| now.version != node.version)
             };
-            drop(timeout(RETRY, self.context.cache.until(is_other)).await);
+            drop(timeout(pause, self.context.cache.until(is_other)).await);
+        } else {
+            self.refusals = Retries::default();
         }
         matches!(written, Ok(true))
+    }
+
+    /// Tells once of a write that the API server refuses; returns the pause before the next try.
+    async fn refused(&mut self, node: &Node, error: &RequestError) -> Duration {
+        if !error.is_refusal() {
+            warn!("node {}: {error}", self.name);
+            return RETRY;
+        }
+        let (pause, is_news) = self.refusals.failed(&self.name, "", &error.to_string(), uptime());
+        if is_news {
+            let text = format!("Node {} can't be cordoned, uncordoned or answered: {error}", self.name);
+            warn!("{text}");
+            let about = About::node(&node.name, &node.uid);
+            emit(&self.context.client, &about, Severity::Warning, "DrainNotWritten", &text).await;
+        }
+        pause
     }
 
     async fn evict(&mut self, pods: Vec<Pod>, lasts: Duration) {

@@ -10,6 +10,7 @@ use serde_json::json;
 use tracing::warn;
 
 use super::client::send;
+use super::write::{Write, write};
 
 /// The longest message that the API server takes.
 const MAX_MESSAGE: usize = 1024;
@@ -21,6 +22,12 @@ pub(super) struct About {
     pub(super) api_version: &'static str,
     pub(super) name: String,
     pub(super) uid: String,
+}
+
+impl std::fmt::Display for About {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
 }
 
 impl About {
@@ -87,11 +94,11 @@ pub(super) async fn emit(client: &Client, about: &About, severity: Severity, rea
         count: Some(1),
         ..Event::default()
     };
-    let written = match send(api.create(&PostParams::default(), &event)).await {
+    let written = match write(Write::Event, api.create(&PostParams::default(), &event)).await {
         Err(error) if error.code() == 409 => {
             let old = send(api.get(&name)).await.ok().and_then(|event| event.count).unwrap_or(1);
             let patch = json!({ "count": old.saturating_add(1), "lastTimestamp": now });
-            send(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await
+            write(Write::Event, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await
         }
         written => written,
     };

@@ -9,7 +9,8 @@ use kube::{Api, Client};
 use machine_config_core::drain::{Answer, Outcome};
 use serde_json::{Value, json};
 
-use super::client::{RequestError, send};
+use super::client::RequestError;
+use super::write::{Write, write};
 use crate::drain::Pod;
 
 /// Requests the eviction of a pod. Returns a word for the metrics, and the outcome. A refusal by a budget is requested again
@@ -24,14 +25,18 @@ pub(super) async fn evict(client: &Client, pod: &Pod, retry: Duration) -> (&'sta
     });
     let pods = Api::<PodObject>::namespaced(client.clone(), &pod.namespace);
     let params = PostParams::default();
-    let outcome =
-        match send(pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object)).await {
-            Ok(_) => Outcome::Evicted,
-            Err(RequestError::Refused(status)) => Outcome::of_refusal(answer(&status), retry),
-            Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
-                return ("failed", Outcome::of_failure(&error.to_string()));
-            }
-        };
+    let outcome = match write(
+        Write::Eviction,
+        pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object),
+    )
+    .await
+    {
+        Ok(_) => Outcome::Evicted,
+        Err(RequestError::Refused(status)) => Outcome::of_refusal(answer(&status), retry),
+        Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
+            return ("failed", Outcome::of_failure(&error.to_string()));
+        }
+    };
     let word = match outcome {
         Outcome::Evicted => "evicted",
         Outcome::Gone => "gone",

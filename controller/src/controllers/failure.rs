@@ -23,6 +23,12 @@ impl Failure {
         }
     }
 
+    /// Returns true if the API server refuses it: it does not pass by itself. A token that is renewed, a kind that is
+    /// about to be served, an expired version and a busy server do.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.code, 400..500) && !matches!(self.code, 401 | 404 | 408 | 410 | 429)
+    }
+
     fn from_request(error: &kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
             Self { code: status.code, cause: format!("{} ({})", status.message, status.code) }

@@ -2,25 +2,32 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PartialObjectMeta;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use super::answered::Answers;
 use super::build::OpenShiftBuild;
-use super::cache::{Cache, Snapshot};
+use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached;
 use super::failure::Failure;
 use super::node::NodeObject;
+use super::unread::failure_text;
 use super::untyped::{ControllerConfig, MachineConfiguration, MachineOsBuild, MachineOsConfig};
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
+use crate::model::backoff::Backoff;
 use crate::reading::Lenient;
+
+/// A watch that held for so long begins its back-off anew when it breaks.
+const HELD: Duration = Duration::from_secs(60);
 
 /// Follows a kind for as long as it is polled. One that nothing defines is waited for.
 pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
@@ -30,29 +37,83 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
             cache.until(defined).await;
         }
     }
-    let mut events = pin!(watcher(api, config::<K>()).default_backoff());
+    let mut answers = Answers::of(api.resource_url());
+    let mut events = pin!(watcher(api, config::<K>()));
     let mut listed = BTreeSet::new();
-    let mut failing = false;
-    while let Some(event) = events.next().await {
+    let mut state = WatchState::new(K::KIND);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            // A watch without a change has no event.
+            () = answers.next(), if state.is_failing => {
+                state.recovered(&cache);
+                continue;
+            }
+        };
         match event {
-            Ok(event) => {
-                if std::mem::take(&mut failing) {
-                    info!("{:?} are watched again", K::KIND);
-                    cache.change(|snapshot| snapshot.failing.remove(&K::KIND).is_some());
+            Some(Ok(event)) => {
+                // A list that begins is none that is answered, and one that ends may have no watch.
+                if matches!(event, Event::Apply(_) | Event::Delete(_)) {
+                    state.recovered(&cache);
+                    state.backoff.reset();
                 }
                 apply(&cache, &mut listed, event);
             }
-            Err(error) => {
-                let failure = Failure::new(&error);
-                // Not each try: a server that is away for an hour is one line.
-                if !std::mem::replace(&mut failing, true) {
-                    warn!("{:?} can't be watched: {}", K::KIND, failure.cause);
-                    // An expired watch starts over: nothing is stale.
-                    let is_news = failure.code != 410;
-                    cache.change(|snapshot| is_news && snapshot.failing.insert(K::KIND, failure).is_none());
-                }
+            Some(Err(error)) => {
+                let wait = state.failed(&cache, &Failure::new(&error));
+                answers.skip();
+                sleep(wait).await;
             }
+            None => return,
         }
+    }
+}
+
+/// State of a watch.
+struct WatchState {
+    kind: Kind,
+    is_failing: bool,
+    backoff: Backoff,
+    /// The cause that was logged last. The same one is logged again only after the watch has held.
+    logged: Option<String>,
+    since: Instant,
+}
+
+impl WatchState {
+    fn new(kind: Kind) -> Self {
+        let backoff = Backoff::for_requests(kind.resource());
+        Self { kind, is_failing: false, backoff, logged: None, since: Instant::now() }
+    }
+
+    /// Reports that it is watched.
+    fn recovered(&mut self, cache: &Cache) {
+        if std::mem::take(&mut self.is_failing) {
+            self.since = Instant::now();
+            if self.logged.is_some() {
+                info!("{:?} are watched again", self.kind);
+            }
+            cache.change(|snapshot| snapshot.failing.remove(&self.kind).is_some());
+        }
+    }
+
+    /// Reports that it is not; returns the pause before the next try.
+    fn failed(&mut self, cache: &Cache, failure: &Failure) -> Duration {
+        if !self.is_failing && self.since.elapsed() > HELD {
+            self.backoff.reset();
+            self.logged = None;
+        }
+        self.is_failing = true;
+        // Not each try: a server that is away for an hour is one line.
+        if self.logged.as_ref() != Some(&failure.cause) {
+            warn!("{}", failure_text(self.kind, Some(failure)));
+            self.logged = Some(failure.cause.clone());
+        }
+        // An expired watch starts over: nothing is stale.
+        if failure.code != 410 {
+            let kind = self.kind;
+            cache.change(|snapshot| snapshot.failing.insert(kind, failure.clone()).as_ref() != Some(failure));
+        }
+        self.backoff.next_wait()
     }
 }
 

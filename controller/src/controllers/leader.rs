@@ -16,7 +16,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::client::{Fence, RequestError, send, uptime};
+use super::client::{Fence, RequestError, uptime};
+use super::write::{Write, write};
 use crate::lease::{Election, Lease, Next, Timing};
 
 /// Name of the Lease and of its candidate.
@@ -106,8 +107,8 @@ impl Leader {
         let sent = uptime();
         let written = match version {
             None => {
-                send(self.api.create(&PostParams::default(), &self.object(None, Some(&self.candidacy.me))))
-                    .await
+                let object = self.object(None, Some(&self.candidacy.me));
+                write(Write::Lease, self.api.create(&PostParams::default(), &object)).await
             }
             Some(version) => self.replace(version, Some(&self.candidacy.me.clone())).await,
         };
@@ -131,7 +132,8 @@ impl Leader {
 
     async fn replace(&self, version: String, holder: Option<&str>) -> Result<LeaseObject, RequestError> {
         let object = self.object(Some(version), holder);
-        send(self.api.replace(&self.candidacy.name, &PostParams::default(), &object)).await
+        let how = PostParams::default();
+        write(Write::Lease, self.api.replace(&self.candidacy.name, &how, &object)).await
     }
 
     fn object(&self, version: Option<String>, holder: Option<&str>) -> LeaseObject {

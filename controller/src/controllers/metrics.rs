@@ -16,7 +16,7 @@ type Gauges = Family<Labels, Gauge<i64, AtomicI64>>;
 type Counters = Family<Labels, Counter<u64, AtomicU64>>;
 
 /// Exported conditions of a pool: those that the node controller sets.
-const CONDITIONS: [&str; 7] = [
+const CONDITIONS: [&str; 8] = [
     "Updated",
     "Updating",
     "Degraded",
@@ -24,6 +24,7 @@ const CONDITIONS: [&str; 7] = [
     "RolloutProgressing",
     "RolloutHalted",
     "RolloutInvalid",
+    "RolloutNodesNotWritten",
 ];
 
 /// The controller's metrics; a handle that is cheap to clone.
@@ -41,6 +42,7 @@ pub(super) struct Metrics {
     drains: Gauge<i64, AtomicI64>,
     drain_seconds: Histogram,
     evictions: Counters,
+    watches: Gauges,
 }
 
 impl Metrics {
@@ -60,6 +62,7 @@ impl Metrics {
             drains: Gauge::default(),
             drain_seconds: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
             evictions: Family::default(),
+            watches: Family::default(),
         };
         metrics.registry = Arc::new(metrics.registered());
         metrics
@@ -93,6 +96,12 @@ impl Metrics {
         registry.register(name("drains"), "Nodes that are drained now", self.drains.clone());
         registry.register(name("drain_duration_seconds"), "How long drains took", self.drain_seconds.clone());
         registry.register(name("evictions"), "Evictions by outcome", self.evictions.clone());
+        registry.register(
+            name("write_failures"),
+            "Writes that the API server refused or did not answer, by write and outcome",
+            super::write::failures(),
+        );
+        registry.register(name("watch_up"), "1 while a resource is watched", self.watches.clone());
         // The Machine Config Operator's name: its alert works with either.
         registry.register(
             "mcc_drain_err",
@@ -115,6 +124,10 @@ impl Metrics {
     pub(super) fn wrote(&self, controller: &'static str, outcome: &'static str) {
         let labels = vec![("controller", controller.to_owned()), ("outcome", outcome.to_owned())];
         self.writes.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn watched(&self, resource: &str, is_up: bool) {
+        self.watches.get_or_create(&vec![("resource", resource.to_owned())]).set(i64::from(is_up));
     }
 
     pub(super) fn evicted(&self, outcome: &'static str) {
@@ -204,6 +217,7 @@ mod tests {
         let metrics = Metrics::new();
         metrics.wrote("render", "failed");
         metrics.evicted("evicted");
+        metrics.watched("nodes", true);
         metrics.pool("worker", &[("degraded", 1), ("total", 1), ("updated", 0), ("unavailable", 0)]);
         metrics.conditions("worker", |_| true);
         metrics.rendered("worker", false);

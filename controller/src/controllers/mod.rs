@@ -5,8 +5,10 @@
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
 //! | `leader.rs` | the shell of [`crate::lease`] |
 //! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
-//! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it |
+//! | `cache.rs`, `follow.rs`, `answered.rs` | observed objects, reduced; the watches that fill it |
+//! | `unread.rs` | kinds that can't be read, and who says so |
 //! | `node.rs`, `lenient.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
+//! | `write.rs` | each write, by name: what fails is counted |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
 //! | `render.rs`, `seed.rs`, `unused.rs` | MachineConfigs, pools and images that were built before to rendered configs |
@@ -20,6 +22,7 @@
 //! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
 //! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
 
+mod answered;
 mod build;
 mod cache;
 mod cached;
@@ -47,9 +50,11 @@ mod render;
 mod rollout;
 mod seed;
 mod status;
+mod unread;
 mod untyped;
 mod unused;
 mod version;
+mod write;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -114,6 +119,17 @@ impl Controller {
             }
         }
     }
+
+    /// Returns the kinds that it decides by.
+    const fn needed(self) -> &'static [Kind] {
+        match self {
+            Self::Render => &unread::RENDER,
+            Self::Node => &unread::NODE,
+            Self::Drain => &unread::DRAIN,
+            Self::OptIn => &unread::OPT_IN,
+            Self::Build => &unread::BUILD,
+        }
+    }
 }
 
 /// Options of the process.
@@ -172,7 +188,9 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
     let mut tasks = JoinSet::new();
     let (clear, alone) = watch::channel(false);
-    tasks.spawn(http::serve(listener, metrics.clone(), ready(cache.clone(), alone.clone())));
+    let ready = ready(cache.clone(), &options.controllers, alone.clone());
+    tasks.spawn(http::serve(listener, metrics.clone(), ready));
+    tasks.spawn(measure_watches(cache.clone(), metrics.clone()));
     let builds_in = options.controllers.contains(&Controller::Build).then(|| options.namespace.clone());
     tasks.spawn(follow::all(client.clone(), cache.clone(), builds_in));
     let other = other_program(options, client.clone(), cache.clone(), clear);
@@ -228,6 +246,7 @@ async fn once_leading(
         return;
     }
     metrics.leading.set(1);
+    let until_lost = lost(leading, metrics.clone());
     let mut tasks = JoinSet::new();
     for controller in options.controllers {
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
@@ -247,19 +266,59 @@ async fn once_leading(
         };
     }
     // None of them ends; one that does takes the process with it.
-    drop(tasks.join_next().await);
+    tokio::select! {
+        ended = tasks.join_next() => drop(ended),
+        () = until_lost => {}
+    }
 }
 
-/// A process is ready once it has read the objects that it decides on, as leader or not.
-fn ready(cache: Cache, alone: watch::Receiver<bool>) -> http::Ready {
+/// Has the metric say so when this process does not lead any more.
+async fn lost(mut leading: watch::Receiver<bool>, metrics: Metrics) {
+    drop(leading.wait_for(|leading| !*leading).await.map(drop));
+    metrics.leading.set(0);
+    // The election ends the process.
+    std::future::pending::<()>().await;
+}
+
+/// Has the metrics say which kinds are watched, whenever that changes.
+async fn measure_watches(cache: Cache, metrics: Metrics) {
+    let mut changes = cache.changes();
+    loop {
+        changes.mark_unchanged();
+        {
+            let snapshot = cache.lock();
+            let failing = snapshot.failing.keys().filter(|kind| !snapshot.lacks(**kind));
+            let failing = failing.map(|kind| (*kind, false));
+            let up = snapshot
+                .synced
+                .iter()
+                .filter(|kind| !snapshot.failing.contains_key(kind) || snapshot.lacks(**kind));
+            for (kind, is_up) in up.map(|kind| (*kind, true)).chain(failing) {
+                metrics.watched(kind.resource(), is_up);
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A process is ready while it can read the objects that its controllers decide by, as leader or not. The kinds in the
+/// namespace of builds are read by the leader.
+fn ready(cache: Cache, controllers: &[Controller], alone: watch::Receiver<bool>) -> http::Ready {
+    let in_all = |kind: &Kind| !matches!(kind, Kind::BuildSettings | Kind::OsImage | Kind::Containerfiles);
+    let mut needed: Vec<Kind> = controllers.iter().flat_map(|one| one.needed()).copied().collect();
+    needed.sort_unstable();
+    needed.dedup();
+    needed.retain(in_all);
     Arc::new(move || {
         if !*alone.borrow() {
             return Err("not known yet whether the Machine Config Operator is at work\n".to_owned());
         }
         let snapshot = cache.lock();
-        let missing = [Kind::Definitions, Kind::Pools, Kind::Configs, Kind::Nodes].into_iter();
-        let missing: Vec<String> =
-            missing.filter(|kind| !snapshot.synced.contains(kind)).map(|kind| format!("{kind:?}")).collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("not read yet: {}\n", missing.join(", "))) }
+        let missing: Vec<String> = unread::unread(&snapshot, &needed)
+            .map(|(kind, failure)| unread::failure_text(kind, failure))
+            .collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{}\n", missing.join("\n"))) }
     })
 }

@@ -8,10 +8,12 @@ use super::cache::Cache;
 use super::cached::Cached as _;
 use super::client::{RequestError, send};
 use super::node::{Node, NodeObject};
+use super::write::{Write, write};
 
 /// Writes to a Node as it was observed: onto that version of that very Node, or not at all. True if it is written. Either way the
 /// cache has the Node as it is now.
-pub(super) async fn write(
+pub(super) async fn write_node(
+    what: Write,
     client: &Client,
     cache: &Cache,
     node: &Node,
@@ -22,11 +24,12 @@ pub(super) async fn write(
         metadata.insert("uid".to_owned(), json!(node.uid));
         metadata.insert("resourceVersion".to_owned(), json!(node.version));
     }
-    write_body(client, cache, &node.name, &node.uid, &body).await
+    write_body(what, client, cache, &node.name, &node.uid, &body).await
 }
 
-/// As [`write()`], with a body that names uid and version.
+/// As [`write_node()`], with a body that names uid and version.
 pub(super) async fn write_body(
+    what: Write,
     client: &Client,
     cache: &Cache,
     name: &str,
@@ -34,7 +37,8 @@ pub(super) async fn write_body(
     body: &Value,
 ) -> Result<bool, RequestError> {
     let nodes = Api::<NodeObject>::all(client.clone());
-    let (written, now) = match send(nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await {
+    let patched = write(what, nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await;
+    let (written, now) = match patched {
         Ok(now) => (true, now),
         Err(error) if error.code() == 409 => match send(nodes.get(name)).await {
             Ok(now) => (false, now),

@@ -17,28 +17,18 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, read, send};
+use super::client::{RequestError, uptime};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
 use super::metrics::Metrics;
+use super::unread;
 use super::untyped::MachineOsConfig;
+use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 use crate::reading::Lenient;
-
-/// Kinds that are read before the first decision.
-const NEEDED: [Kind; 9] = [
-    Kind::Definitions,
-    Kind::Pools,
-    Kind::Configs,
-    Kind::ControllerConfig,
-    Kind::OsConfigs,
-    Kind::OsBuilds,
-    Kind::BuildSettings,
-    Kind::OsImage,
-    Kind::Containerfiles,
-];
+use crate::retry::Retries;
 
 /// Wait for a retry of a write, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -52,18 +42,18 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     watches.spawn(follow(Api::<BuildSettings>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<OsImage>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
-    cache.until(|snapshot| NEEDED.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.changes();
-    let controller = Controller { client, cache, metrics, namespace };
+    let mut controller = Controller { client, cache, metrics, namespace, retries: Retries::default() };
     loop {
         changes.mark_unchanged();
-        let is_done = controller.reconcile().await;
+        let again = controller.reconcile().await;
         let retry = async {
-            if is_done {
-                std::future::pending::<()>().await;
+            match again {
+                None => std::future::pending().await,
+                Some(wait) => sleep(wait).await,
             }
-            sleep(RETRY).await;
         };
         tokio::select! {
             _ = changes.changed() => {}
@@ -77,6 +67,8 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     namespace: String,
+    /// Refusals of the API server, by pool.
+    retries: Retries,
 }
 
 /// Writes for a pool.
@@ -88,13 +80,22 @@ enum Step {
 }
 
 impl Controller {
-    /// Brings all pools to where they should be; true if nothing was refused.
-    async fn reconcile(&self) -> bool {
+    /// Brings all pools to where they should be; returns the time until the next try, if something was refused or failed.
+    async fn reconcile(&mut self) -> Option<Duration> {
         let pools: Vec<String> = concerned(&self.cache.lock());
-        let mut is_done = true;
+        let mut waits = Vec::new();
         for pool in pools {
             for _ in 0..MAX_WRITES {
                 let step = step(&self.cache.lock(), &pool, &self.namespace);
+                let input = match &step {
+                    Step::Nothing => break,
+                    Step::Write(action) => format!("{action:?}"),
+                    Step::Report(..) => "results".to_owned(),
+                };
+                if let Some(wait) = self.retries.wait(&pool, &input, uptime()) {
+                    waits.push(wait);
+                    break;
+                }
                 let written = match step {
                     Step::Nothing => break,
                     Step::Write(action) => self.write(action).await,
@@ -102,23 +103,39 @@ impl Controller {
                         self.report(&object, results, refused.as_deref()).await
                     }
                 };
-                match written {
-                    Ok(()) => {}
-                    // Somebody else wrote: the watch brings the next decision.
-                    Err(error) if matches!(error.code(), 404 | 409) => {
-                        is_done = false;
-                        break;
-                    }
-                    Err(error) => {
-                        warn!("pool {pool}: {error}");
-                        self.metrics.wrote("opt-in", "failed");
-                        is_done = false;
-                        break;
-                    }
-                }
+                let Err(error) = written else {
+                    self.retries.succeeded(&pool);
+                    continue;
+                };
+                waits.push(self.failed(&pool, &input, &error).await);
+                break;
             }
         }
-        is_done
+        waits.into_iter().min()
+    }
+
+    /// Tells of a write that is refused, once; returns the time until the next try.
+    async fn failed(&mut self, pool: &str, input: &str, error: &RequestError) -> Duration {
+        // Somebody else wrote: the watch brings the next decision.
+        if matches!(error.code(), 404 | 409) {
+            return RETRY;
+        }
+        self.metrics.wrote("opt-in", "failed");
+        if !error.is_refusal() {
+            warn!("pool {pool}: {error}");
+            return RETRY;
+        }
+        let (wait, is_news) = self.retries.failed(pool, input, &error.to_string(), uptime());
+        if is_news {
+            let text = format!("Pool {pool} can't be brought into image mode: {error}");
+            warn!("{text}");
+            let uid = self.cache.lock().readable_pools().find_map(|one| {
+                (one.metadata.name.as_deref() == Some(pool)).then(|| one.metadata.uid.clone())?
+            });
+            let about = About::pool(pool, uid.as_deref().unwrap_or_default());
+            emit(&self.client, &about, Severity::Warning, "OptInRefused", &text).await;
+        }
+        wait
     }
 
     async fn write(&self, action: Action) -> Result<(), RequestError> {
@@ -126,9 +143,8 @@ impl Controller {
         let name = |object: &MachineOSConfig| object.metadata.name.clone().unwrap_or_default();
         match action {
             Action::CreateOsConfig(config) => {
-                self.store(
-                    read(os_configs.create(&PostParams::default(), &Lenient::of(*config.clone()))).await?,
-                );
+                let (lenient, how) = (Lenient::of(*config.clone()), PostParams::default());
+                self.store(write_and_read(Write::OptInOsConfig, os_configs.create(&how, &lenient)).await?);
                 info!(
                     "Created MachineOSConfig {}: its pool has the label {}",
                     name(&config),
@@ -138,14 +154,17 @@ impl Controller {
             }
             Action::UpdateOsConfig(config) => {
                 let lenient = Lenient::of(*config.clone());
-                self.store(read(os_configs.replace(&name(&config), &PostParams::default(), &lenient)).await?);
-                info!("MachineOSConfig {} follows its ConfigMaps", name(&config));
+                let (name, how) = (name(&config), PostParams::default());
+                self.store(
+                    write_and_read(Write::OptInOsConfig, os_configs.replace(&name, &how, &lenient)).await?,
+                );
+                info!("MachineOSConfig {name} follows its ConfigMaps");
                 self.metrics.wrote("opt-in", "updated");
             }
             Action::DeleteOsConfig { name, uid, version } => {
                 let preconditions = Preconditions { uid: Some(uid), resource_version: version };
                 let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                send(os_configs.delete(&name, &how)).await?;
+                write(Write::OptInOsConfig, os_configs.delete(&name, &how)).await?;
                 self.cache.change(|snapshot| MachineOsConfig::remove(snapshot, &name));
                 info!("Deleted MachineOSConfig {name}: its pool has lost the label {}", opt_in::ENABLED);
                 self.metrics.wrote("opt-in", "deleted");
@@ -159,10 +178,11 @@ impl Controller {
         let api = Api::<Lenient<MachineConfig>>::all(self.client.clone());
         let lenient = Lenient::of(config.clone());
         let name = config.metadata.name.clone().unwrap_or_default();
+        let how = PostParams::default();
         let written = if config.metadata.resource_version.is_some() {
-            read(api.replace(&name, &PostParams::default(), &lenient)).await?
+            write_and_read(Write::OptInBaseImage, api.replace(&name, &how, &lenient)).await?
         } else {
-            read(api.create(&PostParams::default(), &lenient)).await?
+            write_and_read(Write::OptInBaseImage, api.create(&how, &lenient)).await?
         };
         info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
         self.metrics.wrote("opt-in", "updated");
@@ -185,7 +205,9 @@ impl Controller {
             let patch = json!({ "metadata": {
                 "resourceVersion": version, "uid": uid, "annotations": { NEWEST_IMAGE: image },
             } });
-            let patched = read(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            let how = PatchParams::default();
+            let patched =
+                write_and_read(Write::OptInResult, api.patch(&name, &how, &Patch::Merge(patch))).await?;
             version.clone_from(&patched.metadata.resource_version);
             store(&self.cache, patched);
         }
@@ -194,8 +216,10 @@ impl Controller {
                 "metadata": { "resourceVersion": version, "uid": uid },
                 "status": { "conditions": conditions },
             });
+            let how = PatchParams::default();
             let patched =
-                read(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+                write_and_read(Write::OptInResult, api.patch_status(&name, &how, &Patch::Merge(patch)))
+                    .await?;
             store(&self.cache, patched);
             // The condition changes with the refusal, so each is reported once.
             if let Some(refused) = refused {

@@ -10,6 +10,8 @@
 //!   with the target is enough: what must not change is equal in all configs that ever became one.
 //! - Unused rendered configs are deleted but for the newest of each pool ([`super::unused`]).
 
+mod attempts;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,19 +22,22 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::cache::{Cache, Kind, Snapshot};
+use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, read, send};
+use super::client::{RequestError, send, uptime};
 use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
 use super::seed;
+use super::unread;
 use super::unused::unused;
+use super::write::{Write, write, write_and_read};
 use crate::api::pool::{Condition, Configuration, Reference};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
+use crate::retry::{Repeats, Retries};
 
 /// Length of the pause after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -54,24 +59,14 @@ const MAX_NAMED: usize = 8;
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    let needed = [
-        Kind::Definitions,
-        Kind::Pools,
-        Kind::Configs,
-        Kind::Nodes,
-        Kind::ControllerConfig,
-        Kind::Policy,
-        Kind::RolloutPolicies,
-        Kind::OsConfigs,
-        Kind::OsBuilds,
-    ];
-    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(|snapshot| unread::RENDER.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The render controller runs");
     let mut changes = cache.inputs();
-    let controller = Controller { client, cache, metrics };
+    let (retries, repeats) = (Retries::default(), Repeats::default());
+    let mut controller = Controller { client, cache, metrics, retries, repeats, later: None };
     loop {
         changes.mark_unchanged();
-        let again = controller.reconcile().await;
+        let again = Box::pin(controller.reconcile()).await;
         let retry = async {
             match again {
                 None => std::future::pending().await,
@@ -104,6 +99,12 @@ struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
+    /// Refusals of the API server.
+    retries: Retries,
+    /// Values that were written again.
+    repeats: Repeats,
+    /// Time at which a contested field may be written again.
+    later: Option<Duration>,
 }
 
 /// Result of a pool's rendering.
@@ -116,35 +117,27 @@ struct Outcome {
 
 impl Controller {
     /// Renders all pools; returns the delay before the next try, if something was refused or failed.
-    async fn reconcile(&self) -> Option<Duration> {
-        let mut again = None;
+    async fn reconcile(&mut self) -> Option<Duration> {
+        let mut waits = Vec::new();
         let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
         for name in names {
             let outcome = outcome(&self.cache.lock(), &name);
             let Some(outcome) = outcome else { continue };
-            let written = self.bring(outcome).await;
+            waits.extend(self.attempt(outcome).await);
             // One rendering keeps the thread for milliseconds. Leases and watches have their turn before the next.
             tokio::task::yield_now().await;
-            let Err(error) = written else { continue };
-            let wait = if error.code() == 409 && self.refresh(&name).await.is_ok() {
-                // Another writer changed the pool, such as the node controller its status.
-                Duration::ZERO
-            } else {
-                warn!("pool {name}: {error}");
-                self.metrics.wrote("render", "failed");
-                RETRY
-            };
-            again = Some(again.map_or(wait, |other: Duration| other.min(wait)));
         }
         if let Err(error) = seed::components(&self.client, &self.cache, &self.metrics).await {
-            warn!("MachineConfigs of images that were built before are not written: {error}");
-            again = again.or(Some(RETRY));
+            waits
+                .push(self.failed("MachineConfigs of images that were built before are not written", &error));
         }
-        if let Err(error) = self.collect().await {
-            warn!("rendered configs that nobody uses are not deleted: {error}");
-            again = again.or(Some(RETRY));
+        let what = "rendered configs that nobody uses are not deleted";
+        if let Some(wait) = self.retries.wait(what, "", uptime()) {
+            waits.push(wait);
+        } else if let Err(error) = self.collect().await {
+            waits.push(self.failed(what, &error));
         }
-        again
+        waits.into_iter().min()
     }
 
     /// Reads a pool as it is now.
@@ -155,7 +148,7 @@ impl Controller {
         Ok(())
     }
 
-    async fn bring(&self, outcome: Outcome) -> Result<(), RequestError> {
+    async fn bring(&mut self, outcome: Outcome) -> Result<(), RequestError> {
         let Outcome { pool, rendered, unknown } = outcome;
         let rendered = match rendered {
             Ok(rendered) => self.admissible(&pool, rendered).await?,
@@ -179,7 +172,7 @@ impl Controller {
 
     /// Names the fields that nobody knows: the Machine Config Operator lets them pass, so they are not refused.
     async fn report_unknown(
-        &self,
+        &mut self,
         pool: MachineConfigPool,
         unknown: &[(String, String, String)],
     ) -> Result<(), RequestError> {
@@ -244,7 +237,7 @@ impl Controller {
     }
 
     /// Creates the rendered config where it is missing, and restores an edited one.
-    async fn create(&self, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), RequestError> {
+    async fn create(&mut self, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), RequestError> {
         let known = self.cache.lock().rendered.get(rendered.name()).cloned();
         if known.as_ref().is_some_and(|known| known.generation == 1) {
             return Ok(());
@@ -261,7 +254,9 @@ impl Controller {
         if known.is_some() {
             return self.restore(object).await;
         }
-        match read(self.configs().create(&PostParams::default(), &Lenient::of(object.clone()))).await {
+        let new = Lenient::of(object.clone());
+        let (configs, how) = (self.configs(), PostParams::default());
+        match write_and_read(Write::RenderedConfig, configs.create(&how, &new)).await {
             Ok(made) => {
                 info!("Rendered {} from {}", rendered.name(), rendered.sources.join(", "));
                 for remark in &rendered.remarks {
@@ -273,29 +268,36 @@ impl Controller {
             }
             // Made before, and the watch is behind.
             Err(error) if error.code() == 409 => self.restore(object).await,
-            Err(error) => Err(error),
+            Err(error) => Err(error.about(&format!("MachineConfig {}", rendered.name()))),
         }
     }
 
     /// Restores a rendered config: its name is the digest of its content.
-    async fn restore(&self, mut object: MachineConfig) -> Result<(), RequestError> {
+    async fn restore(&mut self, mut object: MachineConfig) -> Result<(), RequestError> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let found = send(self.configs().get(&name)).await?;
         if found.object.is_ok_and(|found| found.spec == object.spec) {
             return Ok(());
         }
         object.metadata.resource_version = found.metadata.resource_version;
-        send(self.configs().replace(&name, &PostParams::default(), &Lenient::of(object))).await?;
+        let field = format!("spec of MachineConfig {name}");
+        if !self.may_repeat(&field, "") {
+            return Err(RequestError::Failed(format!("another program edits MachineConfig {name}; stop it")));
+        }
+        let about = About::machine_config(&name, found.metadata.uid.as_deref().unwrap_or_default());
+        let object = Lenient::of(object);
+        write(Write::RenderedConfig, self.configs().replace(&name, &PostParams::default(), &object)).await?;
         warn!(
             "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
         );
         self.metrics.wrote("render", "restored");
+        self.repeated(&field, "", &about).await;
         Ok(())
     }
 
     /// Makes the rendered config the pool's target.
     async fn target(
-        &self,
+        &mut self,
         pool: MachineConfigPool,
         rendered: &Rendered,
     ) -> Result<MachineConfigPool, RequestError> {
@@ -316,18 +318,26 @@ impl Controller {
             "spec": { "configuration": target },
         });
         let name = pool.metadata.name.clone().unwrap_or_default();
-        let patched = read(self.pools().patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let field = format!("spec.configuration of pool {name}");
+        if !self.may_repeat(&field, rendered.name()) {
+            return Ok(pool);
+        }
+        let (pools, how) = (self.pools(), PatchParams::default());
+        let patched = write_and_read(Write::PoolTarget, pools.patch(&name, &how, &Patch::Merge(patch))).await;
+        let patched = patched.map_err(|error| error.about(&format!("spec.configuration of pool {name}")))?;
         self.metrics.wrote("render", "targeted");
         if pool.spec.configuration.and_then(|old| old.name) != target.name {
             info!("Pool {name} targets {}", rendered.name());
         }
         store(&self.cache, patched.clone());
+        let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
+        self.repeated(&field, rendered.name(), &about).await;
         Ok(patched)
     }
 
     /// Sets a condition of a pool, true where there is a message; returns the pool as it is then.
     async fn condition(
-        &self,
+        &mut self,
         pool: MachineConfigPool,
         type_: &'static str,
         degraded: Option<String>,
@@ -350,11 +360,18 @@ impl Controller {
             "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
             "status": { "conditions": conditions },
         });
+        let field = format!("condition {type_} of pool {name}");
+        if !self.may_repeat(&field, &message) {
+            return Ok(pool);
+        }
+        let (pools, how) = (self.pools(), PatchParams::default());
         let patched =
-            read(self.pools().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            write_and_read(Write::RenderCondition, pools.patch_status(&name, &how, &Patch::Merge(patch)))
+                .await?;
         self.metrics.wrote("render", "reported");
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
         store(&self.cache, patched.clone());
+        self.repeated(&field, &message, &about).await;
         if degraded.is_some() {
             warn!("{message}");
             emit(&self.client, &about, Severity::Warning, type_, &message).await;
@@ -371,7 +388,7 @@ impl Controller {
         for (name, uid, version) in surplus {
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match send(self.configs().delete(&name, &how)).await {
+            match write(Write::RenderedConfigDeletion, self.configs().delete(&name, &how)).await {
                 Ok(_) => {
                     info!("Deleted {name}: no node and no pool uses it");
                     self.metrics.wrote("render", "deleted");

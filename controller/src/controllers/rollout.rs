@@ -4,18 +4,20 @@
 //! there is nothing to write. Then it waits for a change, or for the time that the decision names.
 //!
 //! Order of a decision's writes: the policy's status, the nodes, the pool's status. Each names the observed version. A write
-//! that is refused, or lost with the process, is decided again by what is there then.
+//! that is refused, or lost with the process, is decided again by what is there then. The pool's status is written whatever
+//! fails before it, and says what did.
 
 mod definition;
+mod execute;
 mod places;
 mod policies;
 mod provisioned;
+mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::ClusterResourceScope;
 use kube::api::{Patch, PatchParams};
@@ -23,7 +25,7 @@ use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached;
@@ -33,22 +35,24 @@ use super::layering::layering;
 use super::merge::merge;
 use super::metrics::Metrics;
 use super::node::Node;
-use super::node_write::write_body;
+use super::unread;
+use super::write::{Write, write};
 use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
 use crate::cost::{NodeCost, cost};
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::Rendered;
 use crate::rollout::{
-    self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, Topology, rollout,
+    self, Clock, Members, NodePatch, NodeWrites, Pair, Policy, Pool, PoolMembers, Rollout, Topology, rollout,
 };
 use definition::PoolsDefinition;
-
-/// So many nodes are written to at once.
-const MAX_WRITES: usize = 16;
+use statuses::{Statuses, Written};
 
 /// Wait for a retry, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Kinds without which there is no pool to report on.
+const NEEDED_TO_TELL: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Nodes];
 
 /// Time in which changes are collected for one decision.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -62,18 +66,13 @@ const LONGEST_TIMED_WAIT: Duration = Duration::from_secs(60);
 
 /// Runs it. It has no end. `own_node` is the node that this process runs on.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node: Option<String>) {
-    let needed = [
-        Kind::Definitions,
-        Kind::Pools,
-        Kind::Configs,
-        Kind::Nodes,
-        Kind::ControllerConfig,
-        Kind::Policy,
-        Kind::RolloutPolicies,
-        Kind::OsConfigs,
-        Kind::OsBuilds,
-    ];
-    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
+    // A kind that it may not read keeps it from giving targets, not from saying so on the pools.
+    let can_tell = |snapshot: &Snapshot| {
+        let told = NEEDED_TO_TELL.iter().all(|kind| snapshot.knows(*kind));
+        let is_known = |kind: &&Kind| snapshot.knows(**kind) || snapshot.failing.contains_key(kind);
+        told && unread::NODE.iter().all(|kind| is_known(&kind))
+    };
+    cache.until(can_tell).await;
     info!("The node controller runs");
     let mut changes = cache.changes();
     let mut controller = Controller {
@@ -86,6 +85,8 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         measured: BTreeSet::new(),
         members: (None, Members::default()),
         clock: Clock::default(),
+        writes: NodeWrites::default(),
+        statuses: Statuses::default(),
     };
     loop {
         changes.mark_unchanged();
@@ -114,12 +115,15 @@ struct Controller {
     /// The nodes of each pool, by this state of [`Snapshot::membership`].
     members: (Option<u64>, Members),
     clock: Clock,
+    writes: NodeWrites,
+    statuses: Statuses,
 }
 
 /// Decision for a pool, and the objects that its writes need.
 struct Decision {
     pool: MachineConfigPool,
     policy: Option<RolloutPolicy>,
+    target: Option<Pair>,
     rollout: Rollout,
 }
 
@@ -137,25 +141,19 @@ impl Controller {
             let Some(decision) = decision else { continue };
             self.measure(&name, &decision.rollout.status);
             let wake = decision.rollout.wake;
-            match self.execute(decision).await {
-                Ok(true) => wait = Duration::ZERO,
-                Ok(false) => {}
-                Err(error) => {
-                    warn!("pool {name}: {error}");
-                    self.metrics.wrote("node", "failed");
-                    wait = wait.min(RETRY);
-                }
-            }
+            wait = wait.min(self.execute(&name, decision).await);
             if let Some(wake) = wake {
                 let until = Duration::try_from(wake.duration_since(Timestamp::now())).unwrap_or_default();
                 wait = wait.min(until).min(LONGEST_TIMED_WAIT);
             }
         }
+        self.read_unread().await;
         wait.min(self.refuse_policies().await)
     }
 
     fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
         self.clock.observe(Timestamp::now(), uptime());
+        self.writes.observe(uptime());
         let cache = self.cache.clone();
         let snapshot = cache.lock();
         if self.members.0 != Some(snapshot.membership) {
@@ -172,6 +170,8 @@ impl Controller {
         let gone = self.measured.iter().filter(|name| !names.contains(name));
         gone.for_each(|name| self.metrics.forget_pool(name));
         self.measured = names.iter().cloned().collect();
+        let snapshot = self.cache.lock();
+        self.writes.keep(|node| snapshot.nodes.contains_key(node));
     }
 
     fn measure(&self, pool: &str, status: &MachineConfigPoolStatus) {
@@ -187,48 +187,6 @@ impl Controller {
         self.metrics.conditions(pool, |name| {
             conditions.iter().any(|condition| condition.type_ == name && condition.status == "True")
         });
-    }
-
-    /// Writes a decision; returns true if something was written or refused, so that a new decision is due.
-    async fn execute(&self, decision: Decision) -> Result<bool, RequestError> {
-        let Decision { pool, policy, rollout } = decision;
-        let mut any = false;
-        if let (Some(policy), Some(status)) = (policy, &rollout.policy_status) {
-            any |= self.write_policy_status(&policy, status).await?;
-        }
-        any |= self.write_nodes(&pool, &rollout.patches).await?;
-        any |=
-            self.write_status::<MachineConfigPool, _>(&pool, pool.status.as_ref(), &rollout.status).await?;
-        Ok(any)
-    }
-
-    async fn write_nodes(
-        &self,
-        pool: &MachineConfigPool,
-        patches: &[NodePatch],
-    ) -> Result<bool, RequestError> {
-        let one = |patch: &NodePatch| {
-            let (patch, client, cache) = (patch.clone(), self.client.clone(), self.cache.clone());
-            async move {
-                let written = write_body(&client, &cache, &patch.node, &patch.uid, &patch.body()).await;
-                (patch, written)
-            }
-        };
-        // Collected first: borrows across a wait are harder to read than this.
-        let writes: Vec<_> = patches.iter().map(one).collect();
-        let mut writes = stream::iter(writes).buffer_unordered(MAX_WRITES);
-        let mut failed = None;
-        while let Some((patch, written)) = writes.next().await {
-            match written {
-                Ok(true) => {
-                    self.metrics.wrote("node", "written");
-                    self.emit_event(pool, &patch).await;
-                }
-                Ok(false) => self.metrics.wrote("node", "conflict"),
-                Err(error) => failed = Some(error),
-            }
-        }
-        failed.map_or(Ok(!patches.is_empty()), Err)
     }
 
     async fn emit_event(&self, pool: &MachineConfigPool, patch: &NodePatch) {
@@ -247,15 +205,21 @@ impl Controller {
         emit(&self.client, &about, Severity::Normal, reason, &text).await;
     }
 
-    /// Writes a status onto the observed version; true if it was not so already.
-    async fn write_status<K, S>(&self, object: &K, old: Option<&S>, new: &S) -> Result<bool, RequestError>
+    /// Writes a status onto the observed version.
+    async fn write_status<K, S>(
+        &self,
+        what: Write,
+        object: &K,
+        old: Option<&S>,
+        new: &S,
+    ) -> Result<Written, RequestError>
     where
         K: Resource<DynamicType = ()>,
         Lenient<K>: Cached + Resource<DynamicType = (), Scope = ClusterResourceScope>,
         S: serde::Serialize + PartialEq + Default,
     {
         if old == Some(new) || (old.is_none() && *new == S::default()) {
-            return Ok(false);
+            return Ok(Written::Same);
         }
         let meta = object.meta();
         let name = meta.name.clone().unwrap_or_default();
@@ -265,22 +229,27 @@ impl Controller {
         });
         // Its answer may be of an object that can't be read.
         let api = Api::<Lenient<K>>::all(self.client.clone());
-        let written = send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await;
+        let how = PatchParams::default();
+        let written = write(what, api.patch_status(&name, &how, &Patch::Merge(&body))).await;
         let (outcome, now) = match written {
             Ok(now) => ("written", now),
             Err(error) if error.code() == 409 => match send(api.get(&name)).await {
                 Ok(now) => ("conflict", now),
-                Err(error) if error.code() == 404 => return Ok(false),
+                Err(error) if error.code() == 404 => return Ok(Written::Same),
                 Err(error) => return Err(error),
             },
-            Err(error) if error.code() == 404 => return Ok(false),
+            Err(error) if error.code() == 404 => return Ok(Written::Same),
             Err(error) => return Err(error),
         };
         self.metrics.wrote("node", outcome);
         // A field that the definition does not have is dropped by the server: the same is not written for ever.
         let changed = now.meta().resource_version != meta.resource_version;
         self.cache.change(|snapshot| now.put(snapshot));
-        Ok(changed)
+        Ok(match outcome {
+            _ if !changed => Written::Same,
+            "written" => Written::Made,
+            _ => Written::Conflict,
+        })
     }
 
     /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.
@@ -367,6 +336,8 @@ fn decide(
         .collect();
     let target = target(&object).unwrap_or_default();
     let pool = Pool {
+        unread: unread::message(snapshot, &unread::NODE),
+        unrecorded: controller.statuses.unrecorded(name),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, controller),
         unavailable_elsewhere: unavailable_elsewhere(snapshot, members),
@@ -390,9 +361,11 @@ fn decide(
         costs,
         now: Timestamp::now(),
         clock: &controller.clock,
+        writes: &controller.writes,
     });
     Some(Decision {
         pool: object,
+        target: pool.target(),
         policy: policies.first().map(|policy| (*policy).clone()),
         rollout: decided,
     })

@@ -6,8 +6,9 @@ use tracing::info;
 
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, read, send};
+use super::client::RequestError;
 use super::metrics::Metrics;
+use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::reading::Lenient;
 use crate::render::{Rendered, render};
@@ -69,12 +70,16 @@ async fn execute(
     match action {
         Action::Create(config) => {
             let name = name(&config);
-            store(cache, read(api.create(&PostParams::default(), &Lenient::of(*config))).await?);
+            let config = Lenient::of(*config);
+            let how = PostParams::default();
+            store(cache, write_and_read(Write::SeedConfig, api.create(&how, &config)).await?);
             Ok(format!("Created {name}: the image was built before"))
         }
         Action::Update(config) => {
             let name = name(&config);
-            store(cache, read(api.replace(&name, &PostParams::default(), &Lenient::of(*config))).await?);
+            let config = Lenient::of(*config);
+            let how = PostParams::default();
+            store(cache, write_and_read(Write::SeedConfig, api.replace(&name, &how, &config)).await?);
             Ok(format!("Gave {name} the image that its MachineOSConfig names now"))
         }
         Action::Delete(config) => {
@@ -84,7 +89,7 @@ async fn execute(
                 resource_version: config.metadata.resource_version.clone(),
             };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            send(api.delete(&name, &how)).await?;
+            write(Write::SeedConfig, api.delete(&name, &how)).await?;
             cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
             Ok(format!("Deleted {name}: no MachineOSConfig names its image"))
         }

@@ -1,8 +1,11 @@
 //! State of each node of the pool.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 
-use super::{Node, Pair, RolloutInput};
+use super::writes::{Obstacle, Unwritten};
+use super::{Node, NodeWrites, Pair, RolloutInput};
 
 /// Nodes by state, each in one of the lists or `updated`.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub(super) struct Census<'a> {
     pub(super) down: Vec<&'a Node>,
     /// Were given the target by this controller, whatever came of it.
     pub(super) stamped: usize,
+    /// Perhaps given the target: the write was not answered.
+    pub(super) unsettled: Vec<&'a Node>,
     /// Given the target, failing.
     pub(super) failing: Vec<&'a Node>,
     /// Have the target.
@@ -33,8 +38,10 @@ pub(super) struct Census<'a> {
     pub(super) drain_blocked: Vec<&'a Node>,
     /// Report Degraded or Unreconcilable, whatever they were given.
     pub(super) degraded: Vec<&'a Node>,
-    /// Use up capacity: unavailable, or failing the target.
+    /// Use up capacity: unavailable, failing the target, or perhaps given it.
     pub(super) occupied: usize,
+    /// Obstacles to writes, by node.
+    pub(super) obstacles: BTreeMap<&'a str, Obstacle<'a>>,
     /// Some of them are of the control plane.
     pub(super) is_control_plane: bool,
 }
@@ -44,7 +51,7 @@ impl<'a> Census<'a> {
     pub(super) fn new(input: &RolloutInput<'a>, node_timeout: Option<SignedDuration>) -> Self {
         let mut census = Self { target: input.pool.target(), ..Self::default() };
         for node in input.nodes {
-            census.add(node);
+            census.add(node, input.writes);
         }
         let is_late = |node: &&&Node| {
             let passed = node.desired_since.map(|since| input.clock.passed(since, input.now));
@@ -54,7 +61,24 @@ impl<'a> Census<'a> {
         census
     }
 
-    fn add(&mut self, node: &'a Node) {
+    /// Returns true if a node is left alone for now.
+    pub(super) fn is_held(&self, node: &Node, writes: &NodeWrites) -> bool {
+        self.obstacles.get(&*node.name).is_some_and(|obstacle| obstacle.next > writes.now())
+    }
+
+    /// Returns the nodes that are not written to, with the cause.
+    pub(super) fn unwritten(&self) -> Vec<(&'a str, Unwritten, &'a str)> {
+        let named = |(name, obstacle): (&&'a str, &Obstacle<'a>)| {
+            let (why, cause) = obstacle.named?;
+            Some((*name, why, cause))
+        };
+        self.obstacles.iter().filter_map(named).collect()
+    }
+
+    fn add(&mut self, node: &'a Node, writes: &'a NodeWrites) {
+        let obstacle = writes.obstacle(node, self.target.as_ref());
+        let is_unsettled = obstacle.is_some_and(|obstacle| obstacle.takes_place);
+        self.obstacles.extend(obstacle.map(|obstacle| (&*node.name, obstacle)));
         let is_unavailable = node.is_unavailable();
         self.is_control_plane |= node.control_plane;
         self.unavailable += usize::from(is_unavailable);
@@ -67,9 +91,11 @@ impl<'a> Census<'a> {
         let is_given = self.target.as_ref() == Some(&node.desired);
         let is_failing = is_given && node.is_failing();
         let is_stamped = is_given && node.desired_since.is_some();
-        self.stamped += usize::from(is_stamped);
-        self.occupied += usize::from(is_unavailable || is_failing);
-        if !is_given {
+        self.stamped += usize::from(is_stamped || is_unsettled);
+        self.occupied += usize::from(is_unavailable || is_failing || is_unsettled);
+        if is_unsettled {
+            self.unsettled.push(node);
+        } else if !is_given {
             // One that is at work or failing is out of service already: a new target costs nothing.
             let can_be_given = node.is_schedulable() || node.is_in_flight();
             if can_be_given { &mut self.waiting } else { &mut self.blocked }.push(node);

@@ -27,10 +27,15 @@ pub(super) fn patches(
     let Some(target) = census.target.as_ref().filter(|_| !stops) else { return told(input) };
     let capacity = capacity(input, census).unwrap_or(0);
     let mut patches = Vec::new();
-    let given = chosen(census, capacity, course.limit).into_iter().map(|node| (node, target));
+    let is_held = |node: &Node| census.is_held(node, input.writes);
+    // The same write once more, which has its place.
+    let unsettled = census.unsettled.iter().copied().filter(|_| course.phase == Phase::Updating);
+    let free: Vec<&Node> = census.waiting.iter().copied().filter(|node| !is_held(node)).collect();
+    let given = chosen(free, capacity, course.limit).into_iter();
+    let given = unsettled.chain(given).map(|node| (node, target));
     let failed = census.failing.iter().chain(&census.late).copied();
     let returned = course.roll_back.iter().flat_map(|pair| failed.clone().map(move |node| (node, pair)));
-    for (node, pair) in given.chain(returned) {
+    for (node, pair) in given.chain(returned).filter(|(node, _)| !is_held(node)) {
         let mut patch = NodePatch::new(node);
         patch.pair = Some(pair.clone());
         patch.since = Some(Since::new(pair, input.now));
@@ -40,7 +45,8 @@ pub(super) fn patches(
     }
     let done: BTreeSet<String> = patches.iter().map(|patch| patch.node.clone()).collect();
     let requested = prefetching(input, census, course);
-    for node in input.nodes.iter().filter(|node| !done.contains(&node.name)) {
+    let others = input.nodes.iter().filter(|node| !done.contains(&node.name));
+    for node in others.filter(|node| !is_held(node)) {
         let patch = other(input, node, target, course, requested.contains(&*node.name));
         if !patch.is_empty() {
             patches.push(patch);
@@ -109,7 +115,7 @@ fn prefetching<'a>(input: &RolloutInput<'a>, census: &Census<'a>, course: &Cours
             if is_ahead(node) {
                 requested.insert(&*node.name);
             }
-        } else if gates::is_pending(node, order, input) {
+        } else if gates::is_pending(node, order, input) && !census.is_held(node, input.writes) {
             idle.push(*node);
         }
     }
@@ -121,9 +127,8 @@ fn prefetching<'a>(input: &RolloutInput<'a>, census: &Census<'a>, course: &Cours
     requested
 }
 
-/// Returns the nodes that get the target: as many as there is capacity for, and at most `limit`.
-fn chosen<'a>(census: &Census<'a>, capacity: usize, limit: usize) -> Vec<&'a Node> {
-    let mut nodes = census.waiting.clone();
+/// Returns those of the nodes that get the target: as many as there is capacity for, and at most `limit`.
+fn chosen(mut nodes: Vec<&Node>, capacity: usize, limit: usize) -> Vec<&Node> {
     let free = nodes.iter().filter(|node| node.is_unavailable()).count();
     // More than these are never chosen: no need to sort all.
     let most = capacity.saturating_add(free).min(limit);

@@ -82,7 +82,8 @@ pub(super) fn progress(input: &RolloutInput<'_>, census: &Census<'_>) -> String 
         .at_work
         .iter()
         .map(|node| (&*node.name, if node.drain_blocked.is_some() { "drain blocked" } else { "at work" }));
-    let mut waited: Vec<_> = failing.chain(blocked).chain(down).chain(at_work).collect();
+    let unwritten = census.unwritten().into_iter().map(|(name, ..)| (name, "not written"));
+    let mut waited: Vec<_> = failing.chain(blocked).chain(down).chain(unwritten).chain(at_work).collect();
     waited.sort_by_key(|(name, what)| (*what == "at work", *name));
     let names = waited.iter().take(MAX_NAMED).map(|(name, what)| format!("{name} ({what})"));
     let names = names.collect::<Vec<_>>().join(", ");

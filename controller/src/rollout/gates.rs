@@ -246,7 +246,9 @@ impl Gates<'_> {
 
     /// Opens the gate once no prefetch is pending.
     fn prefetched(&mut self, order: Option<&PrefetchOrder>) -> Course {
-        let waiting = self.census.waiting.iter().filter(|node| node.ready);
+        // A node that refuses writes keeps nobody: it is not requested to.
+        let can_begin = |node: &&&Node| node.ready && !self.census.is_held(node, self.input.writes);
+        let waiting = self.census.waiting.iter().filter(can_begin);
         let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.input));
         let pending: Vec<_> = waiting.filter(pending).collect();
         if pending.is_empty() {
@@ -278,6 +280,7 @@ impl Gates<'_> {
         let is_full =
             given >= rule.until || (self.census.waiting.is_empty() && self.census.blocked.is_empty());
         let is_settled = self.census.at_work.len() == self.census.late.len()
+            && self.census.unsettled.is_empty()
             && (self.census.down.is_empty() || self.failed() + self.census.down.len() <= self.allowed());
         if !is_full || !is_settled {
             self.memory.soak = None;

@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::node::{Node, Pair};
 use super::pools::{Conflict, SelectorError};
 use super::topology::Topology;
+use super::writes::NodeWrites;
 use crate::api::pool::Configuration;
 use crate::api::rollout_policy::RESUME;
 use crate::api::{
@@ -31,6 +32,8 @@ pub struct RolloutInput<'a> {
     pub now: Timestamp,
     /// The jumps of the wall clock.
     pub clock: &'a Clock,
+    /// Outcomes of the last writes to nodes.
+    pub writes: &'a NodeWrites,
 }
 
 /// A pool, as far as a rollout is concerned.
@@ -69,6 +72,10 @@ pub struct Pool {
     pub policies: Vec<Policy>,
     /// Message on its policy that can't be read: it may hold a window, or ask for a canary.
     pub unreadable_policy: Option<String>,
+    /// Message on kinds that the API server does not let this controller read: what is known of them is old, or nothing.
+    pub unread: Option<String>,
+    /// Message on the policy's status, which could not be written: the next steps are not recorded.
+    pub unrecorded: Option<String>,
 }
 
 /// A `RolloutPolicy`.

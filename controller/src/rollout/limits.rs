@@ -16,7 +16,9 @@ pub(super) fn course(
 ) -> Course {
     let mistakes = mistakes(input, census, rules.as_ref().err());
     let fatal = mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
-    let stop = fatal.map(|(_, message)| (Phase::Invalid, message.clone())).or_else(|| stop(input, census));
+    let unread = input.pool.unread.as_ref().map(|message| (Phase::Unread, message.clone()));
+    let stop = unread.or_else(|| fatal.map(|(_, message)| (Phase::Invalid, message.clone())));
+    let stop = stop.or_else(|| self::stop(input, census));
     let rules = rules.ok().flatten();
     let mut course = match (&rules, &*input.pool.policies) {
         (Some(rules), [policy]) => gates::course(input, census, policy, rules, stop),
@@ -63,6 +65,9 @@ fn stop(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<(Phase, String)
     if pool.paused {
         let next = "set spec.paused to false to go on";
         return Some((Phase::Paused, format!("pool {name} is paused; {next}")));
+    }
+    if let Some(message) = &pool.unrecorded {
+        return Some((Phase::Unrecorded, message.clone()));
     }
     if census.target.is_none() {
         let what = match &pool.layering {

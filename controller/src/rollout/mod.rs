@@ -10,7 +10,8 @@
 //!   patches may exceed `maxUnavailable`.
 //! - All nodes of the pool are there: no call before the first list of nodes is complete.
 //! - Pools are decided one after another. [`Pool::unavailable_elsewhere`] couples those of the control plane.
-//! - A patch that the API server refuses as a conflict is dropped; the node's next version brings the next decision.
+//! - A patch that the API server refuses as a conflict is dropped; the node's next version brings the next decision. Any other
+//!   failure is recorded in [`NodeWrites`], and so is each success.
 //! - The status of the policy is written before the patches of the same call, both with their resource version. Any order
 //!   is safe, and so is any write that is lost; with this one, nothing is watched longer than it has to be.
 //!
@@ -42,6 +43,7 @@ mod provisioned;
 mod status;
 mod topology;
 mod windows;
+mod writes;
 
 use jiff::Timestamp;
 
@@ -60,6 +62,7 @@ pub use provisioned::{first_config, label_patch};
 pub use topology::Topology;
 
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
+pub use writes::{Answer, NodeWrites};
 
 use census::Census;
 use policy::Rules;
@@ -85,6 +88,9 @@ pub fn rollout(input: &RolloutInput<'_>) -> Rollout {
     let census = Census::new(input, node_timeout);
     let mut course = limits::course(input, &census, rules);
     accepted::judge(&mut course, input.now);
+    if let Some(wait) = input.writes.next_change() {
+        course.wake_at(input.now.checked_add(wait).unwrap_or(input.now));
+    }
     let (patches, is_cut) = choose::patches(input, &census, &course);
     Rollout {
         patches,

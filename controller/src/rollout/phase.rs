@@ -25,6 +25,10 @@ pub(super) enum Phase {
     Building,
     /// No node belongs to the pool.
     NoNodes,
+    /// A kind that the decision needs can't be read.
+    Unread,
+    /// The state of the rollout can't be written.
+    Unrecorded,
 }
 
 /// Condition: the rollout does not go on before somebody decides.
@@ -35,7 +39,7 @@ pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 impl Phase {
     /// All of them: the documentation is compared with it.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Complete,
         Self::Updating,
         Self::Prefetching,
@@ -47,6 +51,8 @@ impl Phase {
         Self::NotRendered,
         Self::Building,
         Self::NoNodes,
+        Self::Unread,
+        Self::Unrecorded,
     ];
 
     /// Returns its word.
@@ -63,7 +69,14 @@ impl Phase {
             Self::NotRendered => "NotRendered",
             Self::Building => "Building",
             Self::NoNodes => "NoNodes",
+            Self::Unread => "Unread",
+            Self::Unrecorded => "Unrecorded",
         }
+    }
+
+    /// Returns true if the pool is Degraded in it.
+    pub(super) fn is_fault(self) -> bool {
+        matches!(self, Self::Unread | Self::Unrecorded)
     }
 
     /// Returns true if the rollout goes on by itself.

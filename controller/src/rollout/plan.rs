@@ -20,7 +20,7 @@ const MAX_CAUSE: usize = 256;
 pub(super) fn plan(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<PoolPlan> {
     let target = census.target.as_ref()?.config.clone()?;
     let mut by_config: BTreeMap<&str, usize> = BTreeMap::new();
-    let lists = [&census.waiting, &census.blocked, &census.at_work, &census.failing];
+    let lists = [&census.waiting, &census.blocked, &census.unsettled, &census.at_work, &census.failing];
     for node in lists.into_iter().flatten() {
         *by_config.entry(node.current.config.as_deref().unwrap_or_default()).or_default() += 1;
     }

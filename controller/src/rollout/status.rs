@@ -6,6 +6,7 @@ use super::census::Census;
 use super::course::Course;
 use super::orphan::{self, POLICY_FOLLOWED};
 use super::phase::HALTED;
+use super::writes::Unwritten;
 use super::{BuildState, Layering, Pool, RolloutInput, patch, plan};
 use crate::api::MachineConfigPoolStatus;
 use crate::api::pool::Condition;
@@ -18,6 +19,9 @@ pub(super) const INVALID: &str = "RolloutInvalid";
 pub(super) const DRAIN_BLOCKED: &str = "RolloutDrainBlocked";
 /// The reason of [`DRAIN_BLOCKED`].
 pub(super) const EVICTION_REFUSED: &str = "EvictionRefused";
+/// Condition: nodes are not written to as they should be.
+pub(super) const NOT_WRITTEN: &str = "RolloutNodesNotWritten";
+
 /// Nodes whose reasons are quoted; the number is always given.
 const MAX_QUOTED: usize = 10;
 
@@ -54,6 +58,7 @@ pub(super) fn status(
     let followed = orphan::followed(input, census.updated);
     rollout(&mut conditions, course, followed);
     drains(&mut conditions, census);
+    unwritten(&mut conditions, census);
     degraded(&mut conditions, census, course);
     status.conditions = Some(conditions.list);
     status.plan = pool.has_plan.then(|| plan::plan(input, census)).flatten();
@@ -89,6 +94,31 @@ fn drains(conditions: &mut Conditions<'_>, census: &Census<'_>) {
     }
     let reason = if blocked.is_empty() { "" } else { EVICTION_REFUSED };
     conditions.set(DRAIN_BLOCKED, !blocked.is_empty(), reason, message);
+}
+
+/// Names the nodes that are not written to, with the API server's words.
+fn unwritten(conditions: &mut Conditions<'_>, census: &Census<'_>) {
+    let nodes = census.unwritten();
+    let Some((_, first, _)) = nodes.first() else {
+        conditions.set(NOT_WRITTEN, false, "", String::new());
+        return;
+    };
+    let named = nodes.iter().take(MAX_QUOTED).map(|(name, why, cause)| {
+        let cause: String = cause.chars().take(MAX_REASON).collect();
+        match why {
+            Unwritten::Refused => format!("node {name} can't be written: {cause}"),
+            Unwritten::Unanswered => format!("a write to node {name} got no answer: {cause}"),
+            Unwritten::SetBack => format!("node {name}: {cause}"),
+        }
+    });
+    let mut message = named.collect::<Vec<_>>().join("; ");
+    if nodes.len() > MAX_QUOTED {
+        message.push_str(&format!("; and {} more", nodes.len() - MAX_QUOTED));
+    }
+    message.push_str(
+        "; other nodes continue, and these are tried again when they change, at the latest after 5 minutes",
+    );
+    conditions.set(NOT_WRITTEN, true, first.as_str(), message);
 }
 
 /// Sets `Updated` and `Updating`, in the operator's own words.
@@ -176,6 +206,9 @@ fn build(pool: &Pool, is_updated: bool) -> Option<(bool, String)> {
 fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>, course: &Course) {
     let nodes = node_degraded(conditions, census);
     let mistake = course.mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
+    let phase = course.phase;
+    let unwritten = conditions.list.iter().find(|one| one.type_ == NOT_WRITTEN && one.status == "True");
+    let unwritten = unwritten.and_then(|one| Some((one.reason.clone()?, one.message.clone()?)));
     let causes = [
         nodes,
         conditions.is("ImageBuildDegraded").then(|| "Custom OS image build failed".to_owned()),
@@ -183,8 +216,12 @@ fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>, course: &Cours
         course.halt.clone(),
         mistake.map(|(_, message)| message.clone()),
     ];
-    let first = causes.into_iter().flatten().next();
-    conditions.set("Degraded", first.is_some(), "", first.unwrap_or_default());
+    let causes = causes.into_iter().flatten().map(|message| (String::new(), message));
+    let fault = phase.is_fault().then(|| (phase.as_str().to_owned(), course.message.clone()));
+    let first = causes.chain(fault).chain(unwritten).next();
+    let is_degraded = first.is_some();
+    let (reason, message) = first.unwrap_or_default();
+    conditions.set("Degraded", is_degraded, &reason, message);
 }
 
 fn node_degraded(conditions: &mut Conditions<'_>, census: &Census<'_>) -> Option<String> {

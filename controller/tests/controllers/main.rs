@@ -45,6 +45,7 @@ mod pairs;
 mod permissions;
 mod plan;
 mod process;
+mod refusals;
 mod render;
 mod rollout;
 mod seed;

@@ -37,13 +37,15 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
-use super::client::RequestError;
+use super::client::{RequestError, uptime};
 use super::metrics::Metrics;
+use super::unread;
 use crate::build::{
     Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, waits_for_registry,
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
+use crate::retry::Retries;
 use builder::Builder;
 use desired::Plan;
 use group::{Group, groups};
@@ -76,17 +78,7 @@ pub(super) async fn run(
     settings: JobSettings,
     registry: Arc<dyn Registry>,
 ) {
-    let needed = [
-        Kind::Definitions,
-        Kind::Pools,
-        Kind::Configs,
-        Kind::Nodes,
-        Kind::OsConfigs,
-        Kind::OsBuilds,
-        Kind::Jobs,
-        Kind::Secrets,
-    ];
-    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(|snapshot| unread::BUILD.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The build controller runs");
     let mut changes = cache.changes();
     let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
@@ -137,6 +129,8 @@ struct Course {
     again: Option<Instant>,
     /// The error that was reported last, so that it is reported once.
     error: Option<String>,
+    /// Refusals of the API server.
+    retries: Retries,
 }
 
 impl Course {
@@ -265,10 +259,16 @@ impl Controller {
     ) -> Result<Step, RequestError> {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
         let apply_by = self.apply_by;
+        let input = format!("{action:?}");
+        if let Some(wait) = course.retries.wait("", &input, uptime()) {
+            course.again = Some(Instant::now() + wait);
+            return Ok(Step::Rest);
+        }
         let writer = Writer { client, cache, namespace, apply_by, builder, group, desired };
         let written = writer.execute(action).await;
         if written.is_ok() {
             course.conflicts = 0;
+            course.retries = Retries::default();
             self.metrics.wrote("build", "written");
             let build = desired.and_then(|desired| {
                 let uid = cache.lock().os_builds.get(&desired.name)?.build.uid.clone();
@@ -282,6 +282,9 @@ impl Controller {
             course.turn = course.turn.wrapping_add(1);
         }
         let Err(error) = written else { return Ok(Step::Done) };
+        if error.is_refusal() {
+            course.retries.failed("", &input, &error.to_string(), uptime());
+        }
         // It may have come to something: what is there now is decided by.
         refresh(&writer).await?;
         course.plan = None;

@@ -12,6 +12,7 @@ use crate::build::{JobSettings, MACHINE_OS_BUILD};
 use crate::controllers::cache::Cache;
 use crate::controllers::cached::Cached;
 use crate::controllers::client::{RequestError, send};
+use crate::controllers::write::{Write, write};
 
 /// A kind of object that is read and written in a namespace.
 pub(super) trait Namespaced:
@@ -64,7 +65,8 @@ impl Objects {
 
     /// Creates what carries a build out.
     pub(super) async fn create<K: Namespaced + Cached>(&self, object: &K) -> Result<(), RequestError> {
-        self.store(send(self.api::<K>().create(&PostParams::default(), object)).await?);
+        let how = PostParams::default();
+        self.store(write(Write::BuildJob, self.api::<K>().create(&how, object)).await?);
         Ok(())
     }
 
@@ -75,7 +77,7 @@ impl Objects {
         patch: Value,
     ) -> Result<(), RequestError> {
         let (api, how) = (self.api::<K>(), PatchParams::default());
-        self.store(send(api.patch(name, &how, &Patch::Merge(patch))).await?);
+        self.store(write(Write::BuildJob, api.patch(name, &how, &Patch::Merge(patch))).await?);
         Ok(())
     }
 
@@ -90,7 +92,7 @@ impl Objects {
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        match send(self.api::<K>().delete(name, &how)).await {
+        match write(Write::BuildJob, self.api::<K>().delete(name, &how)).await {
             Ok(_) => {}
             Err(error) if error.code() == 404 => {}
             Err(error) => return Err(error),
@@ -136,7 +138,8 @@ impl Objects {
         owner: &str,
     ) -> Result<(), RequestError> {
         let (api, name) = (self.api::<K>(), object.name_any());
-        let Err(error) = send(api.create(&PostParams::default(), object)).await else { return Ok(()) };
+        let made = write(Write::BuildInput, api.create(&PostParams::default(), object)).await;
+        let Err(error) = made else { return Ok(()) };
         if !matches!(error.code(), 0 | 409) {
             return Err(error);
         }
@@ -152,8 +155,8 @@ impl Objects {
         }
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         let how = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
-        send(api.delete(&name, &how)).await?;
-        send(api.create(&PostParams::default(), object)).await.map(drop)
+        write(Write::BuildInput, api.delete(&name, &how)).await?;
+        write(Write::BuildInput, api.create(&PostParams::default(), object)).await.map(drop)
     }
 }
 

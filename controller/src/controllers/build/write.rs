@@ -18,9 +18,10 @@ use crate::build::{
 };
 use crate::controllers::cache::Cache;
 use crate::controllers::cached::{Cached as _, store};
-use crate::controllers::client::{RequestError, read, send};
+use crate::controllers::client::{RequestError, send};
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
+use crate::controllers::write::{Write, write, write_and_read};
 use crate::image::ApplyBy;
 use crate::reading::Lenient;
 
@@ -114,7 +115,8 @@ impl Writer<'_> {
         let build = written::build(self.group, desired, pre_built, no_reuse).ok_or_else(gone)?;
         let build: DynamicObject =
             serde_json::from_value(build).map_err(|error| RequestError::Failed(error.to_string()))?;
-        let made = send(self.builds().create(&PostParams::default(), &MachineOsBuild(build))).await?;
+        let (build, how) = (MachineOsBuild(build), PostParams::default());
+        let made = write(Write::OsBuild, self.builds().create(&how, &build)).await?;
         self.store_build(made);
         Ok(())
     }
@@ -124,7 +126,7 @@ impl Writer<'_> {
         let version = self.group.builds.get(name).map(|build| build.version.clone());
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
         let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        send(self.builds().delete(name, &how)).await?;
+        write(Write::OsBuild, self.builds().delete(name, &how)).await?;
         read_build(self.client, self.cache, name).await
     }
 
@@ -137,7 +139,8 @@ impl Writer<'_> {
             "resourceVersion": now.0.metadata.resource_version,
             "finalizers": finalizers,
         }});
-        send(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        let how = PatchParams::default();
+        write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await?;
         read_build(self.client, self.cache, name).await
     }
 
@@ -148,7 +151,8 @@ impl Writer<'_> {
             "uid": config.build.uid, "resourceVersion": config.version, "annotations": annotations,
         }});
         let api = Api::<MachineOsConfig>::all(self.client.clone());
-        let now = send(api.patch(&self.group.name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        let (name, how) = (&self.group.name, PatchParams::default());
+        let now = write(Write::OsConfigAnnotations, api.patch(name, &how, &Patch::Merge(body))).await?;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
@@ -163,7 +167,8 @@ impl Writer<'_> {
         let body = json!({ "metadata": {
             "uid": build.build.uid, "resourceVersion": build.version, "annotations": annotations,
         }});
-        let now = send(self.builds().patch(name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        let how = PatchParams::default();
+        let now = write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await?;
         self.store_build(now);
         Ok(())
     }
@@ -181,7 +186,8 @@ impl Writer<'_> {
             "status": written::status(&now.0, status, self.namespace, Timestamp::now()),
         });
         let (api, how) = (self.builds(), PatchParams::default());
-        self.store_build(send(api.patch_status(name, &how, &Patch::Merge(body))).await?);
+        let now = write(Write::OsBuildStatus, api.patch_status(name, &how, &Patch::Merge(body))).await?;
+        self.store_build(now);
         Ok(())
     }
 
@@ -208,7 +214,8 @@ impl Writer<'_> {
             "status": status,
         });
         let how = PatchParams::default();
-        let now = send(api.patch_status(&self.group.name, &how, &Patch::Merge(body))).await?;
+        let name = &self.group.name;
+        let now = write(Write::OsConfigStatus, api.patch_status(name, &how, &Patch::Merge(body))).await?;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
@@ -230,7 +237,9 @@ impl Writer<'_> {
             "status": { "conditions": conditions },
         });
         let api = Api::<Lenient<MachineConfigPool>>::all(self.client.clone());
-        let now = read(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(body))).await?;
+        let how = PatchParams::default();
+        let now =
+            write_and_read(Write::BuildCondition, api.patch_status(&name, &how, &Patch::Merge(body))).await?;
         store(self.cache, now);
         Ok(())
     }

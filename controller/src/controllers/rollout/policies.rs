@@ -6,50 +6,74 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::warn;
 
-use super::{Controller, LONGEST_WAIT, RETRY};
+use super::statuses::Written;
+use super::{Controller, LONGEST_WAIT};
 use crate::api::pool::Condition;
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};
 use crate::controllers::cache::Snapshot;
-use crate::controllers::client::RequestError;
+use crate::controllers::client::{RequestError, uptime};
 use crate::controllers::events::{About, Severity, emit};
+use crate::controllers::write::Write;
 use crate::rollout::{ACCEPTED, unfollowed};
 
 impl Controller {
     /// Reports the policies that no rollout follows; returns the time until the next try.
-    pub(super) async fn refuse_policies(&self) -> Duration {
+    pub(super) async fn refuse_policies(&mut self) -> Duration {
         let refused = refused(&self.cache.lock());
         let mut wait = LONGEST_WAIT;
         for (policy, status) in refused {
-            match self.write_policy_status(&policy, &status).await {
-                Ok(true) => wait = Duration::ZERO,
-                Ok(false) => {}
-                Err(error) => {
-                    warn!("RolloutPolicy {}: {error}", policy.metadata.name.as_deref().unwrap_or_default());
-                    self.metrics.wrote("node", "failed");
-                    wait = wait.min(RETRY);
-                }
-            }
+            wait = wait.min(self.bring_policy_status(&policy, &status).await.0);
         }
         wait
     }
 
-    /// Writes a policy's status, and an Event where the policy is refused for another cause; true if something was written or refused.
-    pub(super) async fn write_policy_status(
+    /// Writes a policy's status, unless it was refused a moment ago; returns the time until the next decision, and
+    /// whether it is written.
+    pub(super) async fn bring_policy_status(
+        &mut self,
+        policy: &RolloutPolicy,
+        status: &RolloutPolicyStatus,
+    ) -> (Duration, bool) {
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        let about = About::rollout_policy(&name, policy.metadata.uid.as_deref().unwrap_or_default());
+        if policy.status.as_ref() == Some(status) {
+            return (LONGEST_WAIT, true);
+        }
+        if let Some(wait) = self.statuses.wait(&about, status, uptime()) {
+            return (wait, false);
+        }
+        let written = self.write_policy_status(policy, status).await;
+        let is_written = matches!(written, Ok(Written::Made | Written::Same));
+        (self.settle(&about, status, written).await, is_written)
+    }
+
+    /// Returns the message for the pool of a policy whose status is not written.
+    pub(super) fn policy_failure(&self, policy: &RolloutPolicy) -> Option<String> {
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        let about = About::rollout_policy(&name, policy.metadata.uid.as_deref().unwrap_or_default());
+        let cause = self.statuses.failure(&about)?;
+        Some(format!(
+            "RolloutPolicy {name}: its status can't be written, so no step of the rollout is recorded: {cause}"
+        ))
+    }
+
+    /// Writes a policy's status, and an Event where the policy is refused for another cause.
+    async fn write_policy_status(
         &self,
         policy: &RolloutPolicy,
         status: &RolloutPolicyStatus,
-    ) -> Result<bool, RequestError> {
-        let is_written =
-            self.write_status::<RolloutPolicy, _>(policy, policy.status.as_ref(), status).await?;
+    ) -> Result<Written, RequestError> {
+        let old = policy.status.as_ref();
+        let written = self.write_status::<RolloutPolicy, _>(Write::PolicyStatus, policy, old, status).await?;
         let old = policy.status.as_ref().and_then(refusal);
-        if let Some(new) = refusal(status).filter(|new| is_written && old != Some(*new)) {
+        if let Some(new) = refusal(status).filter(|new| written == Written::Made && old != Some(*new)) {
             let (reason, message) = new;
             warn!("{message}");
             let name = policy.metadata.name.as_deref().unwrap_or_default();
             let about = About::rollout_policy(name, policy.metadata.uid.as_deref().unwrap_or_default());
             emit(&self.client, &about, Severity::Warning, reason, message).await;
         }
-        Ok(is_written)
+        Ok(written)
     }
 }
 

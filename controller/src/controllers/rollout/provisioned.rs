@@ -9,6 +9,7 @@ use crate::controllers::cache::{Cache, Snapshot};
 use crate::controllers::metrics::Metrics;
 use crate::controllers::node::Node;
 use crate::controllers::node_write::write_body;
+use crate::controllers::write::Write;
 use crate::rollout::{NodePatch, first_config, label_patch};
 
 /// Wait for a retry, if nothing changes before.
@@ -30,7 +31,7 @@ pub(super) async fn label(client: &Client, cache: &Cache, metrics: &Metrics) -> 
     let mut again = None;
     for patch in patches {
         let name = &patch.node;
-        match write_body(client, cache, name, &patch.uid, &patch.body()).await {
+        match write_body(Write::NodeTarget, client, cache, name, &patch.uid, &patch.body()).await {
             Ok(true) => {
                 metrics.wrote("node", "written");
                 let labels = patch.labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));

@@ -195,8 +195,15 @@ impl Simulation {
         let now = self.world.now();
         self.controller.clock.observe(now, self.world.uptime());
         let clock = self.controller.clock.clone();
-        let input =
-            RolloutInput { pool: &pool, nodes: &nodes, conflicts: &[], costs: &costs, now, clock: &clock };
+        let input = RolloutInput {
+            pool: &pool,
+            nodes: &nodes,
+            conflicts: &[],
+            costs: &costs,
+            now,
+            clock: &clock,
+            writes: &NodeWrites::default(),
+        };
         let rollout = rollout(&input);
         self.wake = rollout.wake;
         self.count(&rollout);

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::super::accepted::{ACCEPTED, POOL_FOUND, POOL_NOT_FOUND};
 use super::super::orphan::{POLICY_DELETED, POLICY_FOLLOWED};
 use super::super::phase::{HALTED, Mistake, Phase, TOO_MANY_FAILURES};
-use super::super::status::{DRAIN_BLOCKED, EVICTION_REFUSED, INVALID, PROGRESSING};
+use super::super::status::{DRAIN_BLOCKED, EVICTION_REFUSED, INVALID, NOT_WRITTEN, PROGRESSING};
+use super::super::writes::Unwritten;
 
 const PAGE: &str = include_str!("../../../../docs/rollouts.md");
 
@@ -16,7 +17,9 @@ fn page_has_each_condition_and_reason() {
     let halted = [TOO_MANY_FAILURES, POLICY_DELETED, POLICY_FOLLOWED].map(|reason| (HALTED, reason));
     let others = halted.into_iter().chain([(DRAIN_BLOCKED, EVICTION_REFUSED)]);
     let accepted = [POOL_FOUND, POOL_NOT_FOUND, Mistake::Policy.as_str()].map(|reason| (ACCEPTED, reason));
-    let code: BTreeSet<_> = progressing.chain(invalid).chain(others).chain(accepted).collect();
+    let unwritten = Unwritten::ALL.iter().map(|why| (NOT_WRITTEN, why.as_str()));
+    let code: BTreeSet<_> =
+        progressing.chain(invalid).chain(unwritten).chain(others).chain(accepted).collect();
     let row = |line: &'static str| {
         let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`')).skip(1);
         let (type_, reason) = (cells.next()?, cells.next()?);

@@ -6,3 +6,4 @@ mod docs;
 mod nodes;
 mod policy;
 mod world;
+mod writes;

@@ -467,6 +467,7 @@ fn node_in_two_pools_is_named_and_others_continue() {
         costs: &BTreeMap::new(),
         now: now(),
         clock: &Clock::default(),
+        writes: &NodeWrites::default(),
     };
     let rollout = rollout(&input);
     assert_eq!(given(&rollout), ["n00"]);
@@ -496,6 +497,7 @@ fn plan_sums_remaining_nodes() {
         costs: &costs,
         now: now(),
         clock: &Clock::default(),
+        writes: &NodeWrites::default(),
     })
     .status
     .plan

@@ -43,8 +43,19 @@ pub(super) fn decide_at(pool: &Pool, nodes: &[Node], now: Timestamp) -> Rollout 
 }
 
 pub(super) fn decide_by(clock: &Clock, pool: &Pool, nodes: &[Node], now: Timestamp) -> Rollout {
+    decide_after(&NodeWrites::default(), clock, pool, nodes, now)
+}
+
+pub(super) fn decide_after(
+    writes: &NodeWrites,
+    clock: &Clock,
+    pool: &Pool,
+    nodes: &[Node],
+    now: Timestamp,
+) -> Rollout {
     let nodes: Vec<&Node> = nodes.iter().collect();
-    rollout(&RolloutInput { pool, nodes: &nodes, conflicts: &[], costs: &BTreeMap::new(), now, clock })
+    let costs = &BTreeMap::new();
+    rollout(&RolloutInput { pool, nodes: &nodes, conflicts: &[], costs, now, clock, writes })
 }
 
 pub(super) fn decide(pool: &Pool, nodes: &[Node]) -> Rollout {

@@ -1,0 +1,98 @@
+//! Tries of a pool's rendering. What the API server refuses is told on the pool and tried again with growing pauses, at once when an
+//! input changes. What another program sets back is written again with growing pauses, too.
+
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::{Controller, Outcome, RENDER_DEGRADED, RETRY};
+use crate::api::MachineConfigPool;
+use crate::controllers::client::{RequestError, uptime};
+use crate::controllers::events::{About, Severity, emit};
+
+impl Outcome {
+    /// Returns what a refusal depends on: the content of the rendered config, and its sources.
+    fn input(&self) -> String {
+        match &self.rendered {
+            Ok(rendered) => format!("{} {}", rendered.name(), rendered.sources.join(" ")),
+            Err(why) => why.clone(),
+        }
+    }
+}
+
+impl Controller {
+    /// Renders a pool, unless it was refused a moment ago; returns the time until the next try, if there is one.
+    pub(super) async fn attempt(&mut self, outcome: Outcome) -> Option<Duration> {
+        let (pool, input) = (outcome.pool.clone(), outcome.input());
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        if let Some(wait) = self.retries.wait(&name, &input, uptime()) {
+            return Some(wait);
+        }
+        let error = match Box::pin(self.bring(outcome)).await {
+            Ok(()) => {
+                self.retries.succeeded(&name);
+                return self.later.take();
+            }
+            Err(error) => error,
+        };
+        if error.code() == 409 && self.refresh(&name).await.is_ok() {
+            // Another writer changed the pool, such as the node controller its status.
+            return Some(Duration::ZERO);
+        }
+        self.metrics.wrote("render", "failed");
+        if !error.is_refusal() {
+            warn!("pool {name}: {error}");
+            return Some(RETRY);
+        }
+        let (wait, is_news) = self.retries.failed(&name, &input, &error.to_string(), uptime());
+        if is_news {
+            self.refused(pool, &error).await;
+        }
+        Some(wait)
+    }
+
+    /// Tells of a refusal: in the condition, and where that is refused, too, as an Event.
+    async fn refused(&mut self, pool: MachineConfigPool, error: &RequestError) {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        let message = format!("Failed to render configuration for pool {name}: {error}");
+        self.metrics.rendered(&name, false);
+        // As the cache has it: a write before the refused one has changed it.
+        let now = self.cache.lock().pools.get(&name).cloned().and_then(Result::ok).unwrap_or(pool);
+        if let Err(error) = self.condition(now, RENDER_DEGRADED, Some(message.clone())).await {
+            warn!("pool {name}: {message}; its condition is not written: {error}");
+            emit(&self.client, &about, Severity::Warning, RENDER_DEGRADED, &message).await;
+        }
+    }
+
+    /// Returns true if a value may be written now. Otherwise another program sets it back again and again, and it waits.
+    pub(super) fn may_repeat(&mut self, what: &str, value: &str) -> bool {
+        let Some(wait) = self.repeats.wait(what, value, uptime()) else { return true };
+        self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
+        false
+    }
+
+    /// Records that a value was written, and tells once of another program that sets it back.
+    pub(super) async fn repeated(&mut self, what: &str, value: &str, about: &About) {
+        if self.repeats.wrote(what, value, uptime()) {
+            let text = format!(
+                "The {what} was written several times in a row: another program sets it back; stop it"
+            );
+            warn!("{text}");
+            emit(&self.client, about, Severity::Warning, "FieldContested", &text).await;
+        }
+    }
+
+    /// Reports a failure that is no pool's once; returns the time until the next try.
+    pub(super) fn failed(&mut self, what: &str, error: &RequestError) -> Duration {
+        if !error.is_refusal() {
+            warn!("{what}: {error}");
+            return RETRY;
+        }
+        let (wait, is_news) = self.retries.failed(what, "", &error.to_string(), uptime());
+        if is_news {
+            warn!("{what}: {error}");
+        }
+        wait
+    }
+}

@@ -1,0 +1,83 @@
+//! Statuses that the API server refuses, or that another program writes, too: each is told once, and written again after growing
+//! pauses, or when it changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::controllers::events::About;
+use crate::retry::{Repeats, Retries};
+
+/// Outcome of the write of a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It was so already.
+    Same,
+    /// It is so now.
+    Made,
+    /// Somebody else wrote meanwhile.
+    Conflict,
+}
+
+/// Outcomes of the writes of statuses.
+#[derive(Debug, Default)]
+pub(super) struct Statuses {
+    pub(super) refused: Retries,
+    /// Errors of writes whose fate is not known.
+    pub(super) unsent: BTreeMap<String, String>,
+    pub(super) repeats: Repeats,
+    /// Message by pool whose policy's status could not be written.
+    unrecorded: BTreeMap<String, String>,
+}
+
+impl Statuses {
+    /// Returns the time to wait before a status is written again; `None` if it is due.
+    pub(super) fn wait<S: Serialize>(&self, about: &About, status: &S, now: Duration) -> Option<Duration> {
+        let (name, status) = (about.to_string(), content(status));
+        let waits = [self.refused.wait(&name, &status, now), self.repeats.wait(&name, &status, now)];
+        waits.into_iter().flatten().max()
+    }
+
+    /// Returns the cause of the last failure of a status that has not been written since.
+    pub(super) fn failure(&self, about: &About) -> Option<String> {
+        let name = about.to_string();
+        self.refused.cause(&name).map(str::to_owned).or_else(|| self.unsent.get(&name).cloned())
+    }
+
+    pub(super) fn succeeded(&mut self, name: &str) {
+        self.refused.succeeded(name);
+        self.unsent.remove(name);
+    }
+
+    pub(super) fn unrecorded(&self, pool: &str) -> Option<String> {
+        self.unrecorded.get(pool).cloned()
+    }
+
+    /// Records whether the status of a pool's policy is written; returns true if that is news.
+    pub(super) fn record(&mut self, pool: &str, failure: Option<String>) -> bool {
+        match failure {
+            Some(message) => self.unrecorded.insert(pool.to_owned(), message.clone()) != Some(message),
+            None => self.unrecorded.remove(pool).is_some(),
+        }
+    }
+}
+
+/// Returns the content of a status, without times that change with each write.
+pub(super) fn content<S: Serialize>(status: &S) -> String {
+    let mut value = serde_json::to_value(status).unwrap_or_default();
+    strip(&mut value);
+    value.to_string()
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("lastTransitionTime");
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(values) => values.iter_mut().for_each(strip),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,115 @@
+//! Kinds that a controller decides by and can't read: who says so, and when.
+
+use super::cache::{Kind, Snapshot};
+use super::failure::Failure;
+
+/// Kinds that the render controller decides by.
+pub(super) const RENDER: [Kind; 9] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Configs,
+    Kind::Nodes,
+    Kind::ControllerConfig,
+    Kind::Policy,
+    Kind::RolloutPolicies,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+];
+
+/// Kinds that the node controller decides by.
+pub(super) const NODE: [Kind; 9] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Configs,
+    Kind::Nodes,
+    Kind::ControllerConfig,
+    Kind::Policy,
+    Kind::RolloutPolicies,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+];
+
+/// Kinds that the drain controller decides by.
+pub(super) const DRAIN: [Kind; 1] = [Kind::Nodes];
+
+/// Kinds that the controller of pools that opt in decides by.
+pub(super) const OPT_IN: [Kind; 9] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Configs,
+    Kind::ControllerConfig,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+    Kind::BuildSettings,
+    Kind::OsImage,
+    Kind::Containerfiles,
+];
+
+/// Kinds that the build controller decides by.
+pub(super) const BUILD: [Kind; 8] = [
+    Kind::Definitions,
+    Kind::Pools,
+    Kind::Configs,
+    Kind::Nodes,
+    Kind::OsConfigs,
+    Kind::OsBuilds,
+    Kind::Jobs,
+    Kind::Secrets,
+];
+
+/// Returns the kinds that can't be read, with the cause where there is one: those that were never read, and those whose watch
+/// the API server refuses. One that breaks for a while is read on from where it was.
+pub(super) fn unread<'a>(
+    snapshot: &'a Snapshot,
+    needed: &'a [Kind],
+) -> impl Iterator<Item = (Kind, Option<&'a Failure>)> {
+    let state = |kind: &Kind| {
+        let failure = snapshot.failing.get(kind);
+        let is_refused = failure.is_some_and(Failure::is_refusal) && !snapshot.lacks(*kind);
+        (!snapshot.knows(*kind) || is_refused).then_some((*kind, failure))
+    };
+    needed.iter().filter_map(state)
+}
+
+/// Returns the message for pools on kinds that can't be read.
+pub(super) fn message(snapshot: &Snapshot, needed: &[Kind]) -> Option<String> {
+    let causes = unread(snapshot, needed).map(|(kind, failure)| failure_text(kind, failure));
+    let causes = causes.collect::<Vec<_>>().join("; ");
+    (!causes.is_empty()).then(|| format!("no node is given a target: {causes}"))
+}
+
+/// Returns the text on a kind that can't be read, with the next step.
+pub(super) fn failure_text(kind: Kind, failure: Option<&Failure>) -> String {
+    let resource = kind.resource();
+    match failure {
+        None => format!("{resource} are not read yet"),
+        Some(failure) if matches!(failure.code, 401 | 403) => format!(
+            "{resource} can't be read: {}; grant the controller's account the verbs list and watch of them",
+            failure.cause
+        ),
+        Some(failure) => format!("{resource} can't be read: {}", failure.cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_kind_is_unread_and_broken_watch_is_not() {
+        let mut snapshot = Snapshot::default();
+        snapshot.synced.extend(NODE);
+        assert_eq!(message(&snapshot, &NODE), None);
+        let failure = |code| Failure { code, cause: "no".to_owned() };
+        snapshot.failing.insert(Kind::RolloutPolicies, failure(0));
+        assert_eq!(message(&snapshot, &NODE), None);
+        snapshot.failing.insert(Kind::RolloutPolicies, failure(403));
+        let text = message(&snapshot, &NODE).unwrap();
+        assert!(text.contains("rolloutpolicies.machine-config-agent.io can't be read: no; grant"), "{text}");
+        snapshot.failing.clear();
+        snapshot.synced.remove(&Kind::Policy);
+        snapshot.definitions.insert(Kind::Policy.definition().unwrap().to_owned(), String::new());
+        let text = message(&snapshot, &NODE).unwrap();
+        assert!(text.contains("machineconfigurations.operator.openshift.io are not read yet"), "{text}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Pauses between tries of what is refused again and again; pure. Times are those of the process's own clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The first pause.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// The longest pause.
+pub const LONGEST: Duration = Duration::from_secs(300);
+
+/// Returns the pause after so many tries in a row: 2, 4, 8, ... 300 s.
+pub fn pause(tries: u32) -> Duration {
+    let factor = 1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST.saturating_mul(factor.max(1)).min(LONGEST)
+}
+
+/// Things that are tried again: each by its name, and with its input, whose change is a reason to try at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Retries {
+    tried: BTreeMap<String, Tried>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tried {
+    input: String,
+    cause: String,
+    tries: u32,
+    next: Duration,
+}
+
+impl Retries {
+    /// Returns the time to wait before the next try; `None` if it is due.
+    pub fn wait(&self, name: &str, input: &str, now: Duration) -> Option<Duration> {
+        let tried = self.tried.get(name).filter(|tried| tried.input == input)?;
+        tried.next.checked_sub(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Records a failure; returns the pause before the next try, and true if its cause is news.
+    pub fn failed(&mut self, name: &str, input: &str, cause: &str, now: Duration) -> (Duration, bool) {
+        let before = self.tried.get(name);
+        let is_news = before.is_none_or(|before| before.cause != cause);
+        let tries = before.filter(|tried| tried.input == input).map_or(0, |tried| tried.tries);
+        let pause = pause(tries.saturating_add(1));
+        let tried = Tried {
+            input: input.to_owned(),
+            cause: cause.to_owned(),
+            tries: tries.saturating_add(1),
+            next: now.saturating_add(pause),
+        };
+        self.tried.insert(name.to_owned(), tried);
+        (pause, is_news)
+    }
+
+    /// Returns the cause of the last failure of what has not succeeded since.
+    pub fn cause(&self, name: &str) -> Option<&str> {
+        self.tried.get(name).map(|tried| &*tried.cause)
+    }
+
+    /// Forgets what succeeded; returns true if it had failed.
+    pub fn succeeded(&mut self, name: &str) -> bool {
+        self.tried.remove(name).is_some()
+    }
+
+    /// Forgets what is gone.
+    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.tried.retain(|name, _| is_kept(name));
+    }
+}
+
+/// A value is written so often in a row before somebody else is said to write it, too.
+const MAX_REPEATED: u32 = 3;
+
+/// Values that are written again although they did not change: another program writes them, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repeats {
+    written: BTreeMap<String, Written>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Written {
+    value: String,
+    times: u32,
+    at: Duration,
+}
+
+impl Repeats {
+    /// Returns the time to wait before a value is written again; `None` if it may be written.
+    pub fn wait(&self, name: &str, value: &str, now: Duration) -> Option<Duration> {
+        let written = self.written.get(name).filter(|written| written.value == value)?;
+        let surplus = written.times.checked_sub(MAX_REPEATED - 1).filter(|surplus| *surplus > 0)?;
+        let next = written.at.saturating_add(pause(surplus));
+        next.checked_sub(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Records a write; returns true if it is the first one of too many in a row.
+    pub fn wrote(&mut self, name: &str, value: &str, now: Duration) -> bool {
+        let before = self.written.get(name).filter(|written| {
+            // One that held for long is a new matter.
+            written.value == value && now.saturating_sub(written.at) < LONGEST.saturating_mul(2)
+        });
+        let times = before.map_or(0, |written| written.times).saturating_add(1);
+        self.written.insert(name.to_owned(), Written { value: value.to_owned(), times, at: now });
+        times == MAX_REPEATED
+    }
+
+    /// Forgets what is gone.
+    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.written.retain(|name, _| is_kept(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn pauses_double_up_to_five_minutes() {
+        let pauses: Vec<u64> = [0, 1, 2, 3, 8, 9, 40, u32::MAX].map(|tries| pause(tries).as_secs()).into();
+        assert_eq!(pauses, [2, 2, 4, 8, 256, 300, 300, 300]);
+    }
+
+    #[test]
+    fn another_input_is_tried_at_once() {
+        let mut retries = Retries::default();
+        assert_eq!(retries.wait("worker", "a", at(0)), None);
+        assert_eq!(retries.failed("worker", "a", "no", at(0)), (at(2), true));
+        assert_eq!(retries.wait("worker", "a", at(1)), Some(at(1)));
+        assert_eq!(retries.wait("worker", "a", at(2)), None);
+        assert_eq!(retries.failed("worker", "a", "no", at(2)), (at(4), false));
+        assert_eq!(retries.wait("worker", "b", at(3)), None);
+        assert_eq!(retries.failed("worker", "b", "no", at(3)), (at(2), false));
+        assert_eq!(retries.cause("worker"), Some("no"));
+        assert!(retries.succeeded("worker"));
+        assert!(!retries.succeeded("worker"));
+    }
+
+    #[test]
+    fn value_that_is_written_again_and_again_waits() {
+        let mut repeats = Repeats::default();
+        let mut written = Vec::new();
+        let mut told = 0;
+        for second in 0..40 {
+            if repeats.wait("worker", "a", at(second)).is_none() {
+                told += u32::from(repeats.wrote("worker", "a", at(second)));
+                written.push(second);
+            }
+        }
+        assert_eq!((written, told), (vec![0, 1, 2, 4, 8, 16, 32], 1));
+        // Another value is our own change, and so is one that held for long.
+        assert_eq!(repeats.wait("worker", "b", at(40)), None);
+        assert!(!repeats.wrote("worker", "a", at(40 + 3600)));
+        assert_eq!(repeats.wait("worker", "a", at(40 + 3600)), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! Writes to nodes that fail.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::super::*;
+use super::world::{condition, decide_after, given, node, nodes, now, pool, write};
+
+const WORDS: &str = "admission webhook \"a.test\" denied the request: no (403)";
+
+/// A controller with its memory of writes.
+struct Shell {
+    pool: Pool,
+    nodes: Vec<Node>,
+    writes: NodeWrites,
+    uptime: Duration,
+}
+
+impl Shell {
+    fn new(max_unavailable: i32) -> Self {
+        let pool = Pool { max_unavailable: Some(IntOrString::Int(max_unavailable)), ..pool("b") };
+        Self { pool, nodes: nodes(3, "a"), writes: NodeWrites::default(), uptime: Duration::ZERO }
+    }
+
+    fn decide(&mut self) -> Rollout {
+        self.writes.observe(self.uptime);
+        decide_after(&self.writes, &Clock::default(), &self.pool, &self.nodes, now())
+    }
+
+    /// Decides and writes; writes to `bad` get an answer that is none of success. Returns the nodes that were written to.
+    fn step(&mut self, bad: &str, answer: Answer) -> Vec<String> {
+        let rollout = self.decide();
+        let refused = rollout.patches.iter().filter(|patch| patch.node == bad);
+        for patch in refused {
+            let node = self.nodes.iter().find(|node| node.name == bad).unwrap();
+            self.writes.failed(node, self.pool.target().as_ref(), patch, answer, WORDS);
+        }
+        let given = given(&rollout).into_iter().map(str::to_owned).collect();
+        let mut made = rollout;
+        made.patches.retain(|patch| patch.node != bad);
+        made.patches.iter().for_each(|patch| self.writes.written(patch));
+        write(&made, &mut self.pool, &mut self.nodes);
+        given
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.uptime += Duration::from_secs(seconds);
+    }
+}
+
+#[test]
+fn refused_node_takes_no_place_and_is_named() {
+    let mut shell = Shell::new(1);
+    assert_eq!(shell.step("n00", Answer::Refused), ["n00"]);
+    // The next one goes at once, with maxUnavailable 1.
+    assert_eq!(shell.step("n00", Answer::Refused), ["n01"]);
+    let rollout = shell.decide();
+    assert_eq!(given(&rollout), [""; 0]);
+    for (type_, reason) in [("RolloutNodesNotWritten", "NodeWriteRefused"), ("Degraded", "NodeWriteRefused")]
+    {
+        let (status, found, message) = condition(&rollout, type_);
+        assert_eq!((&*status, &*found), ("True", reason));
+        assert!(message.contains(&format!("node n00 can't be written: {WORDS}")), "{message}");
+    }
+    assert!(condition(&rollout, "RolloutProgressing").2.contains("n00 (not written)"));
+    // It wakes for the next try.
+    assert_eq!(rollout.wake, Some(now() + jiff::SignedDuration::from_secs(2)));
+}
+
+#[test]
+fn refused_node_is_tried_again_with_growing_pauses() {
+    let mut shell = Shell::new(3);
+    shell.step("n00", Answer::Refused);
+    let mut tries = Vec::new();
+    for second in 1..=700 {
+        shell.pass(1);
+        if shell.step("n00", Answer::Refused).contains(&"n00".to_owned()) {
+            tries.push(second);
+        }
+    }
+    assert_eq!(tries, [2, 6, 14, 30, 62, 126, 254, 510]);
+}
+
+#[test]
+fn change_of_node_or_target_is_tried_at_once() {
+    let change: [fn(&mut Shell); 3] = [
+        |shell| shell.nodes[0].labels.extend([("a".to_owned(), "b".to_owned())]),
+        |shell| shell.pool.configuration.name = Some("c".to_owned()),
+        |shell| shell.nodes[0].uid = "another".to_owned(),
+    ];
+    for change in change {
+        let mut shell = Shell::new(3);
+        shell.step("n00", Answer::Refused);
+        assert!(!given(&shell.decide()).contains(&"n00"));
+        change(&mut shell);
+        assert!(given(&shell.decide()).contains(&"n00"));
+        assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").0, "False");
+    }
+    // A kubelet that reports changes nothing of it.
+    let mut shell = Shell::new(3);
+    shell.step("n00", Answer::Refused);
+    (shell.nodes[0].resource_version, shell.nodes[0].ready) = ("2".to_owned(), false);
+    assert!(!given(&shell.decide()).contains(&"n00"));
+}
+
+/// Nobody knows whether the node has the target: it takes the place, until its version shows that it has not, or never will.
+#[test]
+fn unanswered_write_holds_its_place() {
+    let mut shell = Shell::new(1);
+    assert_eq!(shell.step("n00", Answer::Missing), ["n00"]);
+    assert_eq!(given(&shell.decide()), [""; 0]);
+    // One lost answer degrades nothing.
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").0, "False");
+    shell.writes.read("n00");
+    assert_eq!(given(&shell.decide()), [""; 0], "the server may still work on it");
+    shell.pass(2);
+    assert_eq!(shell.step("n00", Answer::Missing), ["n00"], "the same write again");
+    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").1, "NodeWriteUnanswered");
+    // Another version: the write can't come any more, and was not made.
+    let mut changed = Shell { nodes: shell.nodes.clone(), pool: shell.pool.clone(), ..Shell::new(1) };
+    changed.writes = shell.writes.clone();
+    changed.uptime = shell.uptime;
+    changed.nodes[0].resource_version = "2".to_owned();
+    assert_eq!(given(&changed.decide()), ["n01"]);
+    // Or it was read, and the time is over in which a server works on a request.
+    shell.writes.read("n00");
+    shell.writes.observe(shell.uptime + Duration::from_secs(60));
+    let rollout = decide_after(&shell.writes, &Clock::default(), &shell.pool, &shell.nodes[1..], now());
+    assert_eq!(given(&rollout), ["n01"]);
+    // Without a reading it may be anything.
+    let mut unread = Shell::new(1);
+    unread.step("n00", Answer::Missing);
+    unread.pass(100_000);
+    assert_eq!(given(&unread.decide()), ["n00"], "no other one");
+    assert_eq!(unread.writes.unread(), ["n00"]);
+}
+
+/// An answer of 5xx comes when the server has done with it: one reading tells.
+#[test]
+fn failed_write_is_settled_by_reading() {
+    let mut shell = Shell::new(1);
+    shell.step("n00", Answer::Failed);
+    assert_eq!(given(&shell.decide()), [""; 0]);
+    shell.pass(2);
+    shell.decide();
+    assert_eq!(shell.writes.unread(), ["n00"]);
+    shell.writes.not_read("n00");
+    assert_eq!(shell.writes.unread(), [""; 0]);
+    shell.writes.read("n00");
+    assert_eq!(given(&shell.decide()), ["n01"]);
+    shell.pass(9);
+    shell.decide();
+    assert_eq!(shell.writes.unread(), [""; 0]);
+}
+
+/// A canary whose fate is not known is the canary.
+#[test]
+fn unanswered_canary_keeps_its_wave() {
+    let mut shell = Shell::new(3);
+    let spec =
+        serde_json::from_value(serde_json::json!({ "canary": { "nodes": 1, "soak": "10m" } })).unwrap();
+    shell.pool.policies = vec![Policy { name: "worker".to_owned(), spec, ..Policy::default() }];
+    let first = shell.step("n00", Answer::Missing);
+    let all: Vec<_> = (0..3).flat_map(|_| shell.step("n00", Answer::Missing)).collect();
+    assert_eq!((first.as_slice(), all.as_slice()), (&["n00".to_owned()][..], &[][..]));
+    assert_eq!(condition(&shell.decide(), "RolloutProgressing").1, "Updating");
+}
+
+/// Another program gives the node its old target after each of ours.
+#[test]
+fn target_that_is_set_back_is_given_again_with_growing_pauses() {
+    let mut shell = Shell::new(3);
+    shell.nodes = vec![node("n00", "a")];
+    let mut given = Vec::new();
+    for second in 0..300 {
+        if !shell.step("", Answer::Refused).is_empty() {
+            given.push(second);
+            let is_named = condition(&shell.decide(), "RolloutNodesNotWritten").0 == "True";
+            assert!(!is_named, "it has the target");
+            shell.nodes[0].desired = Pair::new("a", None);
+            shell.nodes[0].resource_version = second.to_string();
+            shell.nodes[0].labels.insert("changed".to_owned(), second.to_string());
+        }
+        if given.len() >= 3 {
+            let (_, reason, message) = condition(&shell.decide(), "RolloutNodesNotWritten");
+            assert_eq!(reason, "NodeTargetSetBack");
+            assert!(message.contains("node n00: another program sets its target back"), "{message}");
+        }
+        shell.pass(1);
+    }
+    assert_eq!(given, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256]);
+    // Our own change of mind is none of another's.
+    shell.pool.configuration.name = Some("c".to_owned());
+    assert_eq!(super::world::given(&shell.decide()), ["n00"]);
+}
+
+/// What can't be read may forbid the next step; the pool says so.
+#[test]
+fn nothing_is_given_while_policies_are_unread_or_unrecorded() {
+    let message = "rolloutpolicies can't be read: forbidden";
+    let unread = Pool { unread: Some(message.to_owned()), ..pool("b") };
+    let unrecorded = Pool { unrecorded: Some(message.to_owned()), ..pool("b") };
+    for (pool, reason) in [(unread, "Unread"), (unrecorded, "Unrecorded")] {
+        let rollout = super::world::decide(&pool, &nodes(2, "a"));
+        assert!(rollout.patches.is_empty());
+        let (status, found, text) = condition(&rollout, "RolloutProgressing");
+        assert_eq!((&*status, &*found, &*text), ("False", reason, message));
+        let (status, found, text) = condition(&rollout, "Degraded");
+        assert_eq!((&*status, &*found, &*text), ("True", reason, message));
+    }
+}

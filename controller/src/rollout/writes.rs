@@ -1,0 +1,284 @@
+//! Writes to nodes that were not made, or whose fate is not known, or that another program took back. Pure: the shell records
+//! what became of each write, and the decision asks which nodes are left alone, and which take a place.
+//!
+//! # Rules
+//!
+//! - A node whose write was **refused** (4xx) was not changed. It takes no place, it is named with the server's words, and it is
+//!   tried again with growing pauses: at once when the node or the target changes.
+//! - A write that was **not answered** may have been made. Its node takes a place as if it were at work, until its version has
+//!   changed, or it was read afterwards and the API server no longer works on the request ([`IN_SERVER`]).
+//! - An answer of 5xx is one of a request that is over: reading the node is enough.
+//! - A target that **another program** sets back is given again at once, and then with growing pauses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Pair;
+use super::node::Node;
+use super::patch::NodePatch;
+use crate::retry::{LONGEST, pause};
+
+/// The longest time for which an API server works on a request: its own limit (`--request-timeout`).
+const IN_SERVER: Duration = Duration::from_secs(60);
+
+/// A target is given so often in a row before the other program that sets it back is named, and waited for.
+const MAX_REPEATED: u32 = 3;
+
+/// Failures without a refusal before one is named: a connection that breaks once is nobody's concern.
+const MAX_UNNAMED: u32 = 2;
+
+/// Answer to a write that was not made, or may not have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// 4xx: nothing was changed.
+    Refused,
+    /// 5xx: the request is over, and may have changed the node.
+    Failed,
+    /// None: the request may still be under way.
+    Missing,
+}
+
+impl Answer {
+    /// Reads the status of an answer, 0 without one.
+    pub fn from_code(code: u16) -> Self {
+        match code {
+            400..500 => Self::Refused,
+            0 => Self::Missing,
+            _ => Self::Failed,
+        }
+    }
+
+    /// Returns the pause after so many tries. Of one that may be over it is longer than [`IN_SERVER`], so that others have their turn.
+    fn pause(self, tries: u32) -> Duration {
+        match self {
+            Self::Refused => pause(tries),
+            Self::Failed | Self::Missing => pause(tries).min(IN_SERVER.saturating_mul(2)),
+        }
+    }
+}
+
+/// Outcomes of the writes to nodes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeWrites {
+    now: Duration,
+    failed: BTreeMap<String, Failed>,
+    given: BTreeMap<String, Given>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Failed {
+    /// The node as it was, as far as a change of it is a reason to try again.
+    node: Node,
+    version: String,
+    target: Option<Pair>,
+    gives_target: bool,
+    answer: Answer,
+    cause: String,
+    tries: u32,
+    at: Duration,
+    next: Duration,
+    is_read: bool,
+}
+
+/// The target that a node was given last.
+#[derive(Debug, Clone, PartialEq)]
+struct Given {
+    uid: String,
+    pair: Pair,
+    times: u32,
+    at: Duration,
+}
+
+/// A node that is not written to as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Obstacle<'a> {
+    /// It is not written to before this time of the own clock.
+    pub(super) next: Duration,
+    /// It may have the target.
+    pub(super) takes_place: bool,
+    /// Reason and message for the pool's condition.
+    pub(super) named: Option<(Unwritten, &'a str)>,
+}
+
+/// Why a node is not written to. The reason of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// The API server refuses it.
+    Refused,
+    /// It is not answered.
+    Unanswered,
+    /// Another program sets its target back.
+    SetBack,
+}
+
+impl Unwritten {
+    /// All of them: the documentation is compared with it.
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 3] = [Self::Refused, Self::Unanswered, Self::SetBack];
+
+    /// Returns its word.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "NodeWriteRefused",
+            Self::Unanswered => "NodeWriteUnanswered",
+            Self::SetBack => "NodeTargetSetBack",
+        }
+    }
+}
+
+impl NodeWrites {
+    /// Sets the own clock.
+    pub fn observe(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// Returns the own clock.
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Records that a write was made.
+    pub fn written(&mut self, patch: &NodePatch) {
+        self.failed.remove(&patch.node);
+        let Some(pair) = &patch.pair else { return };
+        let before = self.given.get(&patch.node).filter(|given| {
+            // One that held for long is a new matter.
+            let is_recent = self.now.saturating_sub(given.at) < LONGEST.saturating_mul(2);
+            given.uid == patch.uid && given.pair == *pair && is_recent
+        });
+        let times = before.map_or(0, |given| given.times).saturating_add(1);
+        let given = Given { uid: patch.uid.clone(), pair: pair.clone(), times, at: self.now };
+        self.given.insert(patch.node.clone(), given);
+    }
+
+    /// Records that a write was not made, or may not have been.
+    pub fn failed(
+        &mut self,
+        node: &Node,
+        target: Option<&Pair>,
+        patch: &NodePatch,
+        answer: Answer,
+        cause: &str,
+    ) {
+        let facts = facts(node);
+        let before = self.failed.get(&node.name).filter(|failed| failed.is_of(&facts, target));
+        let tries = before.map_or(0, |failed| failed.tries).saturating_add(1);
+        let failed = Failed {
+            node: facts,
+            version: patch.resource_version.clone(),
+            target: target.cloned(),
+            gives_target: patch.pair.is_some(),
+            answer,
+            cause: cause.to_owned(),
+            tries,
+            at: self.now,
+            next: self.now.saturating_add(answer.pause(tries)),
+            is_read: false,
+        };
+        self.failed.insert(node.name.clone(), failed);
+    }
+
+    /// Records that a node was read after its write failed.
+    pub fn read(&mut self, node: &str) {
+        if let Some(failed) = self.failed.get_mut(node) {
+            failed.is_read = true;
+        }
+    }
+
+    /// Records that a node could not be read after its write failed.
+    pub fn not_read(&mut self, node: &str) {
+        if let Some(failed) = self.failed.get_mut(node) {
+            failed.tries = failed.tries.saturating_add(1);
+            failed.next = self.now.saturating_add(failed.answer.pause(failed.tries));
+        }
+    }
+
+    /// Returns the nodes that are to be read now: the outcome of their last write is not known.
+    pub fn unread(&self) -> Vec<String> {
+        let is_due = |failed: &Failed| failed.next <= self.now;
+        let is_unread =
+            |failed: &Failed| failed.answer != Answer::Refused && !failed.is_read && is_due(failed);
+        self.failed.iter().filter(|(_, failed)| is_unread(failed)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Forgets nodes that are gone.
+    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.failed.retain(|name, _| is_kept(name));
+        self.given.retain(|name, _| is_kept(name));
+    }
+
+    /// Returns the time until a node is tried again, or no longer takes a place.
+    pub(super) fn next_change(&self) -> Option<Duration> {
+        let of_failed = |failed: &Failed| {
+            let settled = (failed.answer == Answer::Missing).then(|| failed.at.saturating_add(IN_SERVER));
+            [Some(failed.next), settled]
+        };
+        let failed = self.failed.values().flat_map(of_failed).flatten();
+        let given = self.given.values().filter_map(Given::next);
+        let waits = failed.chain(given).filter_map(|at| at.checked_sub(self.now));
+        waits.filter(|wait| !wait.is_zero()).min()
+    }
+
+    /// Returns why a node is not written to, if there is a cause.
+    pub(super) fn obstacle(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
+        if self.failed.is_empty() && self.given.is_empty() {
+            return None;
+        }
+        self.failure(node, target).or_else(|| self.set_back(node, target))
+    }
+
+    fn failure(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
+        let failed = self.failed.get(&node.name)?;
+        let is_unsettled = failed.version == node.resource_version && self.may_come(failed);
+        let takes_place = failed.gives_target && is_unsettled;
+        if !failed.is_of(&facts(node), target) && !takes_place {
+            return None;
+        }
+        let why = if failed.answer == Answer::Missing { Unwritten::Unanswered } else { Unwritten::Refused };
+        let is_named = failed.answer == Answer::Refused || failed.tries >= MAX_UNNAMED;
+        let named = is_named.then_some((why, &*failed.cause));
+        Some(Obstacle { next: failed.next, takes_place, named })
+    }
+
+    /// Returns true if a write may have been made, or may yet be, as long as the node has its old version.
+    fn may_come(&self, failed: &Failed) -> bool {
+        match failed.answer {
+            Answer::Refused => false,
+            Answer::Failed => !failed.is_read,
+            Answer::Missing => !failed.is_read || self.now < failed.at.saturating_add(IN_SERVER),
+        }
+    }
+
+    fn set_back(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
+        let given = self.given.get(&node.name)?;
+        let is_back = given.uid == node.uid && Some(&given.pair) == target && node.desired != given.pair;
+        let next = given.next()?;
+        let named = Some((Unwritten::SetBack, "another program sets its target back; stop it"));
+        is_back.then_some(Obstacle { next, takes_place: false, named })
+    }
+}
+
+impl Failed {
+    fn is_of(&self, facts: &Node, target: Option<&Pair>) -> bool {
+        self.node == *facts && self.target.as_ref() == target
+    }
+}
+
+impl Given {
+    /// Returns when it is given again, where that happened too often.
+    fn next(&self) -> Option<Duration> {
+        let surplus = self.times.checked_sub(MAX_REPEATED - 1).filter(|surplus| *surplus > 0)?;
+        Some(self.at.saturating_add(pause(surplus)))
+    }
+}
+
+/// Returns a node without what changes by itself: its version, and whether it takes pods.
+fn facts(node: &Node) -> Node {
+    Node {
+        resource_version: String::new(),
+        ready: false,
+        runs_controller: false,
+        drain_blocked: None,
+        ..node.clone()
+    }
+}

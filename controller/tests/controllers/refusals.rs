@@ -1,0 +1,473 @@
+//! Writes that the API server refuses or does not answer, and kinds that it does not let be read: what is told, and that the others go
+//! on.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::build::Builds;
+use crate::build_course::CONTAINERFILE;
+use crate::build_jobs::{JobController, Plays};
+use crate::build_registry::FakeRegistry;
+use crate::cluster::{
+    Bench, Fault, MachineConfigBuilder, annotation, changes, node_api, node_until, object_api, own_only,
+    within,
+};
+use crate::lost_answers::made;
+use crate::process::{Cluster, Controller, apply_definition, condition, target};
+use crate::rollout::{Agents, ready_node};
+
+/// The user agent of the controller.
+const CONTROLLER: &str = "machine-config-controller";
+
+const OS: &str = "/apis/machineconfiguration.openshift.io/v1/";
+const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/";
+const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
+const POLICIES: &str = "/apis/machine-config-agent.io/v1alpha1/rolloutpolicies";
+
+fn config(contents: &str) -> MachineConfigBuilder {
+    MachineConfigBuilder::new("50-a").file("/etc/a.conf", 0o644, contents)
+}
+
+/// The listener of a controller's metrics and health.
+async fn listener(controller: &mut Controller) -> SocketAddr {
+    let line = controller.line("metrics and health on").await;
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// Status and body of one of its pages.
+fn get(listener: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(listener).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// Waits until a page is as desired: it has no event, and is asked.
+async fn page_until(
+    listener: SocketAddr,
+    path: &str,
+    what: &str,
+    holds: impl Fn(u16, &str) -> bool,
+) -> String {
+    within(what, async {
+        loop {
+            let (code, body) = get(listener, path);
+            if holds(code, &body) {
+                return body;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+/// The failures of a write with an outcome, by the metrics.
+fn failures(metrics: &str, write: &str, outcome: &str) -> u64 {
+    let start = "machine_config_controller_write_failures_total{";
+    let (write, outcome) = (format!("write=\"{write}\""), format!("outcome=\"{outcome}\""));
+    let line = metrics
+        .lines()
+        .find(|line| line.starts_with(start) && line.contains(&write) && line.contains(&outcome));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+/// Waits for an Event with a reason; returns its message.
+async fn event(cluster: &Cluster, reason: &str) -> String {
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let mut events = pin!(changes(&events, &ListParams::default()).await.unwrap());
+    within(reason, async {
+        loop {
+            let (event, _) = events.next().await.unwrap();
+            if event.reason.as_deref() == Some(reason) {
+                return event.message.unwrap_or_default();
+            }
+        }
+    })
+    .await
+}
+
+/// A pool with three nodes that have its first config.
+async fn three_nodes(cluster: &Cluster) -> String {
+    let first = cluster.until_target("worker", "").await;
+    for name in ["n1", "n2", "n3"] {
+        ready_node(&cluster.client, name, &first).await;
+    }
+    cluster.until_pool("worker", "three nodes", |pool| pool["status"]["readyMachineCount"] == 3).await;
+    first
+}
+
+async fn until_has(cluster: &Cluster, node: &str, config: &str) {
+    let has = |node: &Node| annotation(node, "currentConfig") == Some(config);
+    node_until(&cluster.client, node, "the config", has).await;
+}
+
+#[tokio::test]
+async fn node_that_refuses_writes_stops_nobody() {
+    if !own_only("refusals::node_that_refuses_writes_stops_nobody") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let _controller = cluster.start("a", &[]);
+    let first = three_nodes(&cluster).await;
+    let _agents = Agents::start(&cluster.bench).await;
+    let refused = Fault::status(403).method("PATCH").path("/api/v1/nodes/n1").agent(CONTROLLER);
+    cluster.bench.fault(&refused);
+    let mark = cluster.bench.mark().await;
+    cluster.config("worker", config("2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    // With maxUnavailable 1 the first one is n1.
+    until_has(&cluster, "n2", &second).await;
+    until_has(&cluster, "n3", &second).await;
+    let is_named = |pool: &Value| {
+        ["RolloutNodesNotWritten", "Degraded"].iter().all(|type_| {
+            let found = condition(pool, type_);
+            found["status"] == "True" && found["reason"] == "NodeWriteRefused"
+        }) && pool["status"]["updatedMachineCount"] == 2
+    };
+    let pool = cluster.until_pool("worker", "the node is named", is_named).await;
+    let message = condition(&pool, "Degraded")["message"].as_str().unwrap();
+    assert!(message.contains("node n1 can't be written: the test says so (403)"), "{message}");
+    assert_eq!(condition(&pool, "Updated")["status"], "False");
+    let tried = cluster.bench.requests_since(mark).await;
+    let tried = tried.iter().filter(|one| one.user == "controller" && one.line().starts_with("patch nodes"));
+    let tried = tried.filter(|one| one.name == "n1").count();
+    assert!((1..=6).contains(&tried), "{tried} tries");
+    // A change of the node is tried at once, whatever the pause has grown to.
+    cluster.bench.clear_faults();
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "mended": "true" } } }));
+    node_api(&cluster.client).patch("n1", &PatchParams::default(), &labels).await.unwrap();
+    until_has(&cluster, "n1", &second).await;
+    let is_over = |pool: &Value| {
+        condition(pool, "RolloutNodesNotWritten")["status"] == "False"
+            && condition(pool, "Degraded")["status"] == "False"
+            && condition(pool, "Updated")["status"] == "True"
+    };
+    cluster.until_pool("worker", "all is well", is_over).await;
+}
+
+#[tokio::test]
+async fn refused_rendered_config_degrades_pool_until_input_changes() {
+    if !own_only("refusals::refused_rendered_config_degrades_pool_until_input_changes") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        let config = MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, "1");
+        cluster.config(pool, config).await;
+    }
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    let first = cluster.until_target("worker", "").await;
+    let other = cluster.until_target("infra", "").await;
+    cluster.bench.fault(&Fault::status(422).method("POST").path(CONFIGS).agent(CONTROLLER));
+    let file = |pool: &str, contents: &str| {
+        MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, contents)
+    };
+    cluster.config("worker", file("worker", "2")).await;
+    let degraded = |pool: &Value| condition(pool, "RenderDegraded")["status"] == "True";
+    let pool = cluster.until_pool("worker", "degraded", degraded).await;
+    let message = condition(&pool, "RenderDegraded")["message"].as_str().unwrap();
+    assert!(message.contains("MachineConfig rendered-worker-"), "{message}");
+    assert!(message.ends_with("is refused: the test says so (422)"), "{message}");
+    assert_eq!(target(&pool), first);
+    cluster.bench.clear_faults();
+    // The other pool goes on, and another input is tried at once.
+    cluster.config("infra", file("infra", "2")).await;
+    cluster.until_target("infra", &other).await;
+    cluster.config("worker", file("worker", "3")).await;
+    cluster.until_target("worker", &first).await;
+    cluster.until_pool("worker", "rendered", |pool| !degraded(pool)).await;
+}
+
+#[tokio::test]
+async fn kind_that_may_not_be_read_is_named_and_makes_controller_unready() {
+    if !own_only("refusals::kind_that_may_not_be_read_is_named_and_makes_controller_unready") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    cluster.bench.fault(&Fault::status(403).path(POLICIES).agent(CONTROLLER));
+    let mark = cluster.bench.mark().await;
+    let mut controller = cluster.start("a", &["--controllers", "node"]);
+    let listener = listener(&mut controller).await;
+    let unread = |pool: &Value| condition(pool, "RolloutProgressing")["reason"] == "Unread";
+    let pool = cluster.until_pool("worker", "unread", unread).await;
+    let words = "rolloutpolicies.machine-config-agent.io can't be read: the test says so (403); grant the controller's account";
+    let message = condition(&pool, "Degraded")["message"].as_str().unwrap();
+    assert!(message.contains(words), "{message}");
+    assert_eq!(condition(&pool, "Degraded")["reason"], "Unread");
+    let (code, body) = get(listener, "/readyz");
+    assert_eq!(code, 503);
+    assert!(body.contains(words), "{body}");
+    let down = "machine_config_controller_watch_up{resource=\"rolloutpolicies.machine-config-agent.io\"} 0";
+    page_until(listener, "/metrics", "the watch is down", |_, body| body.contains(down)).await;
+    // Several tries are one line.
+    let mut tries = 0;
+    let is_third = |one: &crate::cluster::Request| {
+        tries += usize::from(one.user == "controller" && one.resource == "rolloutpolicies");
+        tries >= 3
+    };
+    cluster.bench.audit().since(mark, "the third try", is_third).await;
+    let lines = controller.lines();
+    let told = lines.iter().filter(|line| line.contains("rolloutpolicies")).count();
+    assert_eq!(told, 1, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("watched again")), "{lines:#?}");
+    cluster.bench.clear_faults();
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    cluster.until_pool("worker", "read", |pool| !unread(pool)).await;
+    let up = down.replace("} 0", "} 1");
+    page_until(listener, "/metrics", "the watch is up", |_, body| body.contains(&up)).await;
+}
+
+/// A watch that starts again and has no change to tell is up all the same.
+#[tokio::test]
+async fn watch_without_changes_is_up_after_outage() {
+    let cluster = Cluster::new().await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    let mut controller = cluster.start("a", &["--controllers", "node"]);
+    let listener = listener(&mut controller).await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    let state = |state: &str| {
+        format!(
+            "machine_config_controller_watch_up{{resource=\"rolloutpolicies.machine-config-agent.io\"}} {state}"
+        )
+    };
+    cluster.bench.stop();
+    page_until(listener, "/metrics", "the watch is down", |_, body| body.contains(&state("0"))).await;
+    // What was read holds; nobody takes the replica away for an outage.
+    assert_eq!(get(listener, "/readyz").0, 200);
+    cluster.bench.start();
+    page_until(listener, "/metrics", "the watch is up", |_, body| body.contains(&state("1"))).await;
+}
+
+#[tokio::test]
+async fn program_that_sets_target_of_pool_back_is_named() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    let first = cluster.until_target("worker", "").await;
+    cluster.config("worker", config("2")).await;
+    cluster.until_target("worker", &first).await;
+    let mark = cluster.bench.mark().await;
+    let rival = cluster.bench.client("rival").await;
+    let old = first.clone();
+    let rival = tokio::spawn(async move {
+        let pools = object_api(&rival, "machineconfigpools");
+        let mut changes = pin!(changes(&pools, &ListParams::default()).await.unwrap());
+        while let Some((pool, _)) = changes.next().await {
+            if pool.data["spec"]["configuration"]["name"] != old.as_str() {
+                let back = Patch::Merge(json!({ "spec": { "configuration": { "name": old } } }));
+                drop(pools.patch("worker", &PatchParams::default(), &back).await);
+            }
+        }
+    });
+    let message = event(&cluster, "FieldContested").await;
+    assert!(
+        message.contains("spec.configuration of pool worker was written several times in a row"),
+        "{message}"
+    );
+    let written = made(&cluster.bench, mark, "patch machineconfigpools").await;
+    assert!(written <= 6, "{written} writes");
+    rival.abort();
+    // What nobody sets back any more is written.
+    cluster.until_target("worker", &first).await;
+}
+
+/// The status of a policy can't be recorded: no node is given a target, and the pool says why.
+#[tokio::test]
+async fn refused_status_of_policy_stops_rollout_and_is_told_on_pool() {
+    if !own_only("refusals::refused_status_of_policy_stops_rollout_and_is_told_on_pool") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let _controller = cluster.start("a", &[]);
+    let first = three_nodes(&cluster).await;
+    cluster.bench.fault(&Fault::status(403).method("PATCH").path(POLICIES).agent(CONTROLLER));
+    let policy = json!({
+        "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": { "name": "worker" }, "spec": { "canary": { "nodes": 1 } },
+    });
+    let (code, answer) =
+        crate::cluster::call(&cluster.client, "POST", POLICIES, Some(("application/json", policy))).await;
+    assert_eq!(code, 200, "{answer}");
+    let unrecorded = |pool: &Value| {
+        condition(pool, "RolloutProgressing")["reason"] == "Unrecorded"
+            && condition(pool, "Degraded")["reason"] == "Unrecorded"
+    };
+    let pool = cluster.until_pool("worker", "unrecorded", unrecorded).await;
+    let message = condition(&pool, "Degraded")["message"].as_str().unwrap();
+    assert!(message.contains("RolloutPolicy worker: its status can't be written"), "{message}");
+    assert!(message.contains("the test says so (403)"), "{message}");
+    assert!(event(&cluster, "StatusNotWritten").await.contains("RolloutPolicy worker"));
+    cluster.config("worker", config("2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    cluster.bench.clear_faults();
+    let _agents = Agents::start(&cluster.bench).await;
+    until_has(&cluster, "n1", &second).await;
+    cluster.until_pool("worker", "recorded", |pool| !unrecorded(pool)).await;
+}
+
+/// The pool's own status is refused: an Event tells, and it is not written again and again.
+#[tokio::test]
+async fn refused_status_of_pool_is_told_as_event() {
+    if !own_only("refusals::refused_status_of_pool_is_told_as_event") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    cluster.bench.fault(&Fault::status(403).method("PATCH").path(POOLS).agent(CONTROLLER));
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let mut controller = cluster.start("a", &["--controllers", "node"]);
+    let listener = listener(&mut controller).await;
+    let message = event(&cluster, "StatusNotWritten").await;
+    assert_eq!(message, "The status of MachineConfigPool worker is refused: the test says so (403)");
+    page_until(listener, "/metrics", "it is counted", |_, body| failures(body, "PoolStatus", "refused") > 0)
+        .await;
+    cluster.bench.clear_faults();
+    let told = |pool: &Value| condition(pool, "RolloutProgressing")["reason"] == "NotRendered";
+    cluster.until_pool("worker", "its status", told).await;
+}
+
+/// Every write of the page that a rollout or a build makes is refused twice, counted by its name, and made afterwards.
+#[tokio::test]
+async fn each_write_that_is_refused_is_counted_and_made_later() {
+    if !own_only("refusals::each_write_that_is_refused_is_counted_and_made_later") {
+        return;
+    }
+    let registry = FakeRegistry::start().await;
+    let builds = Builds::pushing_to(&registry.host).await;
+    let (cluster, bench) = (&builds.cluster, &builds.cluster.bench);
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    let policy = json!({
+        "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": { "name": "worker" }, "spec": {},
+    });
+    // The server serves a new kind a moment later.
+    within("the policy is there", async {
+        let body = || Some(("application/json", policy.clone()));
+        while !matches!(crate::cluster::call(&cluster.client, "POST", POLICIES, body()).await.0, 200 | 409) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut controller = builds.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    refuse_each(bench);
+    let target = cluster.until_target("worker", "").await;
+    for name in ["n1", "n2"] {
+        ready_node(&cluster.client, name, &target).await;
+    }
+    let _agents = Agents::start(bench).await;
+    for name in ["n1", "n2"] {
+        let is_answered = |node: &Node| {
+            annotation(node, "lastAppliedDrain").is_some_and(|last| last.starts_with("uncordon-"))
+        };
+        node_until(&cluster.client, name, "the answer to its agent", is_answered).await;
+    }
+    // The next write to a node is its target.
+    refuse(bench, "PATCH", "/api/v1/nodes/", 1);
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    // Without a Job's result the build goes no further than that.
+    let build = first_build(&builds).await;
+    let started = |one: &crate::cluster::Request| {
+        one.user == "controller" && one.line().starts_with("patch jobs") && one.code == Some(200)
+    };
+    bench.audit().until("the Job is started", started).await;
+    refuse(bench, "PATCH", &format!("{OS}machineosbuilds/{build}/status"), 1);
+    let jobs = JobController::start(bench, Plays::Well).await;
+    let (_, image) = builds.until_published("").await;
+    for name in ["n1", "n2"] {
+        let has = |node: &Node| annotation(node, "currentImage") == Some(&image);
+        node_until(&cluster.client, name, "the image", has).await;
+    }
+    jobs.until_gone().await;
+    builds.until_condition("False", "BuildSuccess").await;
+    // A rebuild begins with an annotation.
+    refuse(bench, "PATCH", &format!("{OS}machineosconfigs/worker"), 1);
+    let rebuild = json!({ "metadata": { "annotations": { crate::cluster::key("rebuild"): "" } } });
+    builds.patch_os_config(rebuild).await;
+    page_until(listener, "/metrics", "the annotation is refused", |_, body| {
+        failures(body, "OsConfigAnnotations", "refused") > 0
+    })
+    .await;
+    bench.clear_faults();
+    let (_, body) = get(listener, "/metrics");
+    let is_missing = |row: &&str| failures(&body, row, "refused") == 0 && !NOT_PLAYED.contains(row);
+    assert_eq!(rows().into_iter().filter(is_missing).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// Waits for a build; returns its name.
+async fn first_build(builds: &Builds) -> String {
+    let all = builds.builds();
+    within("a build", async {
+        loop {
+            let found = all.list(&ListParams::default()).await.unwrap().items.pop();
+            match found.and_then(|build| build.metadata.name) {
+                Some(name) => break name,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await
+}
+
+/// The rows of the page that the test above does not play: it has no pool that opts in, no image that was built before, no
+/// `MachineConfigNode` and no pod to evict, and what it refuses of a pool's status is mostly the node controller's.
+const NOT_PLAYED: [&str; 9] = [
+    "Eviction",
+    "ConfigNodeStatus",
+    "RenderedConfigDeletion",
+    "SeedConfig",
+    "OptInOsConfig",
+    "OptInBaseImage",
+    "OptInResult",
+    "BuildCondition",
+    "Lease",
+];
+
+/// The names of the page's rows.
+fn rows() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/monitoring.md");
+    let rows = page.split("## Writes that fail").nth(1).unwrap().split("\n## ").next().unwrap();
+    rows.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
+}
+
+fn refuse(bench: &Bench, method: &str, path: &str, count: u32) {
+    bench.fault(&Fault::status(403).method(method).path(path).agent(CONTROLLER).count(count));
+}
+
+/// Refuses the first writes to each object; a path with a longer one before it is met by what that one leaves.
+fn refuse_each(bench: &Bench) {
+    for (method, path, count) in [
+        ("PATCH", format!("{POOLS}worker/status"), 12),
+        ("PATCH", format!("{POOLS}worker"), 1),
+        ("PATCH", format!("{POLICIES}/worker/status"), 1),
+        ("POST", CONFIGS.to_owned(), 1),
+        ("PATCH", "/api/v1/nodes/".to_owned(), 4),
+        ("POST", format!("{OS}machineosbuilds"), 1),
+        ("PATCH", format!("{OS}machineosbuilds/"), 1),
+        ("PATCH", format!("{OS}machineosconfigs/worker/status"), 1),
+        ("POST", "/apis/batch/v1/".to_owned(), 1),
+        ("POST", "/api/v1/namespaces/openshift-machine-config-operator/".to_owned(), 1),
+        ("POST", "/api/v1/namespaces/default/events".to_owned(), 1),
+    ] {
+        refuse(bench, method, &path, count);
+    }
+}
