@@ -100,7 +100,7 @@ pub(super) struct Obstacle<'a> {
     pub(super) named: Option<(Unwritten, &'a str)>,
 }
 
-/// Why a node is not written to. The reason of a condition.
+/// Cause of a node that is not written to. The reason of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unwritten {
     /// The API server refuses it.

@@ -195,7 +195,7 @@ fn target_that_is_set_back_is_given_again_with_growing_pauses() {
     assert_eq!(super::world::given(&shell.decide()), ["n00"]);
 }
 
-/// What can't be read may forbid the next step; the pool says so.
+/// A kind that can't be read may forbid the next step; the pool says so.
 #[test]
 fn nothing_is_given_while_policies_are_unread_or_unrecorded() {
     let message = "rolloutpolicies can't be read: forbidden";
