@@ -51,7 +51,6 @@ mod version;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,6 +59,7 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::build::JobSettings;
+use crate::lease::Timing;
 use crate::registry;
 use cache::{Cache, Kind};
 use client::Fence;
@@ -97,8 +97,8 @@ pub struct Options {
     pub namespace: String,
     /// The Lease's name.
     pub lease: String,
-    /// Time after which others take an unrenewed Lease.
-    pub lease_duration: Duration,
+    /// The times of the Lease.
+    pub lease_timing: Timing,
     /// This process's name in the Lease.
     pub identity: String,
     /// The node that this process runs on: it comes last.
@@ -135,7 +135,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
         namespace: options.namespace.clone(),
         name: options.lease.clone(),
         me: options.identity.clone(),
-        timing: crate::lease::Timing { duration: options.lease_duration },
+        timing: options.lease_timing,
     };
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
     let mut tasks = JoinSet::new();
@@ -175,7 +175,9 @@ async fn once_leading(
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
         match controller {
             Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
-            Controller::Node => tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone())),
+            Controller::Node => {
+                tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone()))
+            }
             Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),
             Controller::OptIn => tasks.spawn(opt_in::run(client, cache, metrics, options.namespace.clone())),
             Controller::Build => {
