@@ -7,6 +7,7 @@
 //! that is refused, or lost with the process, is decided again by what is there then.
 
 mod definition;
+mod outcome;
 mod policies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,7 @@ use crate::reading::Lenient;
 use crate::render::Rendered;
 use crate::rollout::{self, Clock, Members, NodePatch, Policy, Pool, PoolMembers, Rollout, rollout};
 use definition::PoolsDefinition;
+use outcome::StatusWrite;
 
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
@@ -185,12 +187,17 @@ impl Controller {
         let Decision { pool, policy, rollout } = decision;
         let mut any = false;
         if let (Some(policy), Some(status)) = (policy, &rollout.policy_status) {
-            any |= self.write_policy_status(&policy, status).await?;
+            let written = self.write_policy_status(&policy, status).await?;
+            if !written.is_settled() {
+                // The policy was edited, or a person halted it: what was decided by the older one gives no node out.
+                return Ok(written.is_news());
+            }
+            any |= written.is_news();
         }
         any |= self.write_nodes(&pool, &rollout.patches).await?;
-        any |=
+        let written =
             self.write_status::<MachineConfigPool, _>(&pool, pool.status.as_ref(), &rollout.status).await?;
-        Ok(any)
+        Ok(any || written.is_news())
     }
 
     async fn write_nodes(
@@ -238,15 +245,20 @@ impl Controller {
         emit(&self.client, &about, Severity::Normal, reason, &text).await;
     }
 
-    /// Writes a status onto the observed version; true if it was not so already.
-    async fn write_status<K, S>(&self, object: &K, old: Option<&S>, new: &S) -> Result<bool, RequestError>
+    /// Writes a status onto the observed version.
+    async fn write_status<K, S>(
+        &self,
+        object: &K,
+        old: Option<&S>,
+        new: &S,
+    ) -> Result<StatusWrite, RequestError>
     where
         K: Resource<DynamicType = ()>,
         Lenient<K>: Cached + Resource<DynamicType = (), Scope = ClusterResourceScope>,
         S: serde::Serialize + PartialEq + Default,
     {
         if old == Some(new) || (old.is_none() && *new == S::default()) {
-            return Ok(false);
+            return Ok(StatusWrite::Same);
         }
         let meta = object.meta();
         let name = meta.name.clone().unwrap_or_default();
@@ -261,17 +273,21 @@ impl Controller {
             Ok(now) => ("written", now),
             Err(error) if error.code() == 409 => match send(api.get(&name)).await {
                 Ok(now) => ("conflict", now),
-                Err(error) if error.code() == 404 => return Ok(false),
+                Err(error) if error.code() == 404 => return Ok(StatusWrite::Gone),
                 Err(error) => return Err(error),
             },
-            Err(error) if error.code() == 404 => return Ok(false),
+            Err(error) if error.code() == 404 => return Ok(StatusWrite::Gone),
             Err(error) => return Err(error),
         };
         self.metrics.wrote("node", outcome);
         // A field that the definition does not have is dropped by the server: the same is not written for ever.
         let changed = now.meta().resource_version != meta.resource_version;
         self.cache.change(|snapshot| now.put(snapshot));
-        Ok(changed)
+        Ok(match (outcome, changed) {
+            ("conflict", _) => StatusWrite::Conflict,
+            (_, true) => StatusWrite::Written,
+            (_, false) => StatusWrite::Same,
+        })
     }
 
     /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.

@@ -39,6 +39,7 @@ mod opt_in;
 mod pairs;
 mod permissions;
 mod plan;
+mod policy_conflict;
 mod process;
 mod render;
 mod rollout;

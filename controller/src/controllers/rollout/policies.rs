@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::warn;
 
+use super::outcome::StatusWrite;
 use super::{Controller, LONGEST_WAIT, RETRY};
 use crate::api::pool::Condition;
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};
@@ -21,8 +22,8 @@ impl Controller {
         let mut wait = LONGEST_WAIT;
         for (policy, status) in refused {
             match self.write_policy_status(&policy, &status).await {
-                Ok(true) => wait = Duration::ZERO,
-                Ok(false) => {}
+                Ok(written) if written.is_news() => wait = Duration::ZERO,
+                Ok(_) => {}
                 Err(error) => {
                     warn!("RolloutPolicy {}: {error}", policy.metadata.name.as_deref().unwrap_or_default());
                     self.metrics.wrote("node", "failed");
@@ -33,23 +34,22 @@ impl Controller {
         wait
     }
 
-    /// Writes a policy's status, and an Event where the policy is refused for another cause; true if something was written or refused.
+    /// Writes a policy's status, and an Event where the policy is refused for another cause.
     pub(super) async fn write_policy_status(
         &self,
         policy: &RolloutPolicy,
         status: &RolloutPolicyStatus,
-    ) -> Result<bool, RequestError> {
-        let is_written =
-            self.write_status::<RolloutPolicy, _>(policy, policy.status.as_ref(), status).await?;
+    ) -> Result<StatusWrite, RequestError> {
+        let written = self.write_status::<RolloutPolicy, _>(policy, policy.status.as_ref(), status).await?;
         let old = policy.status.as_ref().and_then(refusal);
-        if let Some(new) = refusal(status).filter(|new| is_written && old != Some(*new)) {
+        if let Some(new) = refusal(status).filter(|new| written.is_news() && old != Some(*new)) {
             let (reason, message) = new;
             warn!("{message}");
             let name = policy.metadata.name.as_deref().unwrap_or_default();
             let about = About::rollout_policy(name, policy.metadata.uid.as_deref().unwrap_or_default());
             emit(&self.client, &about, Severity::Warning, reason, message).await;
         }
-        Ok(is_written)
+        Ok(written)
     }
 }
 
