@@ -15,7 +15,10 @@ const APPLIED: [(&str, &[&str]); 5] = [
     ("overlays/kubernetes", &[]),
     ("overlays/openshift", &[]),
     ("base", &["monitoring", "self-drain", "kubelet-identity", "lifecycle"]),
-    ("overlays/kubernetes", &["monitoring", "controller-monitoring", "server", "openshift-builds"]),
+    (
+        "overlays/kubernetes",
+        &["monitoring", "controller-monitoring", "server", "openshift-builds", "controller-delete-pods"],
+    ),
 ];
 
 /// The directories with a kustomization.

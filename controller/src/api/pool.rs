@@ -180,7 +180,7 @@ pub struct Condition {
     pub message: Option<String>,
 }
 
-fn selector(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "nullable": true,

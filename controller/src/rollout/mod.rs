@@ -26,7 +26,6 @@ mod census;
 mod choose;
 mod clock;
 mod course;
-mod duration;
 mod gates;
 mod input;
 mod limits;

@@ -120,6 +120,8 @@ pub struct Node {
     pub prefetch: Option<PrefetchProgress>,
     /// The pod and the budget that its drain waits for.
     pub drain_blocked: Option<String>,
+    /// Why its drain failed.
+    pub drain_failed: Option<String>,
 }
 
 impl Node {
@@ -134,6 +136,7 @@ impl Node {
         let spec = node.spec.as_ref();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
         let prefetch_image = annotation(PREFETCH_IMAGE);
+        let drain_failed = meta.annotations.as_ref().and_then(drain_failed);
         Self {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
@@ -152,7 +155,7 @@ impl Node {
                 image: DESIRED_IMAGE.iter().find_map(|key| annotation(key)),
             },
             state: state(annotation(STATE).as_deref()),
-            reason: annotation(REASON),
+            reason: drain_failed.clone().or_else(|| annotation(REASON)),
             desired_since: annotation(DESIRED_SINCE)
                 .and_then(|stamp| given(&stamp, annotation(DESIRED_CONFIG).as_deref())),
             prefetch_since: annotation(PREFETCH_SINCE).and_then(|time| time.parse().ok()),
@@ -160,6 +163,7 @@ impl Node {
                 .and_then(|status| progress(&status, prefetch_image.as_deref())),
             prefetch_image,
             drain_blocked: meta.annotations.as_ref().and_then(drain_blocked),
+            drain_failed,
             labels,
         }
     }
@@ -174,9 +178,9 @@ impl Node {
         self.current != self.desired && self.is_degraded()
     }
 
-    /// Returns true if the agent reports Degraded or Unreconcilable.
+    /// Returns true if the agent reports Degraded or Unreconcilable, or its drain failed.
     pub fn is_degraded(&self) -> bool {
-        matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable)
+        self.drain_failed.is_some() || matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable)
     }
 
     /// Returns true if it takes pods.
@@ -212,6 +216,11 @@ fn drain_blocked(annotations: &BTreeMap<String, String>) -> Option<String> {
     let view = drain::NodeView::new(annotations, true);
     let blocked = view.blocked.filter(|_| drain::request(&view) == Some(drain::Request::Drain));
     blocked.map(str::to_owned)
+}
+
+/// Returns why the drain that the agent waits for failed.
+fn drain_failed(annotations: &BTreeMap<String, String>) -> Option<String> {
+    drain::NodeView::new(annotations, true).failure().map(str::to_owned)
 }
 
 /// The Machine Config Operator's rule.

@@ -32,6 +32,7 @@ mod build_registry;
 mod build_size;
 mod definitions;
 mod drain;
+mod drain_rules;
 mod install;
 mod leader;
 mod lost_answers;
