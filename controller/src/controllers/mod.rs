@@ -10,6 +10,7 @@
 //! | `error.rs` | errors that end the process |
 //! | `render.rs`, `seed.rs` | MachineConfigs, pools and images that were built before to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
+//! | `pinned.rs` | images that pools keep on their nodes |
 //! | `opt_in.rs` | the shell of [`crate::opt_in`] |
 //! | `build/` | the shell of [`crate::build`] |
 //! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
@@ -41,6 +42,7 @@ mod metrics;
 mod node;
 mod node_write;
 mod opt_in;
+mod pinned;
 mod render;
 mod rollout;
 mod seed;
@@ -176,6 +178,7 @@ async fn once_leading(
         match controller {
             Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
             Controller::Node => {
+                tasks.spawn(pinned::run(client.clone(), cache.clone(), metrics.clone()));
                 tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone()))
             }
             Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),

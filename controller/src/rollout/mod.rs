@@ -33,6 +33,7 @@ mod node;
 mod number;
 mod patch;
 mod phase;
+mod pinned;
 mod plan;
 mod policy;
 mod pools;
@@ -51,6 +52,7 @@ pub use node::{
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
 pub use patch::{NodePatch, Prefetch, Since};
+pub use pinned::{ReportedSet, annotation, sets, synchronizer};
 pub use policy::check_policy;
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
 

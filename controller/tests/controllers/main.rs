@@ -39,6 +39,7 @@ mod lost_answers;
 mod opt_in;
 mod pairs;
 mod permissions;
+mod pinned;
 mod plan;
 mod policy_conflict;
 mod process;
