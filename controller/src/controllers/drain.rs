@@ -251,12 +251,7 @@ impl NodeTask {
             let Some(node) = node else { break };
             let view = NodeView::new(&node.annotations, node.unschedulable).with_labels(&node.rollout.labels);
             let now = jiff::Timestamp::now();
-            self.pods.budgets_changed(|pod| self.context.budgets.lock().of(pod), uptime());
-            self.rules = rules(&self.context.cache.lock(), &node);
-            let by_label = |pod: &Pod| self.rules.skips(&pod.labels);
-            self.pods.skip(by_label, self.rules.skip_terminating, wall_clock());
-            let step = next(&view, &self.pods, &self.rules, now, uptime());
-            let wait = match step {
+            let wait = match self.decide(&node, &view, now) {
                 Step::Nothing | Step::Refuse(_) => break,
                 Step::Cordon(patch) => {
                     // Pods that were listed before the cordon may be incomplete.
@@ -303,6 +298,15 @@ impl NodeTask {
         self.context.metrics.blocked(self.reported.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
         self.name
+    }
+
+    /// Decides by the pods, the budgets and the rules as they are now.
+    fn decide(&mut self, node: &Node, view: &NodeView<'_>, now: jiff::Timestamp) -> Step {
+        self.pods.budgets_changed(|pod| self.context.budgets.lock().of(pod), uptime());
+        self.rules = rules(&self.context.cache.lock(), node);
+        let by_label = |pod: &Pod| self.rules.skips(&pod.labels);
+        self.pods.skip(by_label, self.rules.skip_terminating, wall_clock());
+        next(view, &self.pods, &self.rules, now, uptime())
     }
 
     /// Reports in the MachineConfigNode, once.

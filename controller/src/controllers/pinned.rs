@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
+use super::cached::Cached as _;
 use super::client::{RequestError, send};
 use super::failure::Failure;
 use super::metrics::Metrics;
@@ -199,10 +200,11 @@ impl Controller {
             "metadata": { "uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version },
             "status": { "poolSynchronizersStatus": all },
         });
-        let api = Api::<MachineConfigPool>::all(self.client.clone());
+        let api = Api::<Lenient<MachineConfigPool>>::all(self.client.clone());
         match send(api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
-            Ok(_) => {
+            Ok(now) => {
                 self.metrics.wrote("pinned", "written");
+                self.cache.change(|snapshot| now.put(snapshot));
                 if let Some(count) = count {
                     let (updated, all) = (count.updated_machine_count, count.machine_count);
                     info!("Pool {name}: {updated} of {all} nodes keep its pinned images");
