@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pool::selector;
 use super::schema::duration;
 
-/// How nodes are drained; without it a drain waits for all pods, for as long as it takes.
+/// Rules of drains; without them a drain waits for all pods, for as long as it takes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Drain {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::{CliError, VerbOutput};
 use crate::build::JobSettings;
-use crate::controllers::{self, Controller, Format, Options};
-use crate::lease::Timing;
+use crate::controllers::{self, Controller, Format, Options, Timing};
 
 /// The largest file of settings.
 const MAX_SETTINGS: u64 = 64 << 10;

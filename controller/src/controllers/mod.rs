@@ -61,7 +61,7 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::build::JobSettings;
-use crate::lease::Timing;
+pub use crate::lease::Timing;
 use crate::registry;
 use cache::{Cache, Kind};
 use client::Fence;

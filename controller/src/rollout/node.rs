@@ -120,7 +120,7 @@ pub struct Node {
     pub prefetch: Option<PrefetchProgress>,
     /// The pod and the budget that its drain waits for.
     pub drain_blocked: Option<String>,
-    /// Why its drain failed.
+    /// Cause of its failed drain.
     pub drain_failed: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! Outcome of the write of a status.
+//! Outcomes of writes of statuses.
 
-/// What became of a status.
+/// Outcome of the write of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatusWrite {
     /// It is there, as it was before or as the definition has it.
