@@ -33,7 +33,7 @@ pub enum OnTimeout {
     /// The drain fails: nothing more is evicted, and the node counts as failed.
     #[default]
     Fail,
-    /// The pods are deleted, whatever their PodDisruptionBudgets say.
+    /// The pods are deleted, whatever their budgets say.
     DeletePods,
 }
 

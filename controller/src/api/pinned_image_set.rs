@@ -26,7 +26,7 @@ pub struct PinnedImageSetSpec {
     pub pinned_images: Vec<Named>,
 }
 
-/// Observed state of the set; nodes report in their MachineConfigNodes, pools in theirs.
+/// Observed state of the set
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct PinnedImageSetStatus {
     /// Conditions of the set

@@ -1,5 +1,5 @@
 //! The shell of [`crate::rollout::pinned`]: the annotation by which nodes learn of their PinnedImageSets, and the counts of the
-//! pools that name some. MachineConfigNodes are watched only while a pool does.
+//! pools that name some. Each MachineConfigNode is watched only while a pool does.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

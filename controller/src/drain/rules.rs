@@ -1,4 +1,4 @@
-//! Rules for the drains of a pool's nodes, read from its RolloutPolicy. Without one, those of always hold: no limit, no pod is
+//! Rules for the drains of a pool's nodes, read from its `RolloutPolicy`. Without one, those of always hold: no limit, no pod is
 //! skipped, no label is set.
 
 use std::collections::BTreeMap;

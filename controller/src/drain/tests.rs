@@ -216,7 +216,7 @@ fn blocked_is_written_once_and_bounded() {
 #[test]
 fn drain_that_takes_too_long_fails_or_deletes() {
     let node = |since: &str| {
-        [(DESIRED, "drain-b"), (CORDONED_BY, CONTROLLER), (SINCE, format!("drain-b {since}").leak() as &str)]
+        [(DESIRED, "drain-b"), (CORDONED_BY, CONTROLLER), (SINCE, &*format!("drain-b {since}").leak())]
     };
     let (fail, delete) = (
         rules(json!({ "timeout": "1h" })).unwrap(),

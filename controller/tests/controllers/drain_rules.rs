@@ -1,4 +1,4 @@
-//! Drains by the rules of a RolloutPolicy.
+//! Drains by the rules of a `RolloutPolicy`.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;

@@ -1,4 +1,4 @@
-//! PinnedImageSets from the pool to its nodes, and from their MachineConfigNodes back to the pool.
+//! PinnedImageSets from the pool to its nodes, and from each MachineConfigNode back to the pool.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};

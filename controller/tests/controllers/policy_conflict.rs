@@ -1,4 +1,4 @@
-//! A RolloutPolicy that changes while a decision by its older version is written.
+//! A `RolloutPolicy` that changes while a decision by its older version is written.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
