@@ -5,7 +5,7 @@ use kube::CustomResourceExt as _;
 
 use super::{
     ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineConfiguration,
-    MachineOSBuild, MachineOSConfig, RolloutPolicy,
+    MachineOSBuild, MachineOSConfig, PinnedImageSet, RolloutPolicy,
 };
 
 /// Returns the definitions of the kinds.
@@ -18,6 +18,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         MachineConfiguration::crd(),
         MachineOSBuild::crd(),
         MachineOSConfig::crd(),
+        PinnedImageSet::crd(),
         RolloutPolicy::crd(),
     ]
 }

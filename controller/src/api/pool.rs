@@ -57,9 +57,20 @@ pub struct MachineConfigPoolSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
     pub node_selector: Option<LabelSelector>,
+    /// Sets of images that the pool's nodes pull ahead and keep
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "set_names")]
+    pub pinned_image_sets: Option<Vec<SetName>>,
     /// No node is given another config
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+}
+
+/// A PinnedImageSet by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct SetName {
+    /// Its name
+    pub name: String,
 }
 
 /// A rendered config, and its sources.
@@ -117,9 +128,34 @@ pub struct MachineConfigPoolStatus {
     /// Conditions of the pool
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
+    /// Nodes that have what comes beside the config
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "synchronizers")]
+    pub pool_synchronizers_status: Option<Vec<PoolSynchronizer>>,
     /// Cost of the rest of the rollout; the operator's own definition does not have it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PoolPlan>,
+}
+
+/// Nodes of a pool that keep its PinnedImageSets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolSynchronizer {
+    /// `PinnedImageSets`
+    pub pool_synchronizer_type: String,
+    /// Nodes of the pool
+    pub machine_count: i64,
+    /// Nodes that keep all images
+    pub updated_machine_count: i64,
+    /// Nodes that have the pool's target and are ready
+    pub ready_machine_count: i64,
+    /// Nodes in service
+    pub available_machine_count: i64,
+    /// Nodes out of service
+    pub unavailable_machine_count: i64,
+    /// Generation of the pool's spec that this is about
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }
 
 /// Disruption of the nodes that don't have the target yet, as the agent's planner computes it.
@@ -180,7 +216,7 @@ pub struct Condition {
     pub message: Option<String>,
 }
 
-fn selector(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "nullable": true,
@@ -201,6 +237,45 @@ fn selector(_: &mut SchemaGenerator) -> Schema {
             }
         },
         "x-kubernetes-map-type": "atomic"
+    })
+}
+
+fn set_names(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "nullable": true,
+        "maxItems": 100,
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": { "name": { "type": "string", "minLength": 1, "maxLength": 253 } }
+        },
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"]
+    })
+}
+
+fn synchronizers(_: &mut SchemaGenerator) -> Schema {
+    let count = json_schema!({ "type": "integer", "format": "int64", "minimum": 0 });
+    json_schema!({
+        "type": "array",
+        "nullable": true,
+        "items": {
+            "type": "object",
+            "required": ["poolSynchronizerType", "machineCount", "updatedMachineCount", "readyMachineCount",
+                "availableMachineCount", "unavailableMachineCount"],
+            "properties": {
+                "poolSynchronizerType": { "type": "string", "enum": ["PinnedImageSets"], "maxLength": 256 },
+                "machineCount": count,
+                "updatedMachineCount": count,
+                "readyMachineCount": count,
+                "availableMachineCount": count,
+                "unavailableMachineCount": count,
+                "observedGeneration": count
+            }
+        },
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["poolSynchronizerType"]
     })
 }
 

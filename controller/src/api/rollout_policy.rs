@@ -10,6 +10,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::drain::Drain;
 use super::pool::Condition;
 use super::schema;
 
@@ -55,7 +56,7 @@ pub struct RolloutPolicySpec {
     pub on_failure: Option<OnFailure>,
     /// A node that has not finished after this time has failed, as `2h30m`; default: never
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "duration")]
+    #[schemars(schema_with = "schema::duration")]
     pub node_timeout: Option<String>,
     /// Download of the OS image before the first drain
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +65,9 @@ pub struct RolloutPolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16))]
     pub windows: Option<Vec<Window>>,
+    /// How nodes are drained
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
 }
 
 /// A pool by name.
@@ -92,7 +96,7 @@ pub struct Wave {
     pub nodes: IntOrString,
     /// Time that the controller watches these nodes before the next wave, as `30m`; default: none
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    #[schemars(schema_with = "duration")]
+    #[schemars(schema_with = "schema::duration")]
     pub soak: Option<String>,
 }
 
@@ -120,7 +124,7 @@ pub struct Prefetch {
     pub concurrency: Option<IntOrString>,
     /// A node is not waited for any longer than this; default 1h
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "duration")]
+    #[schemars(schema_with = "schema::duration")]
     pub timeout: Option<String>,
 }
 
@@ -272,14 +276,8 @@ fn required_number_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true, "pattern": NUMBER_OR_PERCENT, "maxLength": 9 })
 }
 
-const DURATION: &str = "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$";
-
-fn duration(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "nullable": true, "pattern": DURATION, "minLength": 2, "maxLength": 18 })
-}
-
 fn required_duration(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "pattern": DURATION, "minLength": 2, "maxLength": 18 })
+    json_schema!({ "type": "string", "pattern": schema::DURATION, "minLength": 2, "maxLength": 18 })
 }
 
 fn days(generator: &mut SchemaGenerator) -> Schema {

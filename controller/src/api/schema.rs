@@ -146,6 +146,14 @@ pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
+/// Hours, minutes and seconds, as `2h30m`.
+pub(super) const DURATION: &str = "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,5}s)?$";
+
+/// An optional duration.
+pub(super) fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "nullable": true, "pattern": DURATION, "minLength": 2, "maxLength": 18 })
+}
+
 /// Bytes in base64.
 pub(super) fn bytes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "byte", "nullable": true })

@@ -42,6 +42,13 @@ MachineConfigPool.spec.machineConfigSelector.matchExpressions[].key
 MachineConfigPool.spec.machineConfigSelector.matchExpressions[].operator
 MachineConfigPool.spec.nodeSelector.matchExpressions[].key
 MachineConfigPool.spec.nodeSelector.matchExpressions[].operator
+MachineConfigPool.spec.pinnedImageSets[].name
+MachineConfigPool.status.poolSynchronizersStatus[].availableMachineCount
+MachineConfigPool.status.poolSynchronizersStatus[].machineCount
+MachineConfigPool.status.poolSynchronizersStatus[].poolSynchronizerType
+MachineConfigPool.status.poolSynchronizersStatus[].readyMachineCount
+MachineConfigPool.status.poolSynchronizersStatus[].unavailableMachineCount
+MachineConfigPool.status.poolSynchronizersStatus[].updatedMachineCount
 MachineConfiguration.spec
 MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].reload.serviceName
 MachineConfiguration.spec.nodeDisruptionPolicy.files[].actions[].restart.serviceName
@@ -73,7 +80,10 @@ MachineOSConfig.spec.renderedImagePushSecret.name
 MachineOSConfig.spec.renderedImagePushSpec
 MachineOSConfig.status.machineOSBuild.group
 MachineOSConfig.status.machineOSBuild.name
-MachineOSConfig.status.machineOSBuild.resource";
+MachineOSConfig.status.machineOSBuild.resource
+PinnedImageSet.spec
+PinnedImageSet.spec.pinnedImages
+PinnedImageSet.spec.pinnedImages[].name";
 
 /// A field that is demanded and was optional refuses each object that upstream's programs write.
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{CliError, VerbOutput};
 use crate::build::JobSettings;
-use crate::controllers::{self, Controller, Format, Options};
+use crate::controllers::{self, Controller, Format, Options, Timing};
 
 /// The largest file of settings.
 const MAX_SETTINGS: u64 = 64 << 10;
@@ -38,9 +38,15 @@ pub(super) struct Arguments {
     /// Name of the Lease; replicas that run other controllers need another one
     #[arg(long, value_name = "NAME", default_value = "machine-config-agent-controller")]
     lease: String,
-    /// Duration of a Lease that is not renewed
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// Time after which another replica takes a Lease that is not renewed
+    #[arg(long, value_name = "SECONDS", default_value_t = 137, value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease_duration: u64,
+    /// Time that the leader acts after its last renewal; less than the duration [default: 78 % of it]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    lease_renew_deadline: Option<u64>,
+    /// Time between renewals of the Lease [default: 24 % of the renew deadline]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    lease_retry_period: Option<u64>,
     /// This replica's name, such as its pod's
     #[arg(long, value_name = "NAME", default_value = "machine-config-controller")]
     name: String,
@@ -76,7 +82,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         kubeconfig: arguments.kubeconfig.clone(),
         namespace: arguments.namespace.clone(),
         lease: arguments.lease.clone(),
-        lease_duration: Duration::from_secs(arguments.lease_duration),
+        lease_timing: timing(arguments)?,
         identity: identity(&arguments.name),
         own_node: arguments.node_name.clone().filter(|name| !name.is_empty()),
         metrics_listen: arguments.metrics_listen,
@@ -87,6 +93,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     };
     controllers::run(&options)?;
     Ok(VerbOutput::done(String::new()))
+}
+
+/// Reads the times of the Lease.
+fn timing(arguments: &Arguments) -> Result<Timing, CliError> {
+    let deadline = arguments.lease_renew_deadline.map(Duration::from_secs);
+    let retry = arguments.lease_retry_period.map(Duration::from_secs);
+    Timing::new(Duration::from_secs(arguments.lease_duration), deadline, retry)
+        .map_err(|error| CliError::Usage(error.to_string()))
 }
 
 /// Reads the settings of builds.

@@ -26,15 +26,16 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
-use super::evict::evict;
+use super::evict::{delete, evict};
 use super::metrics::Metrics;
 use super::node::Node;
 use super::node_write::write_node;
 use super::write::Write;
 use crate::drain::pods::{Blocker, PodSeen, seen};
-use crate::drain::{Budgets, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
-use crate::drain::{blocked, lasts, next, request, retry};
+use crate::drain::{Budgets, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
+use crate::drain::{blocked, failed, lasts, next, request, retry};
 use crate::retry::Retries;
+use crate::rollout::{Membership, Selectors};
 
 /// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
 const MAX_DRAINS: usize = 500;
@@ -94,7 +95,9 @@ impl SharedBudgets {
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    cache.until(|snapshot| snapshot.knows(Kind::Nodes)).await;
+    // A drain by the rules of no policy, or of no pool, could delete what it is to skip.
+    let needed = [Kind::Definitions, Kind::Nodes, Kind::Pools, Kind::RolloutPolicies];
+    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The drain controller runs");
     let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
     let mut controller = Controller {
@@ -184,7 +187,7 @@ impl Controller {
 
     async fn refuse(&self, node: Node) -> (String, String) {
         let view = NodeView::new(&node.annotations, node.unschedulable);
-        let step = next(&view, &Pods::default(), jiff::Timestamp::now(), uptime());
+        let step = next(&view, &Pods::default(), &DrainRules::default(), jiff::Timestamp::now(), uptime());
         let key = (node.name.clone(), view.desired.unwrap_or_default().to_owned());
         if let (Step::Refuse(why), false) = (step, self.refused.contains(&key)) {
             warn!("node {}: {why}", node.name);
@@ -211,6 +214,9 @@ struct NodeTask {
     events: Option<PodEvents>,
     /// A list that is being read: it counts once it is complete.
     listing: Vec<PodSeen>,
+    rules: DrainRules,
+    /// The drain has taken too long: pods are deleted.
+    is_deleting: bool,
     reported: Reported,
     /// Writes to the node that the API server refused.
     refusals: Retries,
@@ -233,6 +239,8 @@ impl NodeTask {
             pods: Pods::default(),
             events: None,
             listing: Vec::new(),
+            rules: DrainRules::default(),
+            is_deleting: false,
             reported: Reported::default(),
             refusals: Retries::default(),
         }
@@ -246,14 +254,13 @@ impl NodeTask {
             budgets.mark_unchanged();
             let node = self.context.cache.lock().nodes.get(&self.name).cloned();
             let Some(node) = node else { break };
-            let (view, now) = (NodeView::new(&node.annotations, node.unschedulable), jiff::Timestamp::now());
-            self.pods.budgets_changed(|pod| self.context.budgets.lock().of(pod), uptime());
-            let step = next(&view, &self.pods, now, uptime());
-            let wait = match step {
+            let view = NodeView::new(&node.annotations, node.unschedulable).with_labels(&node.rollout.labels);
+            let now = jiff::Timestamp::now();
+            let wait = match self.decide(&node, &view, now) {
                 Step::Nothing | Step::Refuse(_) => break,
                 Step::Cordon(patch) => {
                     // Pods that were listed before the cordon may be incomplete.
-                    (self.pods, self.events) = (Pods::default(), None);
+                    (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
                     info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
                     if self.write(&node, &patch).await {
                         self.reached(&view, Reached::Cordoned).await;
@@ -269,10 +276,14 @@ impl NodeTask {
                     continue;
                 }
                 Step::ListPods => None,
-                Step::Evict { pods, again } => {
-                    let has_evictions = !pods.is_empty();
-                    self.evict(pods, lasts(&view, now)).await;
-                    if has_evictions {
+                Step::Delete { .. } if !std::mem::replace(&mut self.is_deleting, true) => {
+                    warn!("node {}: the drain timed out; the pods that are left are deleted", self.name);
+                    self.pods.retry_refused();
+                    continue;
+                }
+                Step::Evict { pods, again } | Step::Delete { pods, again } => {
+                    if !pods.is_empty() {
+                        self.remove(pods, lasts(&view, now)).await;
                         continue;
                     }
                     if !self.report(&node, &view, lasts(&view, now)).await {
@@ -280,12 +291,27 @@ impl NodeTask {
                     }
                     again
                 }
+                Step::Fail => {
+                    if !self.fail(&node, &view).await {
+                        continue;
+                    }
+                    None
+                }
             };
             self.wait(&mut changes, &mut budgets, wait, lasts(&view, now)).await;
         }
         self.context.metrics.blocked(self.reported.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
         self.name
+    }
+
+    /// Decides by the pods, the budgets and the rules as they are now.
+    fn decide(&mut self, node: &Node, view: &NodeView<'_>, now: jiff::Timestamp) -> Step {
+        self.pods.budgets_changed(|pod| self.context.budgets.lock().of(pod), uptime());
+        self.rules = rules(&self.context.cache.lock(), node);
+        let by_label = |pod: &Pod| self.rules.skips(&pod.labels);
+        self.pods.skip(by_label, self.rules.skip_terminating, wall_clock());
+        next(view, &self.pods, &self.rules, now, uptime())
     }
 
     /// Reports in the MachineConfigNode, once.
@@ -306,10 +332,10 @@ impl NodeTask {
             return;
         }
         self.context.metrics.drained(lasts(view, now).as_secs_f64());
-        if let Some(late) = self.pods.late() {
-            warn!("node {}: {late}", self.name);
+        for left in [self.pods.late(), self.pods.skipped()].into_iter().flatten() {
+            warn!("node {}: {left}", self.name);
             let about = About::node(&node.name, &node.uid);
-            emit(&self.context.client, &about, Severity::Warning, "PodsNotEvicted", &late).await;
+            emit(&self.context.client, &about, Severity::Warning, "PodsNotEvicted", &left).await;
         }
     }
 
@@ -348,18 +374,20 @@ impl NodeTask {
         pause
     }
 
-    async fn evict(&mut self, pods: Vec<Pod>, lasts: Duration) {
-        let (client, retry) = (&self.context.client, retry(lasts));
+    /// Evicts pods, or deletes them.
+    async fn remove(&mut self, pods: Vec<Pod>, lasts: Duration) {
+        let (client, retry, is_deleting) = (&self.context.client, retry(lasts), self.is_deleting);
         let mut answers = stream::iter(pods)
             .map(|pod| async move {
-                let state = evict(client, &pod, retry).await;
+                let state =
+                    if is_deleting { delete(client, &pod).await } else { evict(client, &pod, retry).await };
                 (pod, state)
             })
             .buffer_unordered(MAX_EVICTIONS);
         while let Some((pod, (outcome, state))) = answers.next().await {
             self.context.metrics.evicted(outcome);
-            if outcome == "evicted" {
-                info!("Node {}: evicts pod {}/{}", self.name, pod.namespace, pod.name);
+            if matches!(outcome, "evicted" | "deleted") {
+                info!("Node {}: {outcome} pod {}/{}", self.name, pod.namespace, pod.name);
             }
             let budgets = self.context.budgets.lock().of(&pod);
             self.pods.answered(&pod.uid, state, budgets, uptime());
@@ -392,6 +420,28 @@ impl NodeTask {
         true
     }
 
+    /// Reports that the drain failed: on the Node, as an Event, as a metric. False if the Node was written to or is to be.
+    async fn fail(&mut self, node: &Node, view: &NodeView<'_>) -> bool {
+        let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
+        self.measure(found.as_ref());
+        let why = found.map(|found| found.text).or_else(|| self.pods.leaving()).unwrap_or_default();
+        let limit =
+            jiff::SignedDuration::try_from(self.rules.timeout.unwrap_or_default()).unwrap_or_default();
+        let text = format!("the drain took longer than {limit:#}: {why}");
+        if let Some(patch) = failed(view, &text) {
+            warn!("node {}: {text}", self.name);
+            self.write(node, &patch).await;
+            return false;
+        }
+        if !std::mem::replace(&mut self.reported.failed, true) {
+            self.context.metrics.drain_failed(&self.name, true);
+            let text = format!("Drain failed after {limit:#}: {why}");
+            let about = About::node(&node.name, &node.uid);
+            emit(&self.context.client, &about, Severity::Warning, "DrainFailed", &text).await;
+        }
+        true
+    }
+
     fn measure(&mut self, found: Option<&Blocker>) {
         let labels = found.map(|found| {
             vec![("node", self.name.clone()), ("pod", found.pod.clone()), ("budget", found.budget.clone())]
@@ -410,10 +460,14 @@ impl NodeTask {
         again: Option<Duration>,
         lasts: Duration,
     ) {
-        let thresholds = [SLOW_AFTER, FAILED_AFTER].into_iter().filter(|threshold| *threshold > lasts);
+        let thresholds = [SLOW_AFTER, FAILED_AFTER].into_iter().chain(self.rules.timeout);
+        let thresholds = thresholds.filter(|threshold| *threshold > lasts);
         let threshold = thresholds.min().map(|threshold| uptime() + threshold.saturating_sub(lasts));
         let overdue = self.pods.overdue_at(wall_clock()).map(|left| uptime() + left);
-        let due = again.into_iter().chain(threshold).chain(overdue).min();
+        let longest = self.rules.skip_terminating;
+        let skipped = longest.and_then(|longest| self.pods.skipped_at(longest, wall_clock()));
+        let skipped = skipped.map(|left| uptime() + left);
+        let due = again.into_iter().chain(threshold).chain(overdue).chain(skipped).min();
         let timer = async {
             match due {
                 Some(due) => sleep_until(Instant::now() + due.saturating_sub(uptime())).await,
@@ -454,6 +508,18 @@ impl NodeTask {
     }
 }
 
+/// Returns the rules for the drain of a node: those of its pool's policy.
+fn rules(snapshot: &Snapshot, node: &Node) -> DrainRules {
+    let policies = || snapshot.policies.values().filter_map(|policy| policy.as_ref().ok());
+    if policies().all(|policy| policy.spec.drain.is_none()) {
+        return DrainRules::default();
+    }
+    match Selectors::new(snapshot.readable_pools()).membership(&node.rollout) {
+        Membership::Pool(pool) => DrainRules::of_pool(policies(), pool),
+        Membership::None | Membership::Conflict(_) => DrainRules::default(),
+    }
+}
+
 /// The time, for the end of grace periods.
 fn wall_clock() -> Timestamp {
     Timestamp::from_micros(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default())
@@ -467,6 +533,11 @@ fn watch_pods(client: &Client, node: &str) -> PodEvents {
 
 fn patch_body(patch: &crate::drain::Patch) -> serde_json::Value {
     let mut body = serde_json::json!({ "metadata": { "annotations": patch.annotations } });
+    if !patch.labels.is_empty()
+        && let Some(metadata) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut)
+    {
+        metadata.insert("labels".to_owned(), serde_json::json!(patch.labels));
+    }
     if let (Some(unschedulable), Some(body)) = (patch.unschedulable, body.as_object_mut()) {
         let value = if unschedulable { serde_json::json!(true) } else { serde_json::Value::Null };
         body.insert("spec".to_owned(), serde_json::json!({ "unschedulable": value }));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Status;
 use kube::{Api, Client};
 use machine_config_core::drain::{Answer, Outcome};
@@ -25,20 +25,34 @@ pub(super) async fn evict(client: &Client, pod: &Pod, retry: Duration) -> (&'sta
     });
     let pods = Api::<PodObject>::namespaced(client.clone(), &pod.namespace);
     let params = PostParams::default();
-    let outcome = match write(
-        Write::Eviction,
-        pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object),
-    )
-    .await
-    {
+    let evicted = pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object);
+    let answer = write(Write::Eviction, evicted).await;
+    outcome(answer, "evicted", retry)
+}
+
+/// Deletes a pod with its own grace period, whatever its budgets say. Returns as [`evict`] does.
+pub(super) async fn delete(client: &Client, pod: &Pod) -> (&'static str, Outcome) {
+    let pods = Api::<PodObject>::namespaced(client.clone(), &pod.namespace);
+    // Another pod of the same name is not meant.
+    let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    outcome(write(Write::Eviction, pods.delete(&pod.name, &params)).await, "deleted", Duration::ZERO)
+}
+
+fn outcome<T>(
+    answer: Result<T, RequestError>,
+    done: &'static str,
+    retry: Duration,
+) -> (&'static str, Outcome) {
+    let outcome = match answer {
         Ok(_) => Outcome::Evicted,
-        Err(RequestError::Refused(status)) => Outcome::of_refusal(answer(&status), retry),
+        Err(RequestError::Refused(status)) => Outcome::of_refusal(self::answer(&status), retry),
         Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
             return ("failed", Outcome::of_failure(&error.to_string()));
         }
     };
     let word = match outcome {
-        Outcome::Evicted => "evicted",
+        Outcome::Evicted => done,
         Outcome::Gone => "gone",
         Outcome::Refused(_) => "refused",
     };

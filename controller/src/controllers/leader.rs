@@ -1,7 +1,7 @@
 //! The shell of the election ([`crate::lease`]): a watch of the Lease, and the writes to it.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -13,10 +13,10 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::client::{Fence, RequestError, uptime};
+use super::client::{Fence, RequestError, send, uptime};
 use super::write::{Write, write};
 use crate::lease::{Election, Lease, Next, Timing};
 
@@ -29,6 +29,12 @@ pub(super) struct Candidacy {
     pub(super) timing: Timing,
 }
 
+/// A write that was sent: it is waited for, whatever happens meanwhile.
+type Sent = Pin<Box<dyn Future<Output = Result<LeaseObject, RequestError>> + Send>>;
+
+/// Most tries to release: each further one is due to another writer, such as the own renewal of a moment ago.
+const MAX_RELEASES: usize = 3;
+
 /// A part in the election.
 pub(super) struct Leader {
     api: Api<LeaseObject>,
@@ -38,6 +44,8 @@ pub(super) struct Leader {
     leading: watch::Sender<bool>,
     /// The object as it is now; fields of others stay.
     object: Option<LeaseObject>,
+    /// The write under way, and when it was sent.
+    in_flight: Option<(Duration, Sent)>,
 }
 
 impl Leader {
@@ -45,10 +53,11 @@ impl Leader {
         let (leading, receiver) = watch::channel(false);
         let api = Api::namespaced(client, &candidacy.namespace);
         let election = Election::new(candidacy.me.clone(), candidacy.timing);
-        (Self { api, candidacy, election, fence, leading, object: None }, receiver)
+        (Self { api, candidacy, election, fence, leading, object: None, in_flight: None }, receiver)
     }
 
-    /// Takes part until this process does not lead any more, or may not. Cancel-safe between two requests.
+    /// Takes part until this process does not lead any more, or may not. Cancel-safe: [`Leader::release`] waits for a write that
+    /// was sent.
     pub(super) async fn run(&mut self) {
         let watch = watch_object(self.api.clone(), &self.candidacy.name);
         let mut changes = pin!(watch.default_backoff());
@@ -98,20 +107,30 @@ impl Leader {
     }
 
     fn observe(&mut self, object: Option<LeaseObject>) {
-        let lease = object.as_ref().map(read);
-        self.object = object;
-        self.election.observe(lease, uptime());
+        if self.election.observe(object.as_ref().map(read), uptime()) {
+            self.object = object;
+        }
     }
 
     async fn write(&mut self, version: Option<String>) {
-        let sent = uptime();
-        let written = match version {
-            None => {
-                let object = self.object(None, Some(&self.candidacy.me));
-                write(Write::Lease, self.api.create(&PostParams::default(), &object)).await
-            }
-            Some(version) => self.replace(version, Some(&self.candidacy.me.clone())).await,
-        };
+        if version.is_none() {
+            let wait = self.candidacy.timing.renew_deadline.as_secs();
+            info!(
+                "Creates Lease {}; acts in {wait} s, when the holder of an earlier one has ended",
+                self.candidacy.name
+            );
+        }
+        let sent = self.send(version, Some(&self.candidacy.me));
+        self.in_flight = Some((uptime(), sent));
+        self.settle().await;
+        self.publish();
+    }
+
+    /// Waits for the answer of the write under way. Cancel-safe.
+    async fn settle(&mut self) {
+        let Some((at, sent)) = &mut self.in_flight else { return };
+        let (sent, written) = (*at, sent.await);
+        self.in_flight = None;
         match written {
             Ok(object) => {
                 self.election.written(read(&object), sent, uptime());
@@ -120,20 +139,45 @@ impl Leader {
             Err(error) => {
                 self.election.failed(uptime());
                 if matches!(error.code(), 404 | 409) {
-                    // Another process was faster; the watch names it.
+                    // Another process was faster, or etcd came back from a backup and the watch is of no use.
+                    self.look().await;
                     return;
                 }
                 let (namespace, name) = (&self.candidacy.namespace, &self.candidacy.name);
                 warn!("Lease {namespace}/{name} can't be written: {error}");
             }
         }
-        self.publish();
     }
 
-    async fn replace(&self, version: String, holder: Option<&str>) -> Result<LeaseObject, RequestError> {
-        let object = self.object(Some(version), holder);
-        let how = PostParams::default();
-        write(Write::Lease, self.api.replace(&self.candidacy.name, &how, &object)).await
+    /// Reads the Lease; returns false if it can't be read.
+    async fn look(&mut self) -> bool {
+        let limit = self.candidacy.timing.request_timeout();
+        match limited(limit, send(self.api.get_opt(&self.candidacy.name))).await {
+            Ok(object) => {
+                self.election.read(object.as_ref().map(read), uptime());
+                self.object = object;
+                true
+            }
+            Err(error) => {
+                warn!("Lease {} can't be read: {error}", self.candidacy.name);
+                false
+            }
+        }
+    }
+
+    /// Returns a write that creates the Lease, or replaces a version of it.
+    fn send(&self, version: Option<String>, holder: Option<&str>) -> Sent {
+        let is_new = version.is_none();
+        let (object, api) = (self.object(version, holder), self.api.clone());
+        let (name, limit) = (self.candidacy.name.clone(), self.candidacy.timing.request_timeout());
+        Box::pin(async move {
+            let parameters = PostParams::default();
+            if is_new {
+                limited(limit, write(Write::Lease, api.create(&parameters, &object))).await
+            } else {
+                limited(limit, write(Write::Lease, api.replace(&name, &parameters, &object))).await
+            }
+        })
     }
 
     fn object(&self, version: Option<String>, holder: Option<&str>) -> LeaseObject {
@@ -164,15 +208,49 @@ impl Leader {
         LeaseObject { metadata, spec: Some(spec) }
     }
 
-    /// Lets the next one lead at once. Nothing is written after this.
+    /// Lets the next one lead at once. Nothing is written after this: a write that was sent has its answer first, since it may
+    /// arrive after the release and hold the Lease for nobody.
     pub(super) async fn release(&mut self) {
         self.fence.open_until(None);
-        let Some(version) = self.election.held().map(str::to_owned) else { return };
-        match self.replace(version, None).await {
-            Ok(_) => info!("Released Lease {}", self.candidacy.name),
-            Err(error) => warn!("Lease {} is not released: {error}; others wait for it", self.candidacy.name),
+        let is_unsure = self.in_flight.is_some();
+        self.settle().await;
+        if is_unsure && self.election.held().is_none() {
+            self.look().await;
         }
+        for _ in 0..MAX_RELEASES {
+            let Some(version) = self.own_version() else { return };
+            match self.send(Some(version), None).await {
+                Ok(_) => {
+                    info!("Released Lease {}", self.candidacy.name);
+                    return;
+                }
+                Err(error) => {
+                    warn!("Lease {} is not released: {error}", self.candidacy.name);
+                    // A renewal whose answer was lost has given it another version.
+                    if !self.look().await {
+                        break;
+                    }
+                }
+            }
+        }
+        warn!("Lease {} is not released; others wait for it", self.candidacy.name);
     }
+
+    /// Returns the version of the Lease, if it names this process.
+    fn own_version(&self) -> Option<String> {
+        let object = self.object.as_ref()?;
+        let is_mine = object.spec.as_ref()?.holder_identity.as_ref() == Some(&self.candidacy.me);
+        object.metadata.resource_version.clone().filter(|_| is_mine)
+    }
+}
+
+/// Limits a request: two of them fit into the time that a leader acts.
+async fn limited<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let timed_out = |_| Err(RequestError::Failed(format!("no answer within {} s", limit.as_secs())));
+    timeout(limit, request).await.unwrap_or_else(timed_out)
 }
 
 fn read(object: &LeaseObject) -> Lease {
@@ -181,6 +259,7 @@ fn read(object: &LeaseObject) -> Lease {
     Lease {
         version: object.metadata.resource_version.clone().unwrap_or_default(),
         holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+        transitions: spec.lease_transitions.unwrap_or(0),
         duration: Duration::from_secs(seconds),
     }
 }

@@ -13,6 +13,7 @@
 //! | `error.rs` | errors that end the process |
 //! | `render.rs`, `seed.rs`, `unused.rs` | MachineConfigs, pools and images that were built before to rendered configs |
 //! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
+//! | `pinned.rs` | images that pools keep on their nodes |
 //! | `opt_in.rs` | the shell of [`crate::opt_in`] |
 //! | `build/` | the shell of [`crate::build`] |
 //! | `drain.rs`, `evict.rs`, `config_node.rs` | the shell of [`crate::drain`] |
@@ -46,6 +47,7 @@ mod metrics;
 mod node;
 mod node_write;
 mod opt_in;
+mod pinned;
 mod render;
 mod rollout;
 mod seed;
@@ -59,7 +61,6 @@ mod write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,6 +69,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::build::JobSettings;
+pub use crate::lease::Timing;
 use crate::registry;
 use cache::{Cache, Kind};
 use client::Fence;
@@ -145,8 +147,8 @@ pub struct Options {
     pub namespace: String,
     /// The Lease's name.
     pub lease: String,
-    /// Time after which others take an unrenewed Lease.
-    pub lease_duration: Duration,
+    /// The times of the Lease.
+    pub lease_timing: Timing,
     /// This process's name in the Lease.
     pub identity: String,
     /// The node that this process runs on: it comes last.
@@ -183,7 +185,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
         namespace: options.namespace.clone(),
         name: options.lease.clone(),
         me: options.identity.clone(),
-        timing: crate::lease::Timing { duration: options.lease_duration },
+        timing: options.lease_timing,
     };
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
     let mut tasks = JoinSet::new();
@@ -252,7 +254,10 @@ async fn once_leading(
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
         match controller {
             Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
-            Controller::Node => tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone())),
+            Controller::Node => {
+                tasks.spawn(pinned::run(client.clone(), cache.clone(), metrics.clone()));
+                tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone()))
+            }
             Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),
             Controller::OptIn => tasks.spawn(opt_in::run(client, cache, metrics, options.namespace.clone())),
             Controller::Build => {

@@ -235,10 +235,10 @@ impl Controller {
             Ok(now) => ("written", now),
             Err(error) if error.code() == 409 => match send(api.get(&name)).await {
                 Ok(now) => ("conflict", now),
-                Err(error) if error.code() == 404 => return Ok(Written::Same),
+                Err(error) if error.code() == 404 => return Ok(self.gone::<K>(&name)),
                 Err(error) => return Err(error),
             },
-            Err(error) if error.code() == 404 => return Ok(Written::Same),
+            Err(error) if error.code() == 404 => return Ok(self.gone::<K>(&name)),
             Err(error) => return Err(error),
         };
         self.metrics.wrote("node", outcome);
@@ -250,6 +250,15 @@ impl Controller {
             "written" => Written::Made,
             _ => Written::Conflict,
         })
+    }
+
+    /// Removes an object that is gone: what was decided by it does not count.
+    fn gone<K>(&self, name: &str) -> Written
+    where
+        Lenient<K>: Cached,
+    {
+        self.cache.change(|snapshot| <Lenient<K> as Cached>::remove(snapshot, name));
+        Written::Conflict
     }
 
     /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.

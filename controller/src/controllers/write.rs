@@ -20,7 +20,7 @@ pub(super) enum Write {
     NodeTarget,
     /// The cordon of a node, and the answers to its agent.
     NodeDrain,
-    /// An eviction.
+    /// An eviction, or the deletion that a policy allows in its place.
     Eviction,
     /// The conditions of a drain in a `MachineConfigNode`.
     ConfigNodeStatus,
@@ -58,6 +58,10 @@ pub(super) enum Write {
     BuildJob,
     /// A Secret or `ConfigMap` of a build.
     BuildInput,
+    /// The pinned images of a node.
+    NodePinnedImages,
+    /// The counts of nodes that keep a pool's pinned images.
+    PinnedImageCounts,
     /// An Event.
     Event,
     /// The Lease.
@@ -66,7 +70,7 @@ pub(super) enum Write {
 
 impl Write {
     /// All of them.
-    pub(super) const ALL: [Self; 23] = [
+    pub(super) const ALL: [Self; 25] = [
         Self::NodeTarget,
         Self::NodeDrain,
         Self::Eviction,
@@ -88,6 +92,8 @@ impl Write {
         Self::BuildCondition,
         Self::BuildJob,
         Self::BuildInput,
+        Self::NodePinnedImages,
+        Self::PinnedImageCounts,
         Self::Event,
         Self::Lease,
     ];

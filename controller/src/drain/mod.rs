@@ -13,9 +13,13 @@
 //! - A refused eviction is requested again when its budget or its pods change, not in a fixed rhythm; after a minute at
 //!   the latest, after five once the drain lasts ten minutes, as the Machine Config Operator does. Which pods leave, and what
 //!   the drain waits for, decides [`machine_config_core::drain`].
+//! - A drain that failed by the rules of its pool is over when its pods leave anyway, when the rules change, or when the agent
+//!   asks for something else. Until then [`FAILED`] is on the Node, and nothing is evicted.
+//! - A label of a person is never removed: [`EXCLUDED`] says that it is ours.
 
 pub mod budgets;
 pub mod pods;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +28,9 @@ use jiff::Timestamp;
 
 pub use budgets::Budgets;
 pub use pods::{Pod, Pods};
+pub use rules::DrainRules;
+
+use crate::api::OnTimeout;
 
 /// The agent's request.
 pub const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
@@ -38,7 +45,16 @@ pub const CORDONED_BY: &str = "machine-config-agent.io/cordoned-by";
 pub const SINCE: &str = "machine-config-agent.io/drain-since";
 
 /// The pod and the budget that the drain waits for.
-pub const BLOCKED: &str = "machine-config-agent.io/drain-blocked";
+pub const BLOCKED: &str = machine_config_core::model::annotations::DRAIN_BLOCKED;
+
+/// Request, and why its drain failed: `<desiredDrain> <text>`.
+pub const FAILED: &str = "machine-config-agent.io/drain-failed";
+
+/// When this controller set [`EXCLUDE`].
+pub const EXCLUDED: &str = "machine-config-agent.io/excluded-from-load-balancers";
+
+/// The label of nodes that load balancers of the cloud leave out.
+pub const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// The value of [`CORDONED_BY`] for this controller.
 const CONTROLLER: &str = "machine-config-controller";
@@ -71,6 +87,12 @@ pub struct NodeView<'a> {
     pub since: Option<&'a str>,
     /// [`BLOCKED`].
     pub blocked: Option<&'a str>,
+    /// [`FAILED`].
+    pub failed: Option<&'a str>,
+    /// [`EXCLUDED`].
+    pub excluded: Option<&'a str>,
+    /// It has the label [`EXCLUDE`].
+    pub is_excluded: bool,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
 }
@@ -85,8 +107,23 @@ impl<'a> NodeView<'a> {
             cordoned_by: get(CORDONED_BY),
             since: get(SINCE),
             blocked: get(BLOCKED),
+            failed: get(FAILED),
+            excluded: get(EXCLUDED),
+            is_excluded: false,
             unschedulable,
         }
+    }
+
+    /// Adds what its labels say.
+    #[must_use]
+    pub fn with_labels(self, labels: &BTreeMap<String, String>) -> Self {
+        Self { is_excluded: labels.contains_key(EXCLUDE), ..self }
+    }
+
+    /// Returns why the drain that is requested failed, if it did.
+    pub fn failure(&self) -> Option<&'a str> {
+        let (desired, why) = self.failed?.split_once(' ')?;
+        (self.desired == Some(desired) && request(self) == Some(Request::Drain)).then_some(why)
     }
 }
 
@@ -116,6 +153,8 @@ pub fn request(node: &NodeView<'_>) -> Option<Request> {
 pub struct Patch {
     /// Annotations; `None` removes one.
     pub annotations: BTreeMap<&'static str, Option<String>>,
+    /// Labels; `None` removes one.
+    pub labels: BTreeMap<&'static str, Option<String>>,
     /// `spec.unschedulable`; `None` leaves it.
     pub unschedulable: Option<bool>,
 }
@@ -138,12 +177,21 @@ pub enum Step {
         /// Time of the next request.
         again: Option<Duration>,
     },
+    /// The drain took too long, and its rules say so: delete these; then wait.
+    Delete {
+        /// Pods to delete now.
+        pods: Vec<Pod>,
+        /// Time of the next request.
+        again: Option<Duration>,
+    },
+    /// The drain took too long: report it, and wait for a change.
+    Fail,
     /// Acknowledge the request.
     Acknowledge(Patch),
 }
 
 /// Decides. `pods` are those of the node, listed after it was cordoned; `uptime` is the clock of their retries.
-pub fn next(node: &NodeView<'_>, pods: &Pods, now: Timestamp, uptime: Duration) -> Step {
+pub fn next(node: &NodeView<'_>, pods: &Pods, rules: &DrainRules, now: Timestamp, uptime: Duration) -> Step {
     let Some(request) = request(node) else { return Step::Nothing };
     let desired = node.desired.unwrap_or_default();
     match request {
@@ -152,12 +200,36 @@ pub fn next(node: &NodeView<'_>, pods: &Pods, now: Timestamp, uptime: Duration) 
         )),
         Request::Uncordon => Step::Acknowledge(uncordon(node, desired)),
         Request::Drain if !node.unschedulable || since(node).is_none() => {
-            Step::Cordon(cordon(node, desired, now))
+            Step::Cordon(cordon(node, desired, rules, now))
         }
         Request::Drain if !pods.is_listed() => Step::ListPods,
-        Request::Drain if pods.is_drained() => Step::Acknowledge(drained(desired)),
-        Request::Drain => Step::Evict { pods: pods.to_evict(uptime), again: pods.due() },
+        Request::Drain => match load_balancers(node, rules, now) {
+            Some(left) => Step::Evict { pods: Vec::new(), again: Some(uptime + left) },
+            None => empty(node, pods, rules, now, uptime),
+        },
     }
+}
+
+/// Decides on the pods of a cordoned node.
+fn empty(node: &NodeView<'_>, pods: &Pods, rules: &DrainRules, now: Timestamp, uptime: Duration) -> Step {
+    if pods.is_drained() {
+        return Step::Acknowledge(drained(node));
+    }
+    let is_late = rules.timeout.is_some_and(|timeout| lasts(node, now) >= timeout);
+    let (leaving, again) = (pods.to_evict(uptime), pods.due());
+    match (is_late, rules.on_timeout) {
+        (false, _) => Step::Evict { pods: leaving, again },
+        (true, OnTimeout::DeletePods) => Step::Delete { pods: leaving, again },
+        (true, OnTimeout::Fail) => Step::Fail,
+    }
+}
+
+/// Returns the time that load balancers still have to leave the node out. A clock that was set back makes it no longer than
+/// the rule.
+fn load_balancers(node: &NodeView<'_>, rules: &DrainRules, now: Timestamp) -> Option<Duration> {
+    let since: Timestamp = node.excluded?.parse().ok()?;
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    rules.load_balancer_wait?.checked_sub(passed).filter(|left| !left.is_zero())
 }
 
 /// Returns since when the request is worked on, if it is.
@@ -180,14 +252,32 @@ pub fn retry(lasts: Duration) -> Duration {
 /// Returns the patch that names the drain's blocker, unless the Node has it already.
 pub fn blocked(node: &NodeView<'_>, why: Option<&str>) -> Option<Patch> {
     let why = why.map(|why| why.chars().take(MAX_BLOCKED).collect::<String>());
-    let annotations = BTreeMap::from([(BLOCKED, why.clone())]);
-    (node.blocked != why.as_deref()).then_some(Patch { annotations, unschedulable: None })
+    let mut annotations = BTreeMap::new();
+    if node.blocked != why.as_deref() {
+        annotations.insert(BLOCKED, why);
+    }
+    // The rules have changed, and the drain goes on.
+    if node.failed.is_some() {
+        annotations.insert(FAILED, None);
+    }
+    (!annotations.is_empty()).then(|| Patch { annotations, ..Patch::default() })
+}
+
+/// Returns the patch that reports a failed drain, unless the Node has it already.
+pub fn failed(node: &NodeView<'_>, why: &str) -> Option<Patch> {
+    let why: String = why.chars().take(MAX_BLOCKED).collect();
+    let annotations = BTreeMap::from([
+        (FAILED, Some(format!("{} {why}", node.desired.unwrap_or_default()))),
+        (BLOCKED, Some(why.clone())),
+    ]);
+    let is_there = node.failure() == Some(&why) && node.blocked == Some(&why);
+    (!is_there).then(|| Patch { annotations, ..Patch::default() })
 }
 
 /// The longest text in an annotation.
 const MAX_BLOCKED: usize = 1000;
 
-fn cordon(node: &NodeView<'_>, desired: &str, now: Timestamp) -> Patch {
+fn cordon(node: &NodeView<'_>, desired: &str, rules: &DrainRules, now: Timestamp) -> Patch {
     let now = now.round(jiff::Unit::Second).unwrap_or(now);
     let begins = since(node).is_none();
     let mut annotations = BTreeMap::new();
@@ -204,7 +294,12 @@ fn cordon(node: &NodeView<'_>, desired: &str, now: Timestamp) -> Patch {
         Some(OTHER) if !node.unschedulable => annotations.insert(CORDONED_BY, Some(CONTROLLER.to_owned())),
         Some(_) => None,
     };
-    Patch { annotations, unschedulable: (!node.unschedulable).then_some(true) }
+    let mut labels = BTreeMap::new();
+    if rules.load_balancer_wait.is_some() && !node.is_excluded {
+        labels.insert(EXCLUDE, Some(String::new()));
+        annotations.insert(EXCLUDED, Some(now.to_string()));
+    }
+    Patch { annotations, labels, unschedulable: (!node.unschedulable).then_some(true) }
 }
 
 /// Returns true if another drain controller cordoned for an agent, and left its mark alone.
@@ -212,21 +307,31 @@ fn left_cordoned(node: &NodeView<'_>) -> bool {
     node.applied.is_some_and(|applied| applied.starts_with("drain-"))
 }
 
-fn drained(desired: &str) -> Patch {
-    let annotations =
-        BTreeMap::from([(LAST_APPLIED, Some(desired.to_owned())), (SINCE, None), (BLOCKED, None)]);
-    Patch { annotations, unschedulable: None }
+fn drained(node: &NodeView<'_>) -> Patch {
+    let mut annotations =
+        BTreeMap::from([(LAST_APPLIED, node.desired.map(str::to_owned)), (SINCE, None), (BLOCKED, None)]);
+    if node.failed.is_some() {
+        annotations.insert(FAILED, None);
+    }
+    Patch { annotations, ..Patch::default() }
 }
 
 fn uncordon(node: &NodeView<'_>, desired: &str) -> Patch {
     let mut annotations = BTreeMap::from([(LAST_APPLIED, Some(desired.to_owned()))]);
-    let present = [(CORDONED_BY, node.cordoned_by), (SINCE, node.since), (BLOCKED, node.blocked)];
+    let present = [
+        (CORDONED_BY, node.cordoned_by),
+        (SINCE, node.since),
+        (BLOCKED, node.blocked),
+        (FAILED, node.failed),
+        (EXCLUDED, node.excluded),
+    ];
+    let labels = node.excluded.map(|_| (EXCLUDE, None)).into_iter().collect();
     annotations.extend(present.into_iter().filter(|(_, value)| value.is_some()).map(|(key, _)| (key, None)));
     let ours = match node.cordoned_by {
         Some(by) => by != OTHER,
         None => left_cordoned(node),
     };
-    Patch { annotations, unschedulable: (ours && node.unschedulable).then_some(false) }
+    Patch { annotations, labels, unschedulable: (ours && node.unschedulable).then_some(false) }
 }
 
 #[cfg(test)]

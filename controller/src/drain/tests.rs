@@ -17,7 +17,15 @@ fn annotations(all: &[(&'static str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn step(all: &[(&'static str, &str)], unschedulable: bool, pods: &Pods) -> Step {
-    next(&NodeView::new(&annotations(all), unschedulable), pods, now(), Duration::ZERO)
+    ruled(all, unschedulable, pods, &DrainRules::default())
+}
+
+fn ruled(all: &[(&'static str, &str)], unschedulable: bool, pods: &Pods, rules: &DrainRules) -> Step {
+    next(&NodeView::new(&annotations(all), unschedulable), pods, rules, now(), Duration::ZERO)
+}
+
+fn rules(spec: Value) -> Result<DrainRules, String> {
+    DrainRules::new(Some(&serde_json::from_value(spec).unwrap()))
 }
 
 /// Nothing was listed.
@@ -33,7 +41,7 @@ fn listed(names: &[&str]) -> Pods {
 
 fn patch(annotations: &[(&'static str, Option<&str>)], unschedulable: Option<bool>) -> Patch {
     let annotations = annotations.iter().map(|(key, value)| (*key, value.map(str::to_owned))).collect();
-    Patch { annotations, unschedulable }
+    Patch { annotations, unschedulable, ..Patch::default() }
 }
 
 fn pod(name: &str, more: &Value) -> kube::core::ObjectMeta {
@@ -202,4 +210,108 @@ fn blocked_is_written_once_and_bounded() {
     let long = "x".repeat(5000);
     let patch = blocked(&node, Some(&long)).unwrap();
     assert_eq!(patch.annotations[BLOCKED].as_ref().unwrap().len(), MAX_BLOCKED);
+}
+
+/// Without rules a drain lasts for as long as it takes; with them it fails, or deletes, and not before.
+#[test]
+fn drain_that_takes_too_long_fails_or_deletes() {
+    let node = |since: &str| {
+        [(DESIRED, "drain-b"), (CORDONED_BY, CONTROLLER), (SINCE, &*format!("drain-b {since}").leak())]
+    };
+    let (fail, delete) = (
+        rules(json!({ "timeout": "1h" })).unwrap(),
+        rules(json!({ "timeout": "1h", "onTimeout": "DeletePods" })).unwrap(),
+    );
+    let (late, early) = ("2026-03-01T11:00:00Z", "2026-03-01T11:00:01Z");
+    let pods = listed(&["a"]);
+    let all = pods.to_evict(Duration::ZERO);
+    for (since, rules, step) in [
+        (late, &DrainRules::default(), Step::Evict { pods: all.clone(), again: None }),
+        (early, &fail, Step::Evict { pods: all.clone(), again: None }),
+        (late, &fail, Step::Fail),
+        (early, &delete, Step::Evict { pods: all.clone(), again: None }),
+        (late, &delete, Step::Delete { pods: all.clone(), again: None }),
+    ] {
+        assert_eq!(ruled(&node(since), true, &pods, rules), step, "{since} {rules:?}");
+    }
+    // Its pods left by themselves: the mark goes with the answer.
+    let mut failed = node(late).to_vec();
+    failed.push((FAILED, "drain-b the drain took longer than 60 min: pod shop/a"));
+    let done = [(LAST_APPLIED, Some("drain-b")), (SINCE, None), (BLOCKED, None), (FAILED, None)];
+    assert_eq!(ruled(&failed, true, &listed(&[]), &fail), Step::Acknowledge(patch(&done, None)));
+    // The mark counts for this request alone, and goes when the rules have changed.
+    let all = annotations(&failed);
+    let view = NodeView::new(&all, true);
+    assert_eq!(view.failure(), Some("the drain took longer than 60 min: pod shop/a"));
+    assert_eq!(NodeView { desired: Some("drain-c"), ..view }.failure(), None);
+    assert_eq!(NodeView { applied: Some("drain-b"), ..view }.failure(), None);
+    assert_eq!(super::blocked(&view, None), Some(patch(&[(FAILED, None)], None)));
+}
+
+/// The label is set with the cordon, waited for, and removed with it, if it is ours.
+#[test]
+fn node_leaves_load_balancers_before_first_eviction() {
+    let rules = rules(json!({ "excludeFromLoadBalancers": { "wait": "30s" } })).unwrap();
+    let Step::Cordon(cordon) = ruled(&[(DESIRED, "drain-b")], false, &unlisted(), &rules) else { panic!() };
+    assert_eq!(cordon.labels, BTreeMap::from([(EXCLUDE, Some(String::new()))]));
+    assert_eq!(cordon.annotations[EXCLUDED].as_deref(), Some(NOW));
+    let since = "drain-b 2026-03-01T11:59:00Z";
+    let node = |at| [(DESIRED, "drain-b"), (CORDONED_BY, CONTROLLER), (SINCE, since), (EXCLUDED, at)];
+    for (at, left) in [
+        ("2026-03-01T11:59:40Z", Some(10)),
+        ("2026-03-01T11:59:30Z", None),
+        ("2026-03-01T13:00:00Z", Some(30)),
+    ] {
+        let step = ruled(&node(at), true, &listed(&["a"]), &rules);
+        let Step::Evict { pods, again } = step else { panic!("{step:?}") };
+        assert_eq!((pods.len(), again), (usize::from(left.is_none()), left.map(Duration::from_secs)), "{at}");
+    }
+    let asked = [(DESIRED, "uncordon-b"), (CORDONED_BY, CONTROLLER), (EXCLUDED, NOW)];
+    let Step::Acknowledge(uncordon) = step(&asked, true, &unlisted()) else { panic!() };
+    assert_eq!(
+        (uncordon.labels.get(EXCLUDE), uncordon.annotations.get(EXCLUDED)),
+        (Some(&None), Some(&None))
+    );
+    // A label that was there before is a person's.
+    let labels = BTreeMap::from([(EXCLUDE.to_owned(), String::new())]);
+    let all = annotations(&[(DESIRED, "drain-b")]);
+    let view = NodeView::new(&all, false).with_labels(&labels);
+    let Step::Cordon(cordon) = next(&view, &unlisted(), &rules, now(), Duration::ZERO) else { panic!() };
+    assert!(cordon.labels.is_empty() && !cordon.annotations.contains_key(EXCLUDED));
+    let Step::Acknowledge(uncordon) =
+        step(&[(DESIRED, "uncordon-b"), (CORDONED_BY, CONTROLLER)], true, &unlisted())
+    else {
+        panic!()
+    };
+    assert!(uncordon.labels.is_empty());
+}
+
+#[test]
+fn rules_that_cannot_work_are_refused() {
+    for (spec, message) in [
+        (
+            json!({ "timeout": "0s" }),
+            "spec.drain.timeout: it is zero; write it as 2h30m, or remove the field",
+        ),
+        (json!({ "timeout": "soon" }), "spec.drain.timeout: \"soon\" is no duration; write it as 2h30m"),
+        (
+            json!({ "onTimeout": "DeletePods" }),
+            "spec.drain.onTimeout: there is no timeout; set spec.drain.timeout, or remove the field",
+        ),
+        (
+            json!({ "skip": { "podSelector": { "matchLabels": {} } } }),
+            "spec.drain.skip.podSelector is empty, so no pod would be evicted; name the labels of the pods to skip",
+        ),
+        (
+            json!({ "timeout": "30s", "excludeFromLoadBalancers": { "wait": "30s" } }),
+            "spec.drain.excludeFromLoadBalancers.wait is not less than spec.drain.timeout, so that each drain would time out before its first eviction; shorten it",
+        ),
+    ] {
+        assert_eq!(rules(spec).unwrap_err(), message);
+    }
+    let rules = rules(json!({ "skip": { "podSelector": { "matchLabels": { "app": "logs" } }, "terminatingLongerThan": "10m" } })).unwrap();
+    let labels = |app: &str| BTreeMap::from([("app".to_owned(), app.to_owned())]);
+    assert!(rules.skips(&labels("logs")) && !rules.skips(&labels("shop")));
+    assert_eq!(rules.skip_terminating, Some(Duration::from_secs(600)));
+    assert!(!DrainRules::default().skips(&labels("logs")));
 }

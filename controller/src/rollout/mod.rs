@@ -27,7 +27,6 @@ mod census;
 mod choose;
 mod clock;
 mod course;
-mod duration;
 mod gates;
 mod input;
 mod limits;
@@ -36,6 +35,7 @@ mod number;
 mod orphan;
 mod patch;
 mod phase;
+mod pinned;
 mod plan;
 mod policy;
 mod pools;
@@ -57,6 +57,7 @@ pub use node::{
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
 pub use patch::{NodePatch, Prefetch, Since};
+pub use pinned::{ReportedSet, annotation, sets, synchronizer};
 pub use policy::check_policy;
 pub use provisioned::{first_config, label_patch};
 pub use topology::Topology;

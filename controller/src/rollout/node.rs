@@ -132,6 +132,8 @@ pub struct Node {
     pub labels_applied: bool,
     /// The topology of the cluster, as its agent was told.
     pub topology: Option<String>,
+    /// Cause of its failed drain.
+    pub drain_failed: Option<String>,
 }
 
 impl Node {
@@ -146,6 +148,7 @@ impl Node {
         let spec = node.spec.as_ref();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
         let prefetch_image = annotation(PREFETCH_IMAGE);
+        let drain_failed = meta.annotations.as_ref().and_then(drain_failed);
         Self {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
@@ -164,7 +167,7 @@ impl Node {
                 image: DESIRED_IMAGE.iter().find_map(|key| annotation(key)),
             },
             state: state(annotation(STATE).as_deref()),
-            reason: annotation(REASON),
+            reason: drain_failed.clone().or_else(|| annotation(REASON)),
             desired_since: annotation(DESIRED_SINCE)
                 .and_then(|stamp| given(&stamp, annotation(DESIRED_CONFIG).as_deref())),
             prefetch_since: annotation(PREFETCH_SINCE).and_then(|time| time.parse().ok()),
@@ -175,6 +178,7 @@ impl Node {
             first_pivot: annotation(FIRST_PIVOT),
             labels_applied: meta.annotations.as_ref().is_some_and(|all| all.contains_key(LABELS_APPLIED)),
             topology: annotation(TOPOLOGY),
+            drain_failed,
             labels,
         }
     }
@@ -189,9 +193,9 @@ impl Node {
         self.current != self.desired && self.is_degraded()
     }
 
-    /// Returns true if the agent reports Degraded or Unreconcilable.
+    /// Returns true if the agent reports Degraded or Unreconcilable, or its drain failed.
     pub fn is_degraded(&self) -> bool {
-        matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable)
+        self.drain_failed.is_some() || matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable)
     }
 
     /// Returns true if it takes pods.
@@ -227,6 +231,11 @@ fn drain_blocked(annotations: &BTreeMap<String, String>) -> Option<String> {
     let view = drain::NodeView::new(annotations, true);
     let blocked = view.blocked.filter(|_| drain::request(&view) == Some(drain::Request::Drain));
     blocked.map(str::to_owned)
+}
+
+/// Returns why the drain that the agent waits for failed.
+fn drain_failed(annotations: &BTreeMap<String, String>) -> Option<String> {
+    drain::NodeView::new(annotations, true).failure().map(str::to_owned)
 }
 
 /// The Machine Config Operator's rule.

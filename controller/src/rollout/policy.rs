@@ -4,11 +4,11 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::Pool;
-use super::duration::duration;
 use super::number::{Rounding, scaled};
 use super::windows::Windows;
-use crate::api::RolloutPolicySpec;
 use crate::api::rollout_policy::{OnFailure, Wave};
+use crate::api::{RolloutPolicySpec, duration};
+use crate::drain::DrainRules;
 
 /// Nodes that prefetch at a time, by default.
 const PREFETCH_CONCURRENCY: IntOrString = IntOrString::Int(10);
@@ -83,6 +83,7 @@ impl Rules {
         };
         let node_timeout =
             spec.node_timeout.as_deref().map(|text| positive(text, "nodeTimeout")).transpose()?;
+        DrainRules::new(spec.drain.as_ref())?;
         Ok(Self {
             waves: waves(spec.canary.as_ref(), spec.waves.as_deref().unwrap_or_default(), machines)?,
             allowed_failures,

@@ -7,7 +7,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 
-use super::duration::duration;
+use crate::api::duration;
 use crate::api::rollout_policy::{Day, Window};
 
 /// The longest window: a week.

@@ -125,6 +125,8 @@ async fn of_policies(client: &Client) -> Kind {
             json!({ "canary": { "nodes": "1%", "soak": null } }),
             json!({ "waves": [{ "nodes": "100%" }, { "nodes": 3, "soak": "1h30m" }] }),
             json!({ "prefetch": {} }),
+            json!({ "drain": { "timeout": "1h", "onTimeout": "DeletePods", "excludeFromLoadBalancers": {},
+                "skip": { "podSelector": { "matchLabels": { "a": "b" } }, "terminatingLongerThan": "10m" } } }),
             json!({ "prefetch": { "concurrency": "10%" } }),
             window("1m"),
             window("168h"),
@@ -190,6 +192,13 @@ async fn of_nodes(client: &Client) -> Kind {
     let needed = "lastFailedGenerationError must be set with lastFailedGeneration";
     kind.refuses("status", needed, vec![silent]).await;
     generations(&mut kind).await;
+    kind
+}
+
+async fn of_pinned_sets(client: &Client) -> Kind {
+    let images = |image: &str| json!({ "pinnedImages": [{ "name": image }] });
+    let mut kind = Kind::new(client, OTHERS, "pinnedimagesets", "PinnedImageSet", images(IMAGE)).await;
+    kind.refuses("spec", DIGEST, vec![images("q.io/a:1"), images("q.io/a@sha256:aa")]).await;
     kind
 }
 
@@ -381,6 +390,7 @@ async fn every_rule_refuses_only_its_case() {
     let kinds = [
         of_policies(&client).await,
         of_nodes(&client).await,
+        of_pinned_sets(&client).await,
         of_configuration(&client).await,
         of_os_configs(&client).await,
         of_os_builds(&client).await,

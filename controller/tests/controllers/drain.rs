@@ -14,16 +14,16 @@ use crate::cluster::{
 };
 use crate::process::Cluster;
 
-const NODE: &str = "n";
+pub const NODE: &str = "n";
 
-struct Scene {
-    cluster: Cluster,
+pub struct Scene {
+    pub cluster: Cluster,
     _kubelet: Kubelet,
     _disruption: DisruptionController,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let cluster = Cluster::new().await;
         create_node(&cluster.client, NODE, &[]).await;
         let kubelet = Kubelet::start(&cluster.bench, NODE).await;
@@ -31,20 +31,20 @@ impl Scene {
         Self { cluster, _kubelet: kubelet, _disruption: disruption }
     }
 
-    async fn patch(&self, patch: Value) {
+    pub async fn patch(&self, patch: Value) {
         let patch = Patch::Merge(patch);
         node_api(&self.cluster.client).patch(NODE, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    async fn request(&self, what: &str) {
+    pub async fn request(&self, what: &str) {
         self.patch(json!({ "metadata": { "annotations": { key("desiredDrain"): what } } })).await;
     }
 
-    async fn pod(&self, name: &str, metadata: Value) {
+    pub async fn pod(&self, name: &str, metadata: Value) {
         running_pod(&self.cluster.client, "default", name, NODE, metadata).await;
     }
 
-    async fn budget(&self, name: &str, app: &str) {
+    pub async fn budget(&self, name: &str, app: &str) {
         let budget = json!({
             "metadata": { "name": name },
             "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": app } } },
@@ -59,7 +59,7 @@ impl Scene {
         Api::namespaced(self.cluster.client.clone(), "default")
     }
 
-    fn pods(&self) -> Api<Pod> {
+    pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.cluster.client.clone(), "default")
     }
 
@@ -91,25 +91,25 @@ impl Scene {
     }
 
     /// Returns how many evictions were requested since a mark.
-    async fn evictions(&self, mark: usize) -> usize {
+    pub async fn evictions(&self, mark: usize) -> usize {
         let all = self.cluster.bench.requests_since(mark).await;
         all.iter().filter(|request| request.subresource == "eviction").count()
     }
 
-    async fn until(&self, what: &str, holds: impl FnMut(&Node) -> bool) -> Node {
+    pub async fn until(&self, what: &str, holds: impl FnMut(&Node) -> bool) -> Node {
         node_until(&self.cluster.client, NODE, what, holds).await
     }
 
-    async fn until_done(&self, what: &str) -> Node {
+    pub async fn until_done(&self, what: &str) -> Node {
         self.until(what, |node| annotation(node, "lastAppliedDrain") == Some(what)).await
     }
 }
 
-fn own<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
+pub fn own<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.metadata.annotations.as_ref()?.get(&format!("machine-config-agent.io/{name}")).map(String::as_str)
 }
 
-fn is_cordoned(node: &Node) -> bool {
+pub fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 

@@ -1,9 +1,11 @@
 //! Several replicas: one leads.
 
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
 use rustix::process::Signal;
 
-use crate::cluster::MachineConfigBuilder;
-use crate::process::{Cluster, LEASE, SHORT_LEASE};
+use crate::cluster::{Fault, MachineConfigBuilder, Request, own_only};
+use crate::process::{Cluster, LEASE, NAMESPACE, SHORT_LEASE};
 
 /// One controller, and a short Lease.
 const RENDER: [&str; 4] = ["--controllers", "render", SHORT_LEASE[0], SHORT_LEASE[1]];
@@ -52,8 +54,54 @@ async fn leader_ends_after_loss_of_lease() {
     let cluster = Cluster::new().await;
     let mut one = cluster.start("one", &RENDER);
     one.line("leads").await;
-    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
-        kube::Api::namespaced(cluster.client.clone(), crate::process::NAMESPACE);
+    let leases = leases(&cluster);
     leases.delete(LEASE, &kube::api::DeleteParams::default()).await.unwrap();
     assert_eq!(one.end().await.code(), Some(4));
+}
+
+fn leases(cluster: &Cluster) -> Api<Lease> {
+    Api::namespaced(cluster.client.clone(), NAMESPACE)
+}
+
+/// A write of the Lease that arrives after SIGTERM would hold it for a process that is gone.
+#[tokio::test]
+async fn signal_during_write_of_lease_releases_it() {
+    if !own_only("leader::signal_during_write_of_lease_releases_it") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}");
+    let is_open =
+        |request: &Request| request.resource == "leases" && request.verb == "update" && !request.over;
+    for during_first_write in [true, false] {
+        let name = format!("first-{during_first_write}");
+        let hold = || cluster.bench.fault(&Fault::held().method("PUT").path(&path).count(1));
+        if during_first_write {
+            hold();
+        }
+        let mark = cluster.bench.mark().await;
+        let mut controller = cluster.start(&name, &RENDER);
+        if !during_first_write {
+            controller.line("leads").await;
+            hold();
+        }
+        cluster.bench.audit().since(mark, "the write of the Lease", is_open).await;
+        controller.signal(Signal::TERM);
+        controller.line("Stopped by a signal").await;
+        cluster.bench.clear_faults();
+        assert!(controller.end().await.success());
+        let spec = leases(&cluster).get(LEASE).await.unwrap().spec.unwrap();
+        assert_eq!(spec.holder_identity, None, "{:?}", controller.lines());
+    }
+}
+
+/// Times that can't work are refused before anything else.
+#[test]
+fn times_that_cannot_work_are_refused() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-controller"));
+    command.args(["run", "--kubeconfig", "/none", "--lease-duration", "60", "--lease-renew-deadline", "60"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--lease-renew-deadline 60 is not less than --lease-duration 60"), "{said}");
 }

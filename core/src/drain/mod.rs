@@ -7,6 +7,7 @@
 //!   their owner would put each evicted one back: they are named, neither evicted nor waited for, as by `kubectl drain`.
 //! - A refused eviction is requested again at the time that the API server gives, else after a wait; earlier only when the
 //!   budgets of the pod have changed since and allow it. A budget that is not known is not a free one.
+//! - A pod that a rule skips is neither evicted nor waited for, like one that arrived later.
 //! - A pod that is Terminating beyond its grace period is named with what holds it, as one that a budget keeps.
 
 mod answer;

@@ -1,5 +1,7 @@
 //! The pods of a drain, and the state of each.
 
+mod skip;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -90,6 +92,8 @@ pub struct Pods {
     leaving: BTreeMap<String, Pod>,
     /// Pods that came to the cordoned node: `namespace/name` by uid.
     late: BTreeMap<String, String>,
+    /// Pods that the drain stopped waiting for, in the same way.
+    skipped: BTreeMap<String, String>,
 }
 
 impl Pods {
@@ -101,6 +105,7 @@ impl Pods {
         let before = self.leaving.len();
         self.leaving.retain(|uid, _| uids.contains(uid.as_str()));
         self.late.retain(|uid, _| uids.contains(uid.as_str()));
+        self.skipped.retain(|uid, _| uids.contains(uid.as_str()));
         let gone = before != self.leaving.len();
         let mut changed = gone || !self.is_listed;
         for pod in listed {
@@ -113,7 +118,7 @@ impl Pods {
     /// Takes a pod as it is now; returns true if that changes the next step.
     pub fn put(&mut self, seen: PodSeen) -> bool {
         let PodSeen { namespace, name, uid, labels, stays, terminating } = seen;
-        if stays {
+        if stays || self.skipped.contains_key(&uid) {
             return false;
         }
         let Some(old) = self.leaving.get(&uid).map(|pod| pod.state.clone()) else {
@@ -132,6 +137,7 @@ impl Pods {
 
     /// Removes a pod that is gone; returns true if that changes the next step.
     pub fn remove(&mut self, uid: &str) -> bool {
+        self.skipped.remove(uid);
         self.late.remove(uid).is_some() || self.leaving.remove(uid).is_some()
     }
 
@@ -231,17 +237,18 @@ impl Pods {
 
     /// Names the pods that came to the cordoned node and stay; `None` where there is none.
     pub fn late(&self) -> Option<String> {
-        let mut names: Vec<&str> = self.late.values().map(String::as_str).collect();
+        self.named(&self.late).map(|names| {
+            format!("pods {names} came to the cordoned node and are not evicted: they tolerate its taint")
+        })
+    }
+
+    fn named(&self, pods: &BTreeMap<String, String>) -> Option<String> {
+        let mut names: Vec<&str> = pods.values().map(String::as_str).collect();
         names.sort_unstable();
         let more = names.len().saturating_sub(MAX_NAMED);
         names.truncate(MAX_NAMED);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        (!names.is_empty()).then(|| {
-            format!(
-                "pods {}{more} came to the cordoned node and are not evicted: they tolerate its taint",
-                names.join(", ")
-            )
-        })
+        (!names.is_empty()).then(|| format!("{}{more}", names.join(", ")))
     }
 }
 

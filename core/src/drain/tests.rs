@@ -183,3 +183,38 @@ fn answers_are_read_apart() {
         assert_eq!(found, expected);
     }
 }
+
+/// `kubectl drain --skip-wait-for-delete-timeout`, and Cluster API's rule `Skip`: they are not waited for, and do not come back as
+/// late ones.
+#[test]
+fn skipped_pods_are_neither_evicted_nor_waited_for() {
+    let mut pods = Pods::default();
+    pods.list([seen("a"), seen("agent"), ends("stuck", 100, &["x/y"]), ends("ending", 100, &[])]);
+    let is_agent = |pod: &Pod| pod.name == "agent";
+    pods.skip(is_agent, Some(at(60)), second(130));
+    assert_eq!((to_evict(&pods, at(0)), pods.is_drained()), (vec!["a".to_owned()], false));
+    assert_eq!(pods.skipped_at(at(60), second(130)), Some(at(30)));
+    assert_eq!(pods.skipped().unwrap(), "pods shop/agent were skipped, and are still on the node");
+    assert!(!pods.put(seen("agent")) && pods.late().is_none());
+    pods.remove("u-a");
+    pods.skip(is_agent, None, second(1000));
+    assert!(!pods.is_drained(), "without the rule stuck pods are waited for");
+    pods.skip(is_agent, Some(at(60)), second(160));
+    assert_eq!((pods.is_drained(), pods.skipped_at(at(60), second(160))), (true, None));
+    assert_eq!(
+        pods.skipped().unwrap(),
+        "pods shop/agent, shop/ending, shop/stuck were skipped, and are still on the node"
+    );
+    pods.list([seen("agent")]);
+    assert_eq!(pods.skipped().unwrap(), "pods shop/agent were skipped, and are still on the node");
+}
+
+#[test]
+fn refused_pods_are_due_at_once_when_they_are_to_be_deleted() {
+    let mut pods = Pods::default();
+    pods.list([seen("a"), ends("b", 100, &[])]);
+    pods.answered("u-a", refused("needs 1"), KnownBudgets::Unknown, at(0));
+    assert!(to_evict(&pods, at(1)).is_empty());
+    pods.retry_refused();
+    assert_eq!(to_evict(&pods, at(1)), ["a"]);
+}

@@ -24,6 +24,9 @@ pub const PREFETCH_STATUS: &str = "machine-config-agent.io/prefetch-status";
 /// Another value makes the node ask whether its pools have PinnedImageSets.
 pub const PINNED_IMAGE_SETS: &str = "machine-config-agent.io/pinned-image-sets";
 
+/// Cause that the drain waits for, written by the drain controller: a pod, with what holds it.
+pub const DRAIN_BLOCKED: &str = "machine-config-agent.io/drain-blocked";
+
 /// Reads the target; `None` when no config is desired yet. Keys that disagree are an error with both values: a wrong
 /// guess would reboot the node into the wrong OS.
 pub fn target(annotations: &BTreeMap<String, String>) -> Result<Option<Target>, ModelError> {

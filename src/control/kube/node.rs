@@ -9,13 +9,13 @@ use kube::core::{ApiResource, NotUsed, Object, ObjectMeta, PartialObjectMeta, St
 use serde::{Deserialize, Serialize};
 
 use super::error::{Details, KubeError};
-use crate::model::annotations::{PINNED_IMAGE_SETS, PREFETCH_IMAGE, PREFETCH_STATUS};
+use crate::model::annotations::{DRAIN_BLOCKED, PINNED_IMAGE_SETS, PREFETCH_IMAGE, PREFETCH_STATUS};
 
 /// The prefix of the annotations that the agent reads or writes, but for its own.
 pub(super) const PREFIX: &str = "machineconfiguration.openshift.io/";
 
 /// The part of the Node that is read: from one version of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeView {
     /// Its name.
     pub(super) name: String,
@@ -68,7 +68,7 @@ pub(super) enum NodeEvent {
 impl From<ObjectMeta> for NodeView {
     fn from(metadata: ObjectMeta) -> Self {
         let mut annotations = metadata.annotations.unwrap_or_default();
-        let own = [PREFETCH_IMAGE, PREFETCH_STATUS, PINNED_IMAGE_SETS];
+        let own = [PREFETCH_IMAGE, PREFETCH_STATUS, PINNED_IMAGE_SETS, DRAIN_BLOCKED];
         annotations.retain(|key, _| key.starts_with(PREFIX) || own.contains(&key.as_str()));
         Self {
             name: metadata.name.unwrap_or_default(),

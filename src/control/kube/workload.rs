@@ -10,6 +10,7 @@ use super::error::KubeError;
 use super::node::{NodeView, nodes};
 use super::{Cluster, DrainBy, annotations};
 use crate::control::{ControlError, DrainStatus, UncordonStatus};
+use crate::model::annotations::DRAIN_BLOCKED;
 use crate::model::{ConfigName, Target, message};
 
 /// Drains that may end with a schedulable node before the node reports it: one is an administrator's hand, and this
@@ -133,8 +134,36 @@ impl Cluster {
     }
 }
 
-/// Returns the answer that the node waits for.
+/// Returns the answer that the node waits for, and the pod that keeps the drain controller from it.
 fn answer_to(node: &NodeView) -> String {
-    let request = node.annotations.get(annotations::DESIRED_DRAIN).map(String::as_str).unwrap_or_default();
-    format!("the machine-config-controller's answer to desiredDrain={request} on Node {}", node.name)
+    let get = |key: &str| node.annotations.get(key).map(String::as_str).unwrap_or_default();
+    let request = get(annotations::DESIRED_DRAIN);
+    let answer =
+        format!("the machine-config-controller's answer to desiredDrain={request} on Node {}", node.name);
+    let blocked = Some(get(DRAIN_BLOCKED)).filter(|why| !why.is_empty() && request.starts_with("drain-"));
+    blocked.map_or_else(|| answer.clone(), |why| format!("{answer}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status, the MachineConfigNode and the event of a late drain name the pod, as the Node does.
+    #[test]
+    fn pod_that_keeps_drain_is_named() {
+        let view = |request: &str, blocked: Option<&str>| {
+            let all = [(annotations::DESIRED_DRAIN, Some(request)), (DRAIN_BLOCKED, blocked)];
+            let pairs = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+            NodeView { name: "n".to_owned(), annotations: pairs.collect(), ..NodeView::default() }
+        };
+        let answer = |request: &str| {
+            format!("the machine-config-controller's answer to desiredDrain={request} on Node n")
+        };
+        let why =
+            "pod shop/a should have ended at 12:00, and is held by finalizers: x/y; check their controllers";
+        assert_eq!(answer_to(&view("drain-b", Some(why))), format!("{}: {why}", answer("drain-b")));
+        assert_eq!(answer_to(&view("drain-b", None)), answer("drain-b"));
+        assert_eq!(answer_to(&view("drain-b", Some(""))), answer("drain-b"));
+        assert_eq!(answer_to(&view("uncordon-b", Some(why))), answer("uncordon-b"), "the drain is over");
+    }
 }

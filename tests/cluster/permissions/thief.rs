@@ -136,8 +136,16 @@ pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
         own("become new", annotations(&anew)),
     ];
     calls.extend(
-        ["desired-since", "drain-blocked", "drain-since", "prefetch-image", "prefetch-since"]
-            .map(at_our_controller),
+        [
+            "desired-since",
+            "drain-blocked",
+            "drain-failed",
+            "drain-since",
+            "excluded-from-load-balancers",
+            "prefetch-image",
+            "prefetch-since",
+        ]
+        .map(at_our_controller),
     );
     for name in [
         "desiredImage",

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 /// Reads `2h30m`: hours, minutes and seconds in this order. As in the kind's pattern; at most 30 days.
-pub(super) fn duration(text: &str) -> Option<SignedDuration> {
+pub(crate) fn duration(text: &str) -> Option<SignedDuration> {
     const LONGEST: i64 = 30 * 24 * 3600;
     let mut rest = text;
     let mut seconds: i64 = 0;

@@ -1,0 +1,86 @@
+//! Drains by the rules of a `RolloutPolicy`.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use machine_config_controller::api::RolloutPolicy;
+use serde_json::{Value, json};
+
+use crate::cluster::{annotation, pod_gone};
+use crate::drain::{NODE, Scene, is_cordoned, own};
+use crate::process::{Controller, apply_definition};
+
+const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// A drain controller, and the rules of the node's pool.
+async fn start(scene: &Scene, drain: Value) -> Controller {
+    apply_definition(&scene.cluster.client, "rolloutpolicies").await;
+    scene.cluster.pool("worker").await;
+    scene.patch(json!({ "metadata": { "labels": { "node-role.kubernetes.io/worker": "" } } })).await;
+    let policy = json!({ "metadata": { "name": "worker" }, "spec": { "drain": drain } });
+    policies(scene).create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    scene.cluster.start("a", &["--controllers", "drain"])
+}
+
+fn policies(scene: &Scene) -> Api<RolloutPolicy> {
+    Api::all(scene.cluster.client.clone())
+}
+
+fn is_excluded(node: &Node) -> bool {
+    node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(EXCLUDE))
+}
+
+/// The drain fails, is named, and goes on when the policy changes: then the pods that are left are deleted, against their budget.
+#[tokio::test]
+async fn drain_that_takes_too_long_fails_then_deletes() {
+    let scene = Scene::new().await;
+    scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
+    scene.budget("one", "shop").await;
+    let mut controller = start(&scene, json!({ "timeout": "1s" })).await;
+    scene.request("drain-rendered-b").await;
+    let why = "drain-rendered-b the drain took longer than 1s: pod default/kept is kept by PodDisruptionBudget default/one";
+    let node = scene
+        .until("failed", |node| own(node, "drain-failed").is_some_and(|failed| failed.starts_with(why)))
+        .await;
+    assert!(is_cordoned(&node) && annotation(&node, "lastAppliedDrain").is_none());
+    controller.line("the drain took longer than 1s").await;
+    let deletes = Patch::Merge(json!({ "spec": { "drain": { "onTimeout": "DeletePods" } } }));
+    policies(&scene).patch("worker", &PatchParams::default(), &deletes).await.unwrap();
+    pod_gone(&scene.cluster.client, "default", "kept").await;
+    let node = scene.until_done("drain-rendered-b").await;
+    assert_eq!((own(&node, "drain-failed"), own(&node, "drain-blocked")), (None, None));
+}
+
+/// Pods that a rule skips stay: by their label, and those that do not end. The node leaves load balancers before, and comes back after.
+#[tokio::test]
+async fn skipped_pods_stay_and_node_leaves_load_balancers() {
+    let scene = Scene::new().await;
+    scene.pod("plain", json!({})).await;
+    scene.pod("logs", json!({ "labels": { "app": "logs" } })).await;
+    scene.pod("held", json!({ "finalizers": ["example.test/hold"] })).await;
+    let skip = json!({ "podSelector": { "matchLabels": { "app": "logs" } }, "terminatingLongerThan": "1s" });
+    let mut controller =
+        start(&scene, json!({ "skip": skip, "excludeFromLoadBalancers": { "wait": "2s" } })).await;
+    let mark = scene.cluster.bench.mark().await;
+    scene.request("drain-rendered-b").await;
+    let node = scene.until("excluded", is_excluded).await;
+    assert!(is_cordoned(&node) && own(&node, "excluded-from-load-balancers").is_some());
+    let node = scene.until_done("drain-rendered-b").await;
+    assert!(is_excluded(&node));
+    assert_eq!(scene.evictions(mark).await, 2);
+    controller.line("pods default/held, default/logs were skipped, and are still on the node").await;
+    assert!(
+        scene
+            .pods()
+            .get_opt("logs")
+            .await
+            .unwrap()
+            .is_some_and(|pod| pod.metadata.deletion_timestamp.is_none())
+    );
+    scene.request("uncordon-rendered-b").await;
+    let node = scene.until_done("uncordon-rendered-b").await;
+    assert!(!is_excluded(&node) && own(&node, "excluded-from-load-balancers").is_none());
+    let requests = scene.cluster.bench.requests_since(mark).await;
+    let place = |of: &str| requests.iter().position(|one| one.line().starts_with(of)).unwrap();
+    assert!(place(&format!("patch nodes {NODE}")) < place("create pods/eviction"));
+}
