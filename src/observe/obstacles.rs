@@ -32,8 +32,7 @@ use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName,
-    UserName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName, UserName,
 };
 
 use super::parents::Parents;

@@ -13,6 +13,7 @@ use super::build::{BuildJob, ObservedSecret};
 use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
 use super::node::Node;
+use super::stored_config::StoredConfig;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::build::BuilderType;
 use crate::model::NotApplied;
@@ -78,7 +79,7 @@ pub(super) struct Snapshot {
     pub(super) definitions: BTreeMap<String, String>,
     pub(super) pools: BTreeMap<String, Result<MachineConfigPool, String>>,
     /// MachineConfigs that are rendered from; with their labels where they can't be read.
-    pub(super) configs: BTreeMap<String, MachineConfig>,
+    pub(super) configs: BTreeMap<String, StoredConfig>,
     pub(super) unreadable: BTreeMap<String, (ObjectMeta, String)>,
     /// Fields of MachineConfigs that nobody knows.
     pub(super) unknown_fields: BTreeMap<String, Vec<NotApplied>>,
@@ -134,6 +135,15 @@ impl Snapshot {
     /// Records a change of the fields that decide which node is in which pool, if there was one.
     pub(super) fn membership_changed(&mut self, changed: bool) {
         self.membership = self.membership.wrapping_add(u64::from(changed));
+    }
+
+    /// Returns some of the MachineConfigs that are rendered from, whole. They are chosen without their Ignition configs.
+    pub(super) fn whole_configs(
+        &self,
+        is_chosen: impl Fn(&str, &MachineConfig) -> bool,
+    ) -> BTreeMap<String, MachineConfig> {
+        let chosen = self.configs.iter().filter(|(name, stored)| is_chosen(name, &stored.object));
+        chosen.map(|(name, stored)| (name.clone(), stored.whole())).collect()
     }
 
     /// Returns the pools that can be read.

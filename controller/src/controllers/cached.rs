@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
 use super::node::{Node, NodeObject};
+use super::stored_config::StoredConfig;
 use super::version::{is_older, is_outdated};
 use crate::api::{
     GENERATED_BY, MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
@@ -25,6 +26,9 @@ pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 's
 
     /// The one object that is followed; all of them where it is `None`.
     const NAME: Option<&'static str> = None;
+
+    /// Objects of one answer to a list. It is in memory whole, as text and as objects.
+    const PAGE_SIZE: u32 = 100;
 
     /// Labels of those that are followed.
     const LABELS: Option<&'static str> = None;
@@ -131,6 +135,8 @@ impl Cached for Lenient<MachineConfigPool> {
 
 impl Cached for Lenient<MachineConfig> {
     const KIND: Kind = Kind::Configs;
+    // Each may have 1.5 MB.
+    const PAGE_SIZE: u32 = 8;
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
@@ -190,13 +196,11 @@ fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot
         }
     };
     let old = snapshot.configs.get(&name);
-    if old.is_some_and(|old| is_outdated(&config.metadata, &old.metadata)) {
+    if old.is_some_and(|old| is_outdated(&config.metadata, &old.object.metadata)) {
         return false;
     }
-    let news = old.is_none_or(|old| {
-        (&old.spec, &old.metadata.labels, &old.metadata.annotations)
-            != (&config.spec, &config.metadata.labels, &config.metadata.annotations)
-    });
+    let config = StoredConfig::new(config);
+    let news = old.is_none_or(|old| !old.is_same(&config));
     let lost = snapshot.unreadable.remove(&name).is_some();
     let known = if new.unknown.is_empty() {
         snapshot.unknown_fields.remove(&name).is_none()

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
 use http::{Method, Request};
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, Resource};
 use tokio::time::{Instant, timeout};
@@ -19,6 +19,7 @@ use tower::filter::FilterLayer;
 
 use super::answered::NoteAnswers;
 use super::error::RunError;
+use super::transport;
 use crate::reading::Lenient;
 
 /// Timeout of a request that is no watch. Far shorter than a Lease is valid.
@@ -99,7 +100,7 @@ pub(super) async fn connect_to(
     let server = config.cluster_url.to_string();
     let fence = fence.clone();
     let layer = FilterLayer::new(move |request: Request<Body>| fence.check(request));
-    let builder = ClientBuilder::try_from(config).map_err(|error| RunError::Client(error.to_string()))?;
+    let builder = transport::builder(config).map_err(|error| RunError::Client(error.to_string()))?;
     Ok((builder.with_layer(&layer).with_layer(&NoteAnswers).build(), server))
 }
 

@@ -119,7 +119,7 @@ impl WatchState {
 
 /// By name where one object is meant: RBAC grants that one.
 fn config<K: Cached>() -> watcher::Config {
-    let config = watcher::Config::default();
+    let config = watcher::Config::default().page_size(K::PAGE_SIZE);
     let config = K::LABELS.into_iter().fold(config, watcher::Config::labels);
     match K::NAME {
         Some(name) => config.fields(&format!("metadata.name={name}")),

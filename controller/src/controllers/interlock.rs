@@ -104,7 +104,8 @@ fn foreign_target(snapshot: &Snapshot) -> Option<ForeignTarget> {
         let is_taken_over = pool.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(TAKE_OVER));
         let rendered = snapshot.rendered.get(config).and_then(|rendered| rendered.made_by.as_deref());
         // One of an installation has no owner yet.
-        let config_of = snapshot.configs.get(config).and_then(|config| config.metadata.annotations.as_ref());
+        let config_of =
+            snapshot.configs.get(config).and_then(|config| config.object.metadata.annotations.as_ref());
         let version = rendered.or_else(|| config_of?.get(GENERATED_BY).map(String::as_str));
         ForeignTarget::new(name, is_taken_over, config, version)
     })

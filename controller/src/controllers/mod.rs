@@ -3,16 +3,18 @@
 //! | file | holds |
 //! |---|---|
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
+//! | `transport.rs` | HTTP/2 below kube's client |
 //! | `leader.rs` | the shell of [`crate::lease`] |
 //! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
 //! | `cache.rs`, `follow.rs`, `answered.rs` | observed objects, reduced; the watches that fill it |
 //! | `unread.rs` | kinds that can't be read, and who says so |
+//! | `stored_config.rs` | MachineConfigs, packed |
 //! | `node.rs`, `lenient.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
 //! | `write.rs` | each write, by name: what fails is counted |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
 //! | `render.rs`, `seed.rs`, `unused.rs` | MachineConfigs, pools and images that were built before to rendered configs |
-//! | `rollout.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
+//! | `rollout.rs`, `costs.rs`, `layering.rs` | the node controller: the shell of [`crate::rollout`] |
 //! | `pinned.rs` | images that pools keep on their nodes |
 //! | `opt_in.rs` | the shell of [`crate::opt_in`] |
 //! | `build/` | the shell of [`crate::build`] |
@@ -29,6 +31,7 @@ mod cache;
 mod cached;
 mod client;
 mod config_node;
+mod costs;
 mod drain;
 mod error;
 mod events;
@@ -52,6 +55,8 @@ mod render;
 mod rollout;
 mod seed;
 mod status;
+mod stored_config;
+mod transport;
 mod unread;
 mod untyped;
 mod unused;

@@ -266,7 +266,9 @@ fn step(snapshot: &Snapshot, name: &str, namespace: &str) -> Step {
         containerfiles: map(CONTAINERFILES),
         release: &snapshot.release,
         os_config: os_config.map(|config| config.made.as_deref().unwrap_or(&of_person)),
-        configs: &snapshot.configs,
+        configs: &snapshot.whole_configs(|name, config| {
+            name.starts_with(opt_in::BASE_PREFIX) || config.spec.os_image_url.is_some()
+        }),
     });
     let refused = match decided {
         Ok(Some(action)) => return Step::Write(action),

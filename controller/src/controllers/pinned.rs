@@ -182,7 +182,9 @@ impl Controller {
             let body = json!({ "metadata": { "annotations": { PINNED_IMAGE_SETS: value } } });
             let what = Write::NodePinnedImages;
             match write_node(what, &self.client, &self.cache, &node, &body).await {
-                Ok(is_written) => self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" }),
+                Ok(is_written) => {
+                    self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" })
+                }
                 // One node that refuses keeps the others from nothing.
                 Err(error) => failed = Some(error),
             }

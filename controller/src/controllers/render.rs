@@ -420,7 +420,7 @@ fn outcome(snapshot: &Snapshot, pool: &str) -> Option<Outcome> {
 /// Returns what is to be said of a MachineConfig with fields that nobody knows.
 fn unknown_fields(snapshot: &Snapshot, name: &str) -> Option<(String, String, String)> {
     let fields = snapshot.unknown_fields.get(name)?;
-    let uid = snapshot.configs.get(name)?.metadata.uid.clone().unwrap_or_default();
+    let uid = snapshot.configs.get(name)?.object.metadata.uid.clone().unwrap_or_default();
     let named: Vec<String> = fields.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     Some((name.to_owned(), uid, format!("MachineConfig {name}: {}", named.join("; "))))
 }

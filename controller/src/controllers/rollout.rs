@@ -15,7 +15,6 @@ mod provisioned;
 mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -29,7 +28,8 @@ use tracing::info;
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached;
-use super::client::{RequestError, read, send, uptime};
+use super::client::{RequestError, send, uptime};
+use super::costs::Costs;
 use super::events::{About, Severity, emit};
 use super::layering::layering;
 use super::merge::merge;
@@ -37,11 +37,10 @@ use super::metrics::Metrics;
 use super::node::Node;
 use super::unread;
 use super::write::{Write, write};
-use crate::api::{MachineConfig, MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
-use crate::cost::{NodeCost, cost};
+use crate::api::{MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
+use crate::cost::NodeCost;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
-use crate::render::Rendered;
 use crate::rollout::{
     self, Clock, Members, NodePatch, NodeWrites, Pair, Policy, Pool, PoolMembers, Rollout, Topology, rollout,
 };
@@ -81,7 +80,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         metrics,
         own_node,
         pools_definition: PoolsDefinition::default(),
-        contents: BTreeMap::new(),
+        costs: Costs::default(),
         measured: BTreeSet::new(),
         members: (None, Members::default()),
         clock: Clock::default(),
@@ -109,8 +108,7 @@ struct Controller {
     metrics: Metrics,
     own_node: Option<String>,
     pools_definition: PoolsDefinition,
-    /// The rendered configs that pools and nodes have now.
-    contents: BTreeMap<String, Arc<Rendered>>,
+    costs: Costs,
     measured: BTreeSet<String>,
     /// The nodes of each pool, by this state of [`Snapshot::membership`].
     members: (Option<u64>, Members),
@@ -261,9 +259,9 @@ impl Controller {
         Written::Conflict
     }
 
-    /// Reads the rendered configs of a pool's nodes and its target, each once, and computes the cost of each way.
+    /// Returns the cost of the way of each config that nodes of a pool have to its target.
     async fn costs(&mut self, pool: &str) -> BTreeMap<String, NodeCost> {
-        let (target, used, policy) = {
+        let (target, from) = {
             let snapshot = self.cache.lock();
             let own_target = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
             let nodes = snapshot.nodes.values().filter_map(|node| node.rollout.current.config.as_ref());
@@ -272,37 +270,20 @@ impl Controller {
             let used: BTreeSet<String> =
                 used.into_iter().filter(|name| snapshot.rendered.contains_key(*name)).cloned().collect();
             let all: BTreeSet<String> =
-                snapshot.readable_pools().filter_map(target).chain(used.iter().cloned()).collect();
-            self.contents.retain(|name, _| all.contains(name));
-            let own =
-                |name: &String| snapshot.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
+                snapshot.readable_pools().flat_map(named).chain(used.iter().cloned()).collect();
             let policy = match &snapshot.policy {
                 Some(Ok(policy)) => policy.clone(),
                 None | Some(Err(_)) => DisruptionPolicy::defaults(),
             };
-            (own_target, used.into_iter().filter(own).collect::<Vec<_>>(), policy)
+            self.costs.retain(&all, &policy);
+            let own =
+                |name: &String| snapshot.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
+            (own_target, used.into_iter().filter(own).collect::<Vec<_>>())
         };
-        let mut costs = BTreeMap::new();
-        let Some(target) = target else { return costs };
-        let Some(to) = self.content(&target).await else { return costs };
-        for name in used.into_iter().filter(|name| *name != target) {
-            let Some(from) = self.content(&name).await else { continue };
-            if let Ok(Ok(plan)) = cost(&from, &to, &policy) {
-                costs.insert(name, NodeCost::new(&plan));
-            }
+        match target {
+            Some(target) => self.costs.to(&self.client, &target, &from).await,
+            None => BTreeMap::new(),
         }
-        costs
-    }
-
-    /// Returns a rendered config, if it can be read. A cost that is not known keeps nothing back.
-    async fn content(&mut self, name: &str) -> Option<Arc<Rendered>> {
-        if let Some(known) = self.contents.get(name) {
-            return Some(Arc::clone(known));
-        }
-        let object = read(Api::<Lenient<MachineConfig>>::all(self.client.clone()).get(name)).await.ok()?;
-        let content = Arc::new(Rendered { object, sources: Vec::new(), remarks: Vec::new() });
-        self.contents.insert(name.to_owned(), Arc::clone(&content));
-        Some(content)
     }
 }
 
@@ -312,6 +293,12 @@ fn living(snapshot: &Snapshot) -> Vec<String> {
         pool.as_ref().is_ok_and(|pool| pool.metadata.deletion_timestamp.is_none())
     };
     snapshot.pools.iter().filter(|(_, pool)| lives(pool)).map(|(name, _)| name.clone()).collect()
+}
+
+/// Returns the configs that a pool names: its target, and the one that all nodes have.
+fn named(pool: &MachineConfigPool) -> impl Iterator<Item = String> {
+    let done = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
+    target(pool).into_iter().chain(done.and_then(|done| done.name.clone()))
 }
 
 fn target(pool: &MachineConfigPool) -> Option<String> {
@@ -397,10 +384,7 @@ fn unavailable_elsewhere(snapshot: &Snapshot, members: &PoolMembers) -> usize {
 
 /// Returns the image of a target that names another one than the config that all nodes have.
 fn os_image(pool: &MachineConfigPool, controller: &Controller) -> Option<String> {
-    let image = |name: Option<String>| {
-        let content = controller.contents.get(&name?)?;
-        content.object.spec.os_image_url.clone().filter(|image| !image.is_empty())
-    };
+    let image = |name: Option<String>| controller.costs.image(&name?).cloned();
     let done = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
     let new = image(target(pool))?;
     (image(done.and_then(|done| done.name.clone())).as_ref() != Some(&new)).then_some(new)

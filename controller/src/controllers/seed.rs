@@ -1,6 +1,9 @@
 //! The shell of [`crate::seed`], beside the render controller: MachineConfigs of images that were built before.
 
+use std::collections::BTreeMap;
+
 use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client};
 use tracing::info;
 
@@ -12,17 +15,29 @@ use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::reading::Lenient;
 use crate::render::{Rendered, render};
-use crate::seed::{Action, Source, actions, selected, with_components};
+use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, selected, with_components};
 
 /// Renders a pool with the image that was built before, where it has one: also before the API server has that MachineConfig.
 pub(super) fn rendered(pool: &MachineConfigPool, snapshot: &Snapshot) -> Result<Rendered, String> {
     let sources = sources(snapshot);
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let configs = with_components(name, &sources, &snapshot.configs).map_err(|error| error.to_string())?;
+    let nothing = BTreeMap::new();
+    // A selector that can't be read is refused by the rendering.
+    let selector = Selector::try_from(pool.spec.machine_config_selector.clone().unwrap_or_default()).ok();
+    let is_selected = |config: &MachineConfig| {
+        let labels = config.metadata.labels.as_ref().unwrap_or(&nothing);
+        selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    };
+    let configs = snapshot.whole_configs(|name, config| is_component(name) || is_selected(config));
+    let configs = with_components(name, &sources, &configs).map_err(|error| error.to_string())?;
     let configs = configs.iter().map(|config| &**config);
     let rendered = render(pool, configs, &snapshot.release).map_err(|error| error.to_string())?;
     selected(name, &sources, &rendered.sources).map_err(|error| error.to_string())?;
     Ok(rendered)
+}
+
+fn is_component(name: &str) -> bool {
+    name.starts_with(COMPONENT_PREFIX)
 }
 
 fn sources(snapshot: &Snapshot) -> Vec<Source> {
@@ -38,7 +53,7 @@ pub(super) async fn components(
     let actions = {
         let snapshot = cache.lock();
         // Errors of a source are reported where its pool is rendered.
-        actions(&sources(&snapshot), &snapshot.configs).0
+        actions(&sources(&snapshot), &snapshot.whole_configs(|name, _| is_component(name))).0
     };
     let api = Api::<Lenient<MachineConfig>>::all(client.clone());
     for action in actions {

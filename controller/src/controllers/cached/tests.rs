@@ -51,7 +51,7 @@ fn objects_never_return_to_older_version() {
     let mut snapshot = Snapshot::default();
     config("10", &["b"]).put(&mut snapshot);
     assert_eq!(inputs_changed(&mut snapshot, |snapshot| config("9", &["a"]).put(snapshot)), (false, false));
-    assert_eq!(snapshot.configs["50-a"].spec.kernel_arguments, Some(vec!["b".to_owned()]));
+    assert_eq!(snapshot.configs["50-a"].object.spec.kernel_arguments, Some(vec!["b".to_owned()]));
 }
 
 #[test]

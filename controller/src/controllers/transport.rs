@@ -1,0 +1,92 @@
+//! Transport to the API server: HTTP/2, so that all watches and requests share one connection, as those of client-go do.
+//! kube's own client speaks HTTP/1.1, where each watch holds a connection.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::{Client as HttpClient, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Config;
+use kube::client::{Body, ClientBuilder, ConfigExt as _, DynBody};
+use tower::timeout::TimeoutLayer;
+use tower::util::BoxService;
+use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower_http::decompression::DecompressionLayer;
+
+/// Time without a frame after which the connection is probed, and time for the answer: those of client-go. A watch has no
+/// other sign of a server that is gone without a word.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Timeout of an answer's head: that of a list comes when the server has read it, which it does within 60 s. kube has none: a
+/// list without an answer would be waited for until the process ends. A watch that is open has kube's.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// kube's own name for it is not public.
+type Transport = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// Builds kube's client on this transport. A server or a load balancer without HTTP/2 gets HTTP/1.1.
+pub(super) fn builder(config: Config) -> Result<ClientBuilder<Transport>, BoxError> {
+    builder_with(config, ANSWER_TIMEOUT)
+}
+
+fn builder_with(config: Config, answer_timeout: Duration) -> Result<ClientBuilder<Transport>, BoxError> {
+    if config.proxy_url.is_some() {
+        // It refuses a proxy in its own words.
+        return Ok(ClientBuilder::try_from(config)?);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let mut tls =
+        HttpsConnectorBuilder::new().with_tls_config(config.rustls_client_config()?).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into()?));
+    }
+    let mut connector = TimeoutConnector::new(tls.enable_http1().enable_http2().wrap_connector(tcp));
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let client: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_keep_alive_while_idle(true)
+        .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(DecompressionLayer::new())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .layer(TimeoutLayer::new(answer_timeout))
+        .service(client);
+    let service = service.map_response(|response: Response<_>| {
+        response.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
+    });
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use kube::Api;
+    use kube::api::ListParams;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn list_without_answer_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let config = Config::new(url.parse().unwrap());
+        let client = builder_with(config, Duration::from_millis(50)).unwrap().build();
+        let (nodes, all) = (Api::<Node>::all(client), ListParams::default());
+        // The connection is there, and nobody reads from it.
+        let error = nodes.list(&all).await.map(drop).unwrap_err();
+        assert!(super::super::client::chain(&error).contains("timed out"), "{error:?}");
+    }
+}
