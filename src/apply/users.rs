@@ -139,7 +139,9 @@ fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(
 fn make_way(intent: &Intent<'_>, host: &Host, work: &Work<'_>) -> Result<(), HostError> {
     let home = work.user.home.trim_end_matches('/');
     let tell = |moved: Vec<Moved>| {
-        moved.iter().for_each(|moved| moved_aside(intent, moved));
+        for entry in &moved {
+            moved_aside(intent, entry);
+        }
         AccountRecords::note_moved(&host.root, &moved)
     };
     if work.keys.is_some() && !work.sets_keys() {

@@ -76,6 +76,9 @@ enum Layout {
     },
 }
 
+/// A policy, and what nobody reads of its file.
+type PolicyFile = (Found<DisruptionPolicy>, Vec<NotApplied>);
+
 impl Layout {
     fn target(&self) -> &str {
         match self {
@@ -238,7 +241,7 @@ impl Directory {
     }
 
     /// Reads the policy's file, with what nobody reads of it.
-    fn read_policy(&self) -> Result<Option<(Found<DisruptionPolicy>, Vec<NotApplied>)>, ControlError> {
+    fn read_policy(&self) -> Result<Option<PolicyFile>, ControlError> {
         let path = "/policy.yaml";
         let Some(bytes) = self.read(path, policy::MAX_BYTES)? else { return Ok(None) };
         let read = DisruptionPolicy::of_file(&bytes, &self.document(path)).map_err(self.invalid(path))?;

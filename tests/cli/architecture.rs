@@ -57,7 +57,7 @@ const ALL: [&str; 18] = [
 ];
 
 /// The same for the cluster side. Its folders have no names of the agent's.
-const CONTROLLER_IMPORTS: [(&str, &[&str]); 20] = [
+const CONTROLLER_IMPORTS: [(&str, &[&str]); 21] = [
     ("api", &[]),
     ("drain", &["api"]),
     ("lease", &[]),

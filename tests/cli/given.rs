@@ -246,11 +246,14 @@ fn faults_of_paths_have_one_exit_code() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A path, the exit status, and what is done to the host.
+type Row = (&'static str, i32, &'static dyn Fn(&Node));
+
 /// A host that looks as if nobody managed it, since its state can't be read.
 #[test]
 fn status_says_what_is_wrong_with_state() {
     const CURRENT: &str = "etc/machine-config-daemon/currentconfig";
-    let rows: [(&str, i32, &dyn Fn(&Node)); 4] = [
+    let rows: [Row; 4] = [
         (CURRENT, 4, &|node| node.put(&format!("root/{CURRENT}"), "{")),
         (CURRENT, 4, &|node| node.put(&format!("root/{CURRENT}/child"), "")),
         (STATE, 5, &|node| {

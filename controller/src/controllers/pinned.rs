@@ -183,7 +183,7 @@ impl Controller {
             let what = Write::NodePinnedImages;
             match write_node(what, &self.client, &self.cache, &node, &body).await {
                 Ok(is_written) => {
-                    self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" })
+                    self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" });
                 }
                 // One node that refuses keeps the others from nothing.
                 Err(error) => failed = Some(error),

@@ -123,7 +123,7 @@ impl Controller {
         for name in names {
             let outcome = outcome(&self.cache.lock(), &name);
             let Some(outcome) = outcome else { continue };
-            waits.extend(self.attempt(outcome).await);
+            waits.extend(Box::pin(self.attempt(outcome)).await);
             // One rendering keeps the thread for milliseconds. Leases and watches have their turn before the next.
             tokio::task::yield_now().await;
         }

@@ -64,7 +64,10 @@ fn builder_with(config: Config, answer_timeout: Duration) -> Result<ClientBuilde
         .layer(TimeoutLayer::new(answer_timeout))
         .service(client);
     let service = service.map_response(|response: Response<_>| {
-        response.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
+        response.map(|body| {
+            let body: Box<DynBody> = Box::new(body.map_err(BoxError::from));
+            body
+        })
     });
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()))
 }

@@ -53,7 +53,7 @@ pub fn synchronizer<'a>(
     for (node, reported) in nodes {
         let keeps = |set: &&str| reported.iter().any(|one| one.name == **set && one.is_current);
         found.machine_count += 1;
-        found.updated_machine_count += i64::from(sets.iter().all(|set| keeps(&set)));
+        found.updated_machine_count += i64::from(sets.iter().all(keeps));
         let is_unavailable = node.is_unavailable();
         found.unavailable_machine_count += i64::from(is_unavailable);
         found.available_machine_count += i64::from(!is_unavailable);

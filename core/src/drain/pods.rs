@@ -237,19 +237,19 @@ impl Pods {
 
     /// Names the pods that came to the cordoned node and stay; `None` where there is none.
     pub fn late(&self) -> Option<String> {
-        self.named(&self.late).map(|names| {
+        named(&self.late).map(|names| {
             format!("pods {names} came to the cordoned node and are not evicted: they tolerate its taint")
         })
     }
+}
 
-    fn named(&self, pods: &BTreeMap<String, String>) -> Option<String> {
-        let mut names: Vec<&str> = pods.values().map(String::as_str).collect();
-        names.sort_unstable();
-        let more = names.len().saturating_sub(MAX_NAMED);
-        names.truncate(MAX_NAMED);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        (!names.is_empty()).then(|| format!("{}{more}", names.join(", ")))
-    }
+fn named(pods: &BTreeMap<String, String>) -> Option<String> {
+    let mut names: Vec<&str> = pods.values().map(String::as_str).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(MAX_NAMED);
+    names.truncate(MAX_NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!names.is_empty()).then(|| format!("{}{more}", names.join(", ")))
 }
 
 impl Pod {

@@ -199,14 +199,11 @@ impl Document {
 
     /// Returns what to tell of it where it lies beside the one document that is read.
     fn beside(&self, wanted: Kind) -> Option<NotApplied> {
-        let cause = if !self.is_object {
-            "it is not a mapping of fields to values".to_owned()
-        } else {
-            match self.handling() {
-                Handling::Named(cause) => cause.to_owned(),
-                Handling::Read(_) => format!("of this file the {} alone is read", wanted.kind),
-                Handling::Foreign => return None,
-            }
+        let cause = match self.handling() {
+            _ if !self.is_object => "it is not a mapping of fields to values".to_owned(),
+            Handling::Named(cause) => cause.to_owned(),
+            Handling::Read(_) => format!("of this file the {} alone is read", wanted.kind),
+            Handling::Foreign => return None,
         };
         let field = if self.is_object { self.title() } else { self.source.clone() };
         Some(NotApplied::new(field, NotAppliedReason::OtherKind, cause))

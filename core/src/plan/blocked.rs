@@ -115,7 +115,8 @@ fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let is_of_image = has(|op| matches!(op, Op::StageOs { .. }));
     let is_changed = has(|op| matches!(op, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }));
     let wants = !input.to.host_layers().is_empty();
-    if !(is_of_image && wants || is_changed && (wants || !is_of_image)) {
+    let is_concerned = if is_of_image { wants } else { is_changed };
+    if !is_concerned {
         return Vec::new();
     }
     let extensions = !input.to.extensions.is_empty() || has(|op| matches!(op, Op::InstallExtensions { .. }));

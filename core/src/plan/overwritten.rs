@@ -14,16 +14,17 @@ use crate::model::users::user_field;
 pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
     let mut found = Vec::new();
     for step in steps {
-        match &step.op {
-            Op::CreateUser { user } => found.extend(home(input, user)),
-            Op::ModifyUser { user } => found.extend(attributes(input, user)),
-            Op::SetPassword { user } => found.extend(password(input, user)),
-            Op::SetSshKeys { user } => {
-                found.extend(keys(input, user));
-                found.extend(in_the_way(input, user));
-            }
-            Op::LockUser { user } => found.extend(in_the_way(input, user)),
-            _ => {}
+        if let Op::CreateUser { user } = &step.op {
+            found.extend(home(input, user));
+        } else if let Op::ModifyUser { user } = &step.op {
+            found.extend(attributes(input, user));
+        } else if let Op::SetPassword { user } = &step.op {
+            found.extend(password(input, user));
+        } else if let Op::SetSshKeys { user } = &step.op {
+            found.extend(keys(input, user));
+            found.extend(in_the_way(input, user));
+        } else if let Op::LockUser { user } = &step.op {
+            found.extend(in_the_way(input, user));
         }
     }
     found

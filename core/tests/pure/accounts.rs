@@ -352,6 +352,8 @@ fn member_of_group_that_leaves_refuses_plan() {
     assert_eq!(steps(&host, &from, &to), ["modify-user app", "remove-group staff"]);
 }
 
+type Change = Box<dyn Fn(&mut machine_config_core::model::observation::ObservedAccount)>;
+
 /// What a user can change himself does not hold an update of something else; what only root can does, and is not undone.
 #[test]
 fn update_sets_again_what_user_changed_and_waits_for_administrator() {
@@ -360,7 +362,6 @@ fn update_sets_again_what_user_changed_and_waits_for_administrator() {
     let from = spec("rendered-a", json!([user]), json!([]));
     let to = spec("rendered-b", json!([user]), json!([]));
     let hash = |text: &str| machine_config_core::model::users::PasswordHash::new(text);
-    type Change = Box<dyn Fn(&mut machine_config_core::model::observation::ObservedAccount)>;
     let cases: Vec<(&str, Change, &[&str], bool)> = vec![
         ("keys", Box::new(|app| app.keys = ObservedFile::Absent), &["set-ssh-keys app"], false),
         ("password", Box::new(move |app| app.password = hash("$6$own")), &["set-password app"], false),

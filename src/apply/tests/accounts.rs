@@ -780,9 +780,9 @@ async fn names_of_what_is_moved_aside_are_bounded() {
     for round in 0..30 {
         let way = home.join(".ssh");
         if round % 2 == 0 {
-            replaced_by_link(&way, 1100)
+            replaced_by_link(&way, 1100);
         } else {
-            replaced_by_file(&way, 1100)
+            replaced_by_file(&way, 1100);
         }
         crate::host::keys::prepare(&host.root, "/var/home/guest", &user).unwrap();
     }

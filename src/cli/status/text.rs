@@ -41,6 +41,11 @@ fn prefetch(prefetch: &PrefetchStatus) -> String {
     format!("  prefetch {:?}{percent}: {}{why}", prefetch.state, prefetch.image)
 }
 
+/// Returns the line of an entry that was moved aside.
+fn moved_aside(one: &MovedAside) -> String {
+    format!("  moved    {} was in the way of keys: look at {}, then remove it", one.path, one.aside)
+}
+
 pub(super) fn text(status: &Status) -> String {
     let target = |target: &Option<Target>| match target {
         None => "none yet".to_owned(),
@@ -96,10 +101,7 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  next     {}", work.next));
     }
     lines.extend(status.not_applied.iter().map(|one| format!("  not applied  {one}")));
-    let moved = |one: &MovedAside| {
-        format!("  moved    {} was in the way of keys: look at {}, then remove it", one.path, one.aside)
-    };
-    lines.extend(status.moved_aside.iter().map(moved));
+    lines.extend(status.moved_aside.iter().map(moved_aside));
     lines.extend(status.unread.iter().map(|what| format!("  unread   {what}; run it as root")));
     for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
         lines.extend(diff.lines().map(|line| format!("    {line}")));

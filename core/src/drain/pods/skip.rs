@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Pod, Pods, State, micros};
+use super::{Pod, Pods, State, micros, named};
 use crate::model::Timestamp;
 
 impl Pods {
@@ -51,6 +51,6 @@ impl Pods {
 
     /// Names the pods that were skipped; `None` where there is none.
     pub fn skipped(&self) -> Option<String> {
-        self.named(&self.skipped).map(|names| format!("pods {names} were skipped, and are still on the node"))
+        named(&self.skipped).map(|names| format!("pods {names} were skipped, and are still on the node"))
     }
 }
