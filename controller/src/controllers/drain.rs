@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use machine_config_core::model::Timestamp;
 
-use super::cache::{Cache, Kind, Snapshot};
+use super::cache::{Cache, Snapshot};
 use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
@@ -30,6 +30,7 @@ use super::evict::{delete, evict};
 use super::metrics::Metrics;
 use super::node::Node;
 use super::node_write::write_node;
+use super::unread;
 use super::write::Write;
 use crate::drain::pods::{Blocker, PodSeen, seen};
 use crate::drain::{Budgets, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
@@ -95,9 +96,7 @@ impl SharedBudgets {
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    // A drain by the rules of no policy, or of no pool, could delete what it is to skip.
-    let needed = [Kind::Definitions, Kind::Nodes, Kind::Pools, Kind::RolloutPolicies];
-    cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(|snapshot| unread::DRAIN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The drain controller runs");
     let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
     let mut controller = Controller {

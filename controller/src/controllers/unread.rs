@@ -29,8 +29,8 @@ pub(super) const NODE: [Kind; 9] = [
     Kind::OsBuilds,
 ];
 
-/// Kinds that the drain controller decides by.
-pub(super) const DRAIN: [Kind; 1] = [Kind::Nodes];
+/// Kinds that the drain controller decides by. A drain by the rules of no policy, or of no pool, could delete what it is to skip.
+pub(super) const DRAIN: [Kind; 4] = [Kind::Definitions, Kind::Nodes, Kind::Pools, Kind::RolloutPolicies];
 
 /// Kinds that the controller of pools that opt in decides by.
 pub(super) const OPT_IN: [Kind; 9] = [
