@@ -1,4 +1,4 @@
-//! The shell of [`crate::rollout::pinned`]: the annotation by which nodes learn of their PinnedImageSets, and the counts of the
+//! The shell of `rollout/pinned.rs`: the annotation by which nodes learn of their PinnedImageSets, and the counts of the
 //! pools that name some. Each MachineConfigNode is watched only while a pool does.
 
 use std::collections::BTreeMap;

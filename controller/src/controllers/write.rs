@@ -1,4 +1,4 @@
-//! All writes to the API server: each is one of [`Write`], and goes through [`write`], which counts what fails.
+//! All writes to the API server: each is one of [`Write`], and goes through [`write()`], which counts what fails.
 //!
 //! `docs/monitoring.md` has a row for each, with what else tells of its failure; tests compare the page, this list, the calls in the
 //! sources, and the tests of the failures.
