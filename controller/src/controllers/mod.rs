@@ -322,13 +322,16 @@ fn ready(cache: Cache, controllers: &[Controller], alone: watch::Receiver<bool>)
     needed.dedup();
     needed.retain(in_all);
     Arc::new(move || {
-        if !*alone.borrow() {
-            return Err("not known yet whether the Machine Config Operator is at work\n".to_owned());
-        }
         let snapshot = cache.lock();
         let missing: Vec<String> = unread::unread(&snapshot, &needed)
             .map(|(kind, failure)| unread::failure_text(kind, failure))
             .collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("{}\n", missing.join("\n"))) }
+        if !missing.is_empty() {
+            return Err(format!("{}\n", missing.join("\n")));
+        }
+        if !*alone.borrow() {
+            return Err("not known yet whether the Machine Config Operator is at work\n".to_owned());
+        }
+        Ok(())
     })
 }

@@ -35,13 +35,13 @@ fn config(contents: &str) -> MachineConfigBuilder {
 }
 
 /// The listener of a controller's metrics and health.
-async fn listener(controller: &mut Controller) -> SocketAddr {
+pub async fn listener(controller: &mut Controller) -> SocketAddr {
     let line = controller.line("metrics and health on").await;
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 /// Status and body of one of its pages.
-fn get(listener: SocketAddr, path: &str) -> (u16, String) {
+pub fn get(listener: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(listener).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -51,7 +51,7 @@ fn get(listener: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// Waits until a page is as desired: it has no event, and is asked.
-async fn page_until(
+pub async fn page_until(
     listener: SocketAddr,
     path: &str,
     what: &str,
@@ -70,7 +70,7 @@ async fn page_until(
 }
 
 /// The failures of a write with an outcome, by the metrics.
-fn failures(metrics: &str, write: &str, outcome: &str) -> u64 {
+pub fn failures(metrics: &str, write: &str, outcome: &str) -> u64 {
     let start = "machine_config_controller_write_failures_total{";
     let (write, outcome) = (format!("write=\"{write}\""), format!("outcome=\"{outcome}\""));
     let line = metrics
@@ -104,7 +104,7 @@ async fn three_nodes(cluster: &Cluster) -> String {
     first
 }
 
-async fn until_has(cluster: &Cluster, node: &str, config: &str) {
+pub async fn until_has(cluster: &Cluster, node: &str, config: &str) {
     let has = |node: &Node| annotation(node, "currentConfig") == Some(config);
     node_until(&cluster.client, node, "the config", has).await;
 }

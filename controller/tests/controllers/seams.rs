@@ -1,13 +1,15 @@
 //! Each way in which the API server can fail this controller, through a proxy before it.
 
 use http::Method;
-use kube::api::{DynamicObject, ListParams};
-use serde_json::Value;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, object_api};
+use crate::cluster::{MachineConfigBuilder, node_api, object_api};
 use crate::connections::behind_proxy;
 use crate::process::Cluster;
 use crate::proxy::{Failing, Seam};
+use crate::refusals::{failures, get, listener, page_until, until_has};
+use crate::rollout::{Agents, ready_node};
 
 /// The ways in which a list fails.
 const WAYS: [Failing; 4] = [
@@ -19,24 +21,22 @@ const WAYS: [Failing; 4] = [
 
 /// What a controller decides on is not known: it is not ready, names the kind, and writes nothing. When the list comes, it
 /// goes on by itself.
-async fn list_fails(plural: &str, kind: &str) {
+async fn list_fails(plural: &str) {
     let (cluster, proxy) = behind_proxy().await;
     cluster.pool("worker").await;
     cluster.config("worker", MachineConfigBuilder::new("50-a").karg("quiet")).await;
     for failing in WAYS {
         proxy.fail(Seam::new(Method::GET, &[&format!("/{plural}?")]).without("watch="), failing);
         let mut controller = cluster.start("a", &[]);
-        let listening = controller.line("metrics and health on").await;
-        let address =
-            listening.split("health on ").nth(1).unwrap().split('"').next().unwrap().trim().to_owned();
+        let listener = listener(&mut controller).await;
         proxy.failed(1).await;
-        let (code, text) = get(&address, "/readyz").await;
-        assert_eq!((code, text.contains(kind)), (503, true), "{plural} {failing:?}: {text}");
+        let (code, text) = get(listener, "/readyz");
+        assert_eq!((code, text.contains(plural)), (503, true), "{plural} {failing:?}: {text}");
         assert_eq!(targets(&cluster).await, [""], "{plural} {failing:?}");
         proxy.mend();
         cluster.until_target("worker", "").await;
         assert!(controller.terminate().await.success());
-        cluster.patch_pool("worker", serde_json::json!({ "spec": { "configuration": null } })).await;
+        cluster.patch_pool("worker", json!({ "spec": { "configuration": null } })).await;
     }
 }
 
@@ -49,29 +49,24 @@ async fn targets(cluster: &Cluster) -> Vec<String> {
     pools.items.iter().map(target).collect()
 }
 
-async fn get(address: &str, path: &str) -> (u16, String) {
-    let answer = reqwest::get(format!("http://{address}{path}")).await.unwrap();
-    (answer.status().as_u16(), answer.text().await.unwrap())
-}
-
 #[tokio::test]
 async fn list_of_pools_fails() {
-    list_fails("machineconfigpools", "Pools").await;
+    list_fails("machineconfigpools").await;
 }
 
 #[tokio::test]
 async fn list_of_machineconfigs_fails() {
-    list_fails("machineconfigs", "Configs").await;
+    list_fails("machineconfigs").await;
 }
 
 #[tokio::test]
 async fn list_of_nodes_fails() {
-    list_fails("nodes", "Nodes").await;
+    list_fails("nodes").await;
 }
 
 #[tokio::test]
 async fn list_of_definitions_fails() {
-    list_fails("customresourcedefinitions", "Definitions").await;
+    list_fails("customresourcedefinitions").await;
 }
 
 /// A replica of the API server that is behind: what is written names the version that was read, so nothing newer is undone.
@@ -84,13 +79,97 @@ async fn list_of_pools_is_older_than_pool() {
     let first = cluster.start("a", &[]);
     let target = cluster.until_target("worker", "").await;
     assert!(first.terminate().await.success());
-    cluster
-        .patch_pool("worker", serde_json::json!({ "spec": { "configuration": null, "paused": true } }))
-        .await;
+    cluster.patch_pool("worker", json!({ "spec": { "configuration": null, "paused": true } })).await;
     proxy.fail(Seam::new(Method::GET, &["/machineconfigpools?"]), Failing::AnswersWithOlderNews);
     let _second = cluster.start("b", &[]);
     let pool = cluster
         .until_pool("worker", "its target", |pool| pool["spec"]["configuration"]["name"] == target.as_str());
     assert_eq!(pool.await["spec"]["paused"], true);
+    assert!(proxy.mend().iter().sum::<u64>() > 0);
+}
+
+/// The ways in which a write has no answer that can be read. What the server refuses is in `refusals.rs`.
+const UNANSWERED: [Failing; 3] = [Failing::NeverAnswers, Failing::AnswersLate, Failing::AnswersSomethingElse];
+
+/// A write of the pool `worker` has no answer: the metric counts it, the other pool goes on, and the write is made once it can
+/// be.
+async fn write_fails(write: &str, seam: Seam, is_of_worker: bool) {
+    let (cluster, proxy) = behind_proxy().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, contents(pool, "0")).await;
+    }
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let mut worker = cluster.until_target("worker", "").await;
+    let mut infra = cluster.until_target("infra", "").await;
+    ready_node(&cluster.client, "w1", &worker).await;
+    ready_node(&cluster.client, "i1", &infra).await;
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } }));
+    node_api(&cluster.client).patch("i1", &PatchParams::default(), &label).await.unwrap();
+    let _agents = Agents::start(&cluster.bench).await;
+    for failing in UNANSWERED {
+        let before = failures(&get(listener, "/metrics").1, write, "unanswered");
+        proxy.fail(seam.clone(), failing);
+        let words = format!("{failing:?}");
+        cluster.config("worker", contents("worker", &words)).await;
+        proxy.failed(1).await;
+        if is_of_worker {
+            cluster.config("infra", contents("infra", &words)).await;
+            infra = cluster.until_target("infra", &infra).await;
+            until_has(&cluster, "i1", &infra).await;
+        }
+        let told = |_, body: &str| failures(body, write, "unanswered") > before;
+        page_until(listener, "/metrics", "the failure is counted", told).await;
+        proxy.mend();
+        worker = cluster.until_target("worker", &worker).await;
+        until_has(&cluster, "w1", &worker).await;
+    }
+}
+
+fn contents(pool: &str, text: &str) -> MachineConfigBuilder {
+    MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, text)
+}
+
+#[tokio::test]
+async fn target_of_node_has_no_answer() {
+    write_fails("NodeTarget", Seam::new(Method::PATCH, &["/api/v1/nodes/w1?"]), true).await;
+}
+
+#[tokio::test]
+async fn target_of_pool_has_no_answer() {
+    write_fails("PoolTarget", Seam::new(Method::PATCH, &["/machineconfigpools/worker?"]), true).await;
+}
+
+#[tokio::test]
+async fn status_of_pool_has_no_answer() {
+    write_fails("PoolStatus", Seam::new(Method::PATCH, &["/machineconfigpools/worker/status?"]), true).await;
+}
+
+#[tokio::test]
+async fn rendered_config_has_no_answer() {
+    write_fails("RenderedConfig", Seam::new(Method::POST, &["/machineconfigs?"]), false).await;
+}
+
+#[tokio::test]
+async fn event_has_no_answer() {
+    write_fails("Event", Seam::new(Method::POST, &["/events?"]), true).await;
+}
+
+/// A watch that is open and brings nothing, such as that of a replica of the API server without its etcd: what the controller
+/// wrote itself is known by the answers, and what others wrote by the conflicts.
+#[tokio::test]
+async fn watch_of_pools_brings_nothing() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "0")).await;
+    proxy.fail(Seam::new(Method::GET, &["/machineconfigpools?", "watch="]), Failing::AnswersWithOlderNews);
+    let _controller = cluster.start("a", &[]);
+    let first = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "w1", &first).await;
+    let _agents = Agents::start(&cluster.bench).await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let second = cluster.until_target("worker", &first).await;
+    until_has(&cluster, "w1", &second).await;
     assert!(proxy.mend().iter().sum::<u64>() > 0);
 }
