@@ -24,9 +24,11 @@ pub enum ObserveError {
         #[source]
         source: HostError,
     },
-    /// The home directory of `core` is no place for keys.
-    #[error("the keys of core can't be found: its home directory is {home:?}")]
+    /// The home directory of an account is no place for keys.
+    #[error("the keys of {user} can't be found: its home directory is {home:?}")]
     Home {
+        /// The account.
+        user: String,
         /// The home directory in passwd.
         home: String,
         /// The rule it breaks.
@@ -45,8 +47,8 @@ impl ObserveError {
         move |source| Self::Image { image, source }
     }
 
-    pub(super) fn home(home: &str) -> impl Fn(ModelError) -> Self {
-        move |source| Self::Home { home: home.to_owned(), source }
+    pub(super) fn home(user: &str, home: &str) -> impl Fn(ModelError) -> Self {
+        move |source| Self::Home { user: user.to_owned(), home: home.to_owned(), source }
     }
 
     /// Returns the class.
@@ -69,7 +71,9 @@ impl ObserveError {
     pub fn next(&self) -> String {
         match self {
             Self::Host { source, .. } | Self::Image { source, .. } => source.next(),
-            Self::Home { .. } => "Give core an absolute home directory in /etc/passwd.".to_owned(),
+            Self::Home { user, .. } => format!(
+                "Give {user} an absolute home directory without // or .. in /etc/passwd, not one of the system."
+            ),
         }
     }
 }

@@ -38,7 +38,7 @@ fn account(
 ) -> Result<ObservedAccount, ObserveError> {
     let failed = || ObserveError::wrap("the accounts");
     let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
-    let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(&user.home))?;
+    let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(name, &user.home))?;
     Ok(ObservedAccount {
         keys: root.observe(keys_path.as_str()).map_err(failed())?,
         keys_path,

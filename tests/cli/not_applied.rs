@@ -139,7 +139,18 @@ fn home_of_system_and_shared_home_are_refused() {
         (
             json!([{"name": "root2", "homeDir": "/home/../usr"}]),
             "homeDir",
-            "/usr is a directory of the system",
+            "/home/../usr is another name of /usr; write that",
+        ),
+        (json!([{"name": "one", "homeDir": "/home//one"}]), "\"one\" homeDir", "another name of /home/one"),
+        (
+            json!([{"name": "one", "homeDir": "/proc/one", "noCreateHome": true}]),
+            "\"one\" homeDir",
+            "choose a directory such as /home/one",
+        ),
+        (
+            json!([{"name": "one", "homeDir": "/var/lib/machine-config-agent/one", "noCreateHome": true}]),
+            "\"one\" homeDir",
+            "it belongs to the agent's own state",
         ),
     ] {
         node.put("b.json", config("rendered-b", &ignition(json!({"passwd": {"users": users}}))));
@@ -149,6 +160,27 @@ fn home_of_system_and_shared_home_are_refused() {
             assert!(ran.code == 3 && text.contains(field) && text.contains(words), "{field}: {text}");
         }
         assert_eq!(node.listing("root"), before, "{field}");
+    }
+}
+
+/// Without the databases no account is known, and no update could put them back.
+#[test]
+fn databases_of_accounts_are_files() {
+    let node = Node::new();
+    for path in ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"] {
+        let entries = [
+            json!({"directories": [{"path": path, "overwrite": true}]}),
+            json!({"links": [{"path": path, "target": "/etc/motd", "overwrite": true}]}),
+        ];
+        for storage in entries {
+            node.put("b.json", config("rendered-b", &ignition(json!({ "storage": storage }))));
+            let before = node.listing("root");
+            for ran in [node.plan("b.json"), node.apply("b.json")] {
+                let text = ran.out + &ran.err;
+                assert!(ran.code == 3 && text.contains("database of accounts"), "{path}: {text}");
+            }
+            assert_eq!(node.listing("root"), before, "{path}");
+        }
     }
 }
 

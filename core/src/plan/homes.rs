@@ -6,8 +6,8 @@
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
 use super::{Op, Step};
-use crate::model::UserName;
-use crate::model::users::{Account, user_field};
+use crate::model::users::{Account, KEYS_FILE, user_field};
+use crate::model::{ManagedPath, ModelError, UserName};
 
 /// Directories of the system (file-hierarchy(7)).
 const OF_SYSTEM: [&str; 30] = [
@@ -55,6 +55,12 @@ pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
             continue;
         };
         let found = input.facts.observed.accounts.get(user.as_str());
+        if let (Op::CreateUser { .. }, Some(home)) = (&step.op, &account.home)
+            && let Some(reason) = unfit(user, home)
+        {
+            refused.push(reason);
+            continue;
+        }
         // An account that is made is judged once.
         if found.is_none() != matches!(step.op, Op::CreateUser { .. }) || !uses_home(input, user, account) {
             continue;
@@ -104,6 +110,19 @@ fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Optio
     };
     let message = format!("{home} is a directory of the system and no account's home; {next}");
     Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
+}
+
+/// Returns why a home is no path at which the agent could look for keys, with keys or without.
+fn unfit(user: &UserName, home: &str) -> Option<Refusal> {
+    let field = format!("{} homeDir", user_field(user.as_str()));
+    let (short, whole) = (home.trim_end_matches('/'), plain(home));
+    if short != whole.trim_end_matches('/') {
+        return Some(refusal(field, format!("{home} is another name of {whole}; write that")));
+    }
+    let ModelError::Path { rule, .. } = ManagedPath::new(format!("{short}/{KEYS_FILE}")).err()? else {
+        return None;
+    };
+    Some(refusal(field, format!("{home} can't be a home: {rule}; choose a directory such as /home/{user}")))
 }
 
 fn is_of_system(home: &str) -> bool {

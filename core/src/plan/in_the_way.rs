@@ -9,6 +9,9 @@ use crate::model::ids::UNIT_DIR;
 use crate::model::paths::LinkTarget;
 use crate::model::{LinkSpec, ManagedPath, ObservedFile, PathSpec, Principal, UnitName};
 
+/// Files without which no account is known, not even the ones that would be needed to put them back.
+const DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"];
+
 /// Returns the owner of a path whom the host does not know.
 pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Unreachable> {
     let entry = input.new_entry(path)?;
@@ -39,6 +42,11 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> 
     let found = input.found(&path);
     let refused =
         |message: String| Some(unreachable(format!("{} {:?}", entry.section(), path.as_str()), message));
+    if !matches!(entry, PathSpec::File(_)) && DATABASES.contains(&path.as_str()) {
+        return refused(
+            "it is the host's database of accounts, which is a file; remove the entry".to_owned(),
+        );
+    }
     let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);
     let (overwrite, what) = match entry {
         PathSpec::File(_) => {
