@@ -36,7 +36,7 @@ CASES = {
               "Unreconcilable", "HostNotPrepared", (OTHER, "no user", "nobody-here")),
     "disks": (lambda spec: storage(spec).update(disks=[{"device": "/dev/vdb", "wipeTable": True}]),
               "Unreconcilable", "FailedToReconcile", ("storage.disks", "installed")),
-    "kernel": (lambda spec: spec.update(kernelType="realtime"), "Degraded", "UnsupportedByBackend", ("kernel",)),
+    "kernel": (lambda spec: spec.update(kernelType="realtime"), "Unreconcilable", "HostNotPrepared", ("spec.kernelType", "libostree")),
     "directory": (lambda spec: storage(spec)["files"][1].update(path="/etc/systemd"),
                   "Unreconcilable", "HostNotPrepared", ("/etc/systemd", "directory")),
 }
