@@ -28,7 +28,9 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
         links.make(verb, unit).map_err(ApplyError::host(step.to_string()))?;
     }
     let earlier = intent.originals().load(&host.root, &BTreeMap::new()).map_err(originals())?;
-    let earlier: Vec<String> = earlier.into_iter().flat_map(|all| all.paths).map(|one| one.path).collect();
+    let earlier = earlier.into_iter().flat_map(|all| all.paths);
+    // Directories that were made for the links are none of them.
+    let earlier: Vec<String> = earlier.filter(|one| !one.directory).map(|one| one.path).collect();
     let changes = links.changes(&earlier);
     let run = intent.originals().save(&host.root, &changes, &BTreeMap::new(), None).map_err(originals())?;
     host.fail_points.hit("originals-saved");

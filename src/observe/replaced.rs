@@ -12,7 +12,7 @@ pub(super) type Entries<'a> = (&'a BTreeMap<ManagedPath, PathSpec>, &'a BTreeMap
 /// A file or a link that does not stay.
 #[derive(Debug)]
 struct Replaced {
-    /// Where it really is.
+    /// Its real path.
     real: String,
     is_link: bool,
     /// Nothing is below it yet, wherever it leads.

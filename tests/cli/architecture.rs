@@ -188,8 +188,9 @@ const PARSERS: [(&str, &[(&str, usize)]); 12] = [
         ],
     ),
     (
-        "the text of a MachineConfig that the entry has read: digest, name, its readable parts, its digests of contents",
+        "the text of a MachineConfig that the entry has read: digest, name, its readable parts, its digests of contents, its packed form",
         &[
+            ("controller/src/controllers/stored_config.rs", 1),
             ("core/src/model/content.rs", 1),
             ("core/src/model/machineconfig.rs", 1),
             ("core/src/model/opaque.rs", 1),

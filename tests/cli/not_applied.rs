@@ -152,7 +152,7 @@ fn home_of_system_and_shared_home_are_refused() {
     }
 }
 
-/// What the owner of an account has in the way of his keys is named by the plan, moved aside, and shown by `status` from then on.
+/// Entries of an account in the way of its keys are named by the plan, moved aside, and shown by `status` from then on.
 #[test]
 fn link_in_place_of_keys_is_named_and_moved_aside() {
     let node = Node::new();

@@ -50,7 +50,7 @@ pub const BLOCKED: &str = machine_config_core::model::annotations::DRAIN_BLOCKED
 /// Request, and why its drain failed: `<desiredDrain> <text>`.
 pub const FAILED: &str = "machine-config-agent.io/drain-failed";
 
-/// When this controller set [`EXCLUDE`].
+/// Time at which this controller set [`EXCLUDE`].
 pub const EXCLUDED: &str = "machine-config-agent.io/excluded-from-load-balancers";
 
 /// The label of nodes that load balancers of the cloud leave out.

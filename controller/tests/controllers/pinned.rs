@@ -13,7 +13,7 @@ fn asked(node: &k8s_openapi::api::core::v1::Node) -> Option<&str> {
     node.metadata.annotations.as_ref()?.get(ASK).map(String::as_str)
 }
 
-/// What an agent reports.
+/// The report of an agent.
 async fn report(cluster: &Cluster, node: &str, current: u32) {
     let set = json!({ "name": "a", "desiredGeneration": 1, "currentGeneration": current });
     let set = if current == 0 { json!({ "name": "a", "desiredGeneration": 1 }) } else { set };

@@ -19,7 +19,7 @@ const WAYS: [Failing; 4] = [
     Failing::AnswersSomethingElse,
 ];
 
-/// What a controller decides on is not known: it is not ready, names the kind, and writes nothing. When the list comes, it
+/// The objects that a controller decides by are not known: it is not ready, names the kind, and writes nothing. When the list comes, it
 /// goes on by itself.
 async fn list_fails(plural: &str) {
     let (cluster, proxy) = behind_proxy().await;

@@ -354,7 +354,7 @@ fn member_of_group_that_leaves_refuses_plan() {
 
 type Change = Box<dyn Fn(&mut machine_config_core::model::observation::ObservedAccount)>;
 
-/// What a user can change himself does not hold an update of something else; what only root can does, and is not undone.
+/// The changes that a user can make do not hold an update of something else; what only root can does, and is not undone.
 #[test]
 fn update_sets_again_what_user_changed_and_waits_for_administrator() {
     let user = json!({"name": "app", "sshAuthorizedKeys": ["a"], "passwordHash": "$6$config", "gecos": "App",

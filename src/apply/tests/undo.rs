@@ -83,11 +83,12 @@ fn specs(from: &[&str], to: &[&str]) -> (HostSpec, HostSpec) {
 #[tokio::test(flavor = "current_thread")]
 async fn refused_batch_is_rolled_back() {
     for (made, desired, reason) in
-        [("file", "/etc/foo/bar", "UnexpectedKind"), ("open directory", "/etc/open/x", "UnsafeDirectory")]
+        [("file", "/etc/host/bar", "UnexpectedKind"), ("open directory", "/etc/open/x", "UnsafeDirectory")]
     {
         let dir = tempfile::tempdir().unwrap();
         fixture(dir.path());
         fs::write(dir.path().join("etc/foo"), "rendered-old\n").unwrap();
+        fs::write(dir.path().join("etc/host"), "the host's\n").unwrap();
         fs::create_dir(dir.path().join("etc/open")).unwrap();
         fs::set_permissions(dir.path().join("etc/open"), fs::Permissions::from_mode(0o777)).unwrap();
         let before = shapes(dir.path());

@@ -76,7 +76,7 @@ struct Host {
     boots: u32,
     /// Fields of an installation that the committed config has.
     fixed: BTreeSet<String>,
-    /// Where the first application of a config dies.
+    /// Place where the first application of a config dies.
     kill: Option<String>,
 }
 
@@ -314,7 +314,8 @@ impl Host {
                 && (line(&self.root(), "passwd", name).is_some()
                     || line(&self.root(), "group", name).is_some())
         });
-        let of_entries = entries.iter().filter(|entry| text.contains(&format!("{:?}", entry.name())));
+        let is_named = |name: &str| text.contains(&format!("{name:?}")) || names_path(text, name);
+        let of_entries = entries.iter().filter(|entry| is_named(entry.name()));
         let is_in_the_way = |path: &str| {
             before.contains_key(path)
                 || Path::new(path).ancestors().skip(1).any(|above| {

@@ -31,7 +31,7 @@ const PATHS: [&str; 13] = [
     "/var/w",
     "/var/w/x",
 ];
-/// Where an update is killed, beside the first points that it passes.
+/// Place where an update is killed, beside the first points that it passes.
 const POINTS: [&str; 8] = [
     "originals-saved",
     "renamed",
@@ -142,7 +142,7 @@ fn drawn(seed: u64, number: u64) -> Sequence {
     Sequence { configs: configs.collect(), host }
 }
 
-/// What has to come back: everything but times.
+/// All that has to come back: everything but times.
 fn state(listing: Listing) -> BTreeMap<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let seen = listing.into_iter();
