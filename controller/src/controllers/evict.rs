@@ -25,9 +25,10 @@ pub(super) async fn evict(client: &Client, pod: &Pod, retry: Duration) -> (&'sta
     });
     let pods = Api::<PodObject>::namespaced(client.clone(), &pod.namespace);
     let params = PostParams::default();
-    let evicted = pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object);
-    let answer = write(Write::Eviction, evicted).await;
-    outcome(answer, "evicted", retry)
+    let evicted =
+        write(Write::Eviction, pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object))
+            .await;
+    outcome(evicted, "evicted", retry)
 }
 
 /// Deletes a pod with its own grace period, whatever its budgets say. Returns as [`evict`] does.

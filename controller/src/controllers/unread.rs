@@ -99,6 +99,8 @@ mod tests {
     fn refused_kind_is_unread_and_broken_watch_is_not() {
         let mut snapshot = Snapshot::default();
         snapshot.synced.extend(NODE);
+        // One that nothing defines is not read, and not missed.
+        snapshot.definitions.insert(Kind::RolloutPolicies.definition().unwrap().to_owned(), String::new());
         assert_eq!(message(&snapshot, &NODE), None);
         let failure = |code| Failure { code, cause: "no".to_owned() };
         snapshot.failing.insert(Kind::RolloutPolicies, failure(0));
