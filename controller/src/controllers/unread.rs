@@ -16,18 +16,8 @@ pub(super) const RENDER: [Kind; 9] = [
     Kind::OsBuilds,
 ];
 
-/// Kinds that the node controller decides by.
-pub(super) const NODE: [Kind; 9] = [
-    Kind::Definitions,
-    Kind::Pools,
-    Kind::Configs,
-    Kind::Nodes,
-    Kind::ControllerConfig,
-    Kind::Policy,
-    Kind::RolloutPolicies,
-    Kind::OsConfigs,
-    Kind::OsBuilds,
-];
+/// Kinds that the node controller decides by: those that targets are rendered from, and the nodes' own.
+pub(super) const NODE: [Kind; 9] = RENDER;
 
 /// Kinds that the drain controller decides by. A drain by the rules of no policy, or of no pool, could delete what it is to skip.
 pub(super) const DRAIN: [Kind; 4] = [Kind::Definitions, Kind::Nodes, Kind::Pools, Kind::RolloutPolicies];
