@@ -492,6 +492,32 @@ fn drawn(seed: u64, number: u64) -> Case {
     Case { host, first, second }
 }
 
+/// Plays numbers on two threads; returns the counts, and what was wrong.
+fn played_by_two(
+    numbers: &[u64],
+    play: impl Fn(u64, &mut Counts) -> Option<String> + Copy + Send,
+) -> (Counts, Vec<String>) {
+    let (mut all, mut found) = (Counts::default(), Vec::new());
+    std::thread::scope(|scope| {
+        let players: Vec<_> = numbers
+            .chunks(numbers.len().div_ceil(2))
+            .map(|half| {
+                scope.spawn(move || {
+                    let mut counts = Counts::default();
+                    let wrong: Vec<_> = half.iter().filter_map(|number| play(*number, &mut counts)).collect();
+                    (counts, wrong)
+                })
+            })
+            .collect();
+        for player in players {
+            let (counts, wrong) = player.join().unwrap();
+            all += counts;
+            found.extend(wrong);
+        }
+    });
+    (all, found)
+}
+
 /// Every field is in exactly one of applied, refused and named, and an independent reader confirms it.
 ///
 /// `MODEL_CONFIGS` and `MODEL_SEED` as in `host_state_depends_on_config_alone`; `FATES_CASE=7` plays one case alone.
@@ -503,29 +529,10 @@ fn every_field_is_applied_refused_or_named() {
     let (configs, seed) = (number("MODEL_CONFIGS").unwrap_or(500), number("MODEL_SEED").unwrap_or(1));
     let only = number("FATES_CASE");
     let cases: Vec<u64> = only.map_or_else(|| (0..configs.div_ceil(2)).collect(), |one| vec![one]);
-    let (mut all, mut found) = (Counts::default(), Vec::new());
     let home = home.path();
-    std::thread::scope(|scope| {
-        let halves = cases.chunks(cases.len().div_ceil(2));
-        let players: Vec<_> = halves
-            .map(|half| {
-                scope.spawn(move || {
-                    let (mut counts, mut found) = (Counts::default(), Vec::new());
-                    for number in half {
-                        let case = drawn(seed, *number);
-                        if let Err(wrong) = play(home, &case, &mut counts) {
-                            found.push(told(home, *number, &case, &wrong));
-                        }
-                    }
-                    (counts, found)
-                })
-            })
-            .collect();
-        for player in players {
-            let (counts, wrong) = player.join().unwrap();
-            all += counts;
-            found.extend(wrong);
-        }
+    let (all, found) = played_by_two(&cases, |number, counts| {
+        let case = drawn(seed, number);
+        play(home, &case, counts).err().map(|wrong| told(home, number, &case, &wrong))
     });
     assert!(found.is_empty(), "{all:?}, seed {seed}, {} wrong:\n{}", found.len(), found.join("\n"));
     let least = u32::try_from(configs).unwrap() / 4;

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::draw::{Item, one};
 use super::entry::{Check, Entry, Fate, document};
 use super::reader::{Listing, listing};
-use super::{Counts, Host, Outcome, Wrong, wrong};
+use super::{Counts, Host, Outcome, Wrong, played_by_two, wrong};
 use crate::sweep;
 use crate::sweep::play::Chance;
 
@@ -234,28 +234,10 @@ fn empty_config_brings_first_state_back_after_any_sequence() {
     let (count, seed) = (number("MODEL_SEQUENCES").unwrap_or(60), number("MODEL_SEED").unwrap_or(1));
     let only = number("FATES_SEQUENCE");
     let numbers: Vec<u64> = only.map_or_else(|| (0..count).collect(), |one| vec![one]);
-    let (mut all, mut found, home) = (Counts::default(), Vec::new(), home.path());
-    std::thread::scope(|scope| {
-        let halves = numbers.chunks(numbers.len().div_ceil(2));
-        let players: Vec<_> = halves
-            .map(|half| {
-                scope.spawn(move || {
-                    let (mut counts, mut found) = (Counts::default(), Vec::new());
-                    for number in half {
-                        let sequence = drawn(seed, *number);
-                        if let Err(wrong) = play(home, &sequence, &mut counts) {
-                            found.push(told(home, *number, &sequence, &wrong));
-                        }
-                    }
-                    (counts, found)
-                })
-            })
-            .collect();
-        for player in players {
-            let (counts, wrong) = player.join().unwrap();
-            all += counts;
-            found.extend(wrong);
-        }
+    let home = home.path();
+    let (all, found) = played_by_two(&numbers, |number, counts| {
+        let sequence = drawn(seed, number);
+        play(home, &sequence, counts).err().map(|wrong| told(home, number, &sequence, &wrong))
     });
     assert!(found.is_empty(), "{all:?}, seed {seed}, {} wrong:\n{}", found.len(), found.join("\n"));
     let least = u32::try_from(count).unwrap();
