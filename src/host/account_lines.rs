@@ -209,9 +209,7 @@ pub fn set_marked_password(
         record(vec![Bytes::new(&found), Bytes::new(mark.as_bytes())])?;
         fail_points.hit("group-marks");
     }
-    edit(root, run, fail_points, &|path, bytes| {
-        if path == GSHADOW { with_field(bytes, group, PASSWORD, mark.as_bytes()) } else { bytes.to_vec() }
-    })?;
+    write_password(root, (GSHADOW, group, mark), run, fail_points)?;
     record(vec![Bytes::new(mark.as_bytes())])
 }
 
@@ -226,8 +224,18 @@ pub fn set_group_password(
     let shadowed = root.read(GSHADOW)?.is_some_and(|bytes| field(&bytes, group, PASSWORD).is_some());
     let database = if shadowed { GSHADOW } else { GROUP };
     let hash = password.map_or("!", PasswordHash::as_str);
+    write_password(root, (database, group, hash), run, fail_points)
+}
+
+/// Writes the password of a line of one database.
+fn write_password(
+    root: &Root,
+    (database, name, password): (&str, &str, &str),
+    run: Attempt,
+    fail_points: &FailPoints,
+) -> Result<(), HostError> {
     edit(root, run, fail_points, &|path, bytes| {
-        if path == database { with_field(bytes, group, PASSWORD, hash.as_bytes()) } else { bytes.to_vec() }
+        if path == database { with_field(bytes, name, PASSWORD, password.as_bytes()) } else { bytes.to_vec() }
     })
 }
 
