@@ -316,6 +316,35 @@ fn rendered_objects_are_consistent() {
     }
 }
 
+/// Beside the agent on OpenShift: the operator's own objects and kinds are not touched.
+#[test]
+fn controller_on_openshift_takes_no_name_of_operator() {
+    let all = render("overlays/openshift-controller", &[]);
+    let definitions = of_kind(&all, "CustomResourceDefinition");
+    let names: Vec<&str> = definitions.iter().map(|one| text(one, "/metadata/name")).collect();
+    assert_eq!(names, ["rolloutpolicies.machine-config-agent.io"]);
+    for one in all.iter().filter(|one| text(one, "/kind") != "CustomResourceDefinition") {
+        assert!(text(one, "/metadata/name").starts_with("agent-machine-config-controller"), "{one}");
+    }
+    let account = "agent-machine-config-controller";
+    let deployment = of_kind(&all, "Deployment").into_iter().next().unwrap();
+    assert_eq!(text(deployment, "/spec/template/spec/serviceAccountName"), account);
+    let bindings = [of_kind(&all, "RoleBinding"), of_kind(&all, "ClusterRoleBinding")].concat();
+    assert_eq!(bindings.len(), 5);
+    for binding in bindings {
+        let bound = [text(binding, "/subjects/0/name"), text(binding, "/subjects/0/namespace")];
+        assert_eq!(bound, [account, "openshift-machine-config-operator"], "{binding}");
+        let role = text(binding, "/roleRef/name");
+        let is_there = all.iter().any(|one| {
+            text(one, "/kind") == text(binding, "/roleRef/kind") && text(one, "/metadata/name") == role
+        });
+        assert!(is_there || role == "system:openshift:scc:nonroot-v2", "{binding}");
+    }
+    let places: BTreeSet<&str> =
+        all.iter().map(|one| text(one, "/metadata/namespace")).filter(|place| !place.is_empty()).collect();
+    assert_eq!(places, BTreeSet::from(["default", "openshift-machine-config-operator"]));
+}
+
 /// A second replica would run on the same node, where the budget keeps one of them from each drain.
 #[test]
 fn single_node_runs_one_replica_of_each() {
