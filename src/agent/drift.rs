@@ -250,12 +250,12 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Ends a repair that failed and was undone: its paths are left as they are, and reported.
-    pub(super) fn leave_drift(&mut self) -> Result<(), AgentError> {
+    pub(super) fn leave_drift(&mut self, observed: &Observation) -> Result<(), AgentError> {
         let now = self.host.clock.monotonic();
         if let Some(record) = self.journal.record() {
             self.monitor.memory.repair_failed(record, now);
         }
-        self.archive()
+        self.archive(observed)
     }
 }
 

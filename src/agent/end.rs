@@ -11,7 +11,7 @@ use crate::model::{Observation, message};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::record::StagedOs;
-use crate::update::resume::BOOT_FAILED;
+use crate::update::resume::{BOOT_FAILED, os_in_place};
 use crate::update::{Fault, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
@@ -67,11 +67,16 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Ends an undone update: its target is no longer the desired one, or its next try is due.
-    pub(super) fn archive(&mut self) -> Result<(), AgentError> {
-        let faulted = self.journal.record().is_some_and(|record| record.fault.is_some());
-        let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
+    pub(super) fn archive(&mut self, observed: &Observation) -> Result<(), AgentError> {
         let record = self.journal.record().cloned();
-        self.journal.archive(outcome, self.host.clock.now())?;
+        let faulted = record.as_ref().is_some_and(|record| record.fault.is_some());
+        let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
+        let now = self.host.clock.now();
+        if record.as_ref().is_some_and(|record| os_in_place(record, observed)) {
+            self.journal.archive_booted(outcome, now)?;
+        } else {
+            self.journal.archive(outcome, now)?;
+        }
         if let Some(record) = &record {
             self.count_end(record, outcome);
         }

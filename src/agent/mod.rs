@@ -280,8 +280,8 @@ impl<C: ControlPlane> Agent<C> {
             Action::Fail(fault, way) => self.fail(fault, way.as_ref(), &pass.observed).await?,
             Action::Replan(fault) => self.replan(fault)?,
             Action::Commit => self.commit().await?,
-            Action::Archive => self.archive()?,
-            Action::LeaveDrift => self.leave_drift()?,
+            Action::Archive => self.archive(&pass.observed)?,
+            Action::LeaveDrift => self.leave_drift(&pass.observed)?,
             Action::Forgive => self.journal.note(|record| record.fault = None)?,
             Action::LeaveReboot(event) => {
                 self.leave_reboot(event.as_ref(), &pass.observed)?;

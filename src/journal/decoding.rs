@@ -20,6 +20,8 @@ pub(super) const FROM: &str = "from.json";
 pub(super) struct Decoding {
     pub(super) target: Target,
     pub(super) spec: Rc<HostSpec>,
+    /// The deployment of an update that was undone runs.
+    pub(super) undone_runs: bool,
 }
 
 impl Decoding {
@@ -27,7 +29,8 @@ impl Decoding {
     pub(super) fn load(root: &Root, name: &str) -> Result<Option<Self>, JournalError> {
         let Some(stored) = Stored::load(root, &state(name))? else { return Ok(None) };
         let spec = Rc::new(stored.known_spec());
-        Ok(Some(Self { target: stored.target, spec }))
+        let undone_runs = stored.runs_undone_deployment();
+        Ok(Some(Self { target: stored.target, spec, undone_runs }))
     }
 }
 

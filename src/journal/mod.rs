@@ -10,8 +10,9 @@
 //! once, and syncing the same bytes again proves nothing.
 //!
 //! Below `/var/lib/machine-config-agent/`: `record.json` (the update in progress), `target.json` (the MachineConfig it
-//! leads to), `from.json` (the one it comes from, when that is not the committed one), `current.json` (the committed
-//! one), `kargs.json` (kernel arguments that configs have set), `history/`, `preimages/`, `lock`. Each file is replaced whole: written, synced, renamed, directory synced.
+//! leads to), `from.json` (the one it comes from, when that is not the committed one, or when the deployment of an update that was undone
+//! runs), `current.json` (the committed one), `kargs.json` (kernel arguments that configs have set), `history/`, `preimages/`, `lock`. Each
+//! file is replaced whole: written, synced, renamed, directory synced.
 
 pub mod history;
 pub mod hosted;
@@ -183,10 +184,11 @@ impl Journal {
         Ok(self.decoded.of(&self.root, FROM)?.is_some())
     }
 
-    /// Returns true if an update to another target than the current one ended wrong and its effects stayed.
+    /// Returns true if an update to another target than the current one ended wrong and its effects stayed, or it was undone and
+    /// its deployment runs.
     pub fn has_left_effects(&self) -> Result<bool, JournalError> {
         let left = self.decoded.of(&self.root, FROM)?;
-        Ok(left.is_some_and(|left| Some(&left.target) != self.current.as_ref()))
+        Ok(left.is_some_and(|left| left.undone_runs || Some(&left.target) != self.current.as_ref()))
     }
 
     /// Frees the memory of decoded files. They are read again when needed.
@@ -439,6 +441,21 @@ impl Journal {
     /// comes from its target, not from the committed one.
     pub fn archive(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
         self.change(|journal| journal.archive_open(outcome, None, now))
+    }
+
+    /// Archives an update that was undone, and whose own deployment runs: no undo ends that. The next update comes from what is
+    /// observed, also where it leads to the committed target.
+    pub fn archive_booted(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
+        self.change(|journal| {
+            let root = &journal.root;
+            let is_noted = root.exists(&state("from.json"))?;
+            let current = Stored::load(root, &state(CURRENT))?.filter(|_| !is_noted);
+            if let Some(current) = current {
+                current.with_undone_deployment().save(root, &state("from.json"))?;
+                journal.fail_points.hit("from-saved");
+            }
+            journal.archive_open(outcome, None, now)
+        })
     }
 
     fn archive_open(

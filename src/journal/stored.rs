@@ -39,6 +39,8 @@ pub struct Stored {
     unapplied: Option<BTreeSet<ManagedPath>>,
     /// Entries that were never applied to this host; `None` if nothing says so.
     never_applied: Option<BTreeSet<String>>,
+    /// The host is as the config but for what it runs: the deployment of an update that was undone.
+    undone_runs: bool,
 }
 
 /// A stored config with its spec.
@@ -88,6 +90,8 @@ struct Written<'a> {
     unapplied: Option<&'a BTreeSet<ManagedPath>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     never_applied: Option<&'a BTreeSet<String>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    undone_runs: bool,
     /// Objects beside it in its file, which were not read.
     #[serde(skip_serializing_if = "<[NotApplied]>::is_empty")]
     beside: &'a [NotApplied],
@@ -110,6 +114,8 @@ struct Read<'a> {
     #[serde(default)]
     never_applied: Option<BTreeSet<String>>,
     #[serde(default)]
+    undone_runs: bool,
+    #[serde(default)]
     beside: Vec<NotApplied>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
@@ -120,13 +126,23 @@ impl Stored {
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
         let target = Target::new(machine_config.name().clone(), image);
         let (unapplied, never_applied) = (Some(BTreeSet::new()), Some(BTreeSet::new()));
-        Self { target, at, machine_config, unread_image: None, unapplied, never_applied }
+        Self { target, at, machine_config, unread_image: None, unapplied, never_applied, undone_runs: false }
     }
 
     /// Sets the entries that were never applied to this host; `None` if nothing is known of them.
     #[must_use]
     pub fn with_never_applied(self, never_applied: Option<BTreeSet<String>>) -> Self {
         Self { never_applied, ..self }
+    }
+
+    /// Notes that the deployment of an update which was undone runs.
+    pub(super) fn with_undone_deployment(self) -> Self {
+        Self { undone_runs: true, ..self }
+    }
+
+    /// Returns true if the deployment of an update that was undone runs.
+    pub(super) fn runs_undone_deployment(&self) -> bool {
+        self.undone_runs
     }
 
     /// Takes a config that was applied without its directories, links and other accounts than `core`.
@@ -214,7 +230,7 @@ impl Stored {
 
     /// Returns the same with the time of its commit.
     pub(super) fn committed(self, at: Timestamp) -> Self {
-        Self { at, ..self }
+        Self { at, undone_runs: false, ..self }
     }
 
     /// Reads a file; `None` when there is none.
@@ -239,6 +255,7 @@ impl Stored {
         stored.target.content = read.content;
         stored.unapplied = read.unapplied;
         stored.never_applied = read.never_applied;
+        stored.undone_runs = read.undone_runs;
         Ok(Some(stored))
     }
 
@@ -260,6 +277,7 @@ impl Stored {
             at: self.at,
             unapplied: self.unapplied.as_ref(),
             never_applied: self.never_applied.as_ref(),
+            undone_runs: self.undone_runs,
             beside: self.machine_config.beside(),
             machine_config,
         };

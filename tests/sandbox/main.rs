@@ -25,6 +25,7 @@ mod set_clock;
 
 mod demo;
 mod firstboot;
+mod given_up;
 mod image_modes;
 mod kernel_line;
 mod registry;

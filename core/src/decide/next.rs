@@ -14,7 +14,7 @@ use super::unreadable::unreadable;
 use crate::model::observation::BootCount;
 use crate::plan::{Drain, PostActions};
 use crate::update::ending::{SOON, is_retried_on_change};
-use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, recovery_transition};
+use crate::update::resume::{held, is_on_trial, is_unproven, os_in_place, recovery_transition, was_rebooted};
 use crate::update::{Decision, Fault, Phase, Record, Transition, after_verification, not_finalized, resume};
 
 /// Between the fault that began a roll-back and the one that stands in its way.
@@ -255,9 +255,10 @@ fn continue_update(inputs: &Inputs<'_>, memory: &mut Memory, record: &Record) ->
     }
 }
 
-/// Moves to the drain if the plan needs one and the control plane can drain, else to the steps.
+/// Moves to the drain if the plan needs one, the control plane can drain and something is left to do, else to the steps.
 fn leave_staging(inputs: &Inputs<'_>, record: &Record) -> Action {
-    if record.plan.drain() == Drain::NotNeeded || !inputs.can_drain {
+    let is_needless = record.plan.drain() == Drain::NotNeeded || was_rebooted(record, inputs.observed);
+    if is_needless || !inputs.can_drain {
         return Action::Move(Transition::Apply { first: record.first_applied() });
     }
     Action::Move(Transition::Drain)

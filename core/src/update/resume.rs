@@ -304,12 +304,23 @@ pub fn os_in_place(record: &Record, observed: &Observation) -> bool {
 
 /// Returns true if another program did the pending reboot: all was on disk when this boot began, and the staged
 /// deployment is the one that runs.
-fn was_rebooted(record: &Record, observed: &Observation) -> bool {
-    let Phase::Applying { next } = &record.phase else { return false };
-    let left =
-        record.plan.batch(*next).is_none() && matches!(record.plan.after(), PostActions::Reboot { .. });
-    let in_place = record.staged_os() == StagedOs::None || os_in_place(record, observed);
-    left && record.boot_id != observed.boot_id && in_place
+pub fn was_rebooted(record: &Record, observed: &Observation) -> bool {
+    let next = match &record.phase {
+        Phase::Staging => record.first_applied(),
+        Phase::Applying { next } => *next,
+        Phase::Planned
+        | Phase::Draining
+        | Phase::Rebooting { .. }
+        | Phase::Verifying
+        | Phase::FallingBack { .. }
+        | Phase::RollingBack { .. } => return false,
+    };
+    let left = record.plan.batch(next).is_none() && matches!(record.plan.after(), PostActions::Reboot { .. });
+    let in_place = match record.staged_os() {
+        StagedOs::None => record.boot_id != observed.boot_id,
+        StagedOs::SameImage | StagedOs::Image(_) => os_in_place(record, observed),
+    };
+    left && in_place
 }
 
 /// Returns true if the node runs the deployment that ran before the update, which has one of its own.

@@ -81,6 +81,8 @@ impl World {
         }
         assert!(!is_broken, "the machine does not come up: {}", self.key());
         if let Some(first) = self.first.take() {
+            // A person may have rebooted before the agent did.
+            self.has_written |= self.is_cordoned;
             self.run(first);
         }
     }

@@ -158,6 +158,10 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
         // A difference from the current target is drift, which is reported.
         let is_left = world.left.is_some_and(|left| left != world.current);
         assert!(!is_left, "the effects of an update that ended wrong stay: {actions:#?}");
+        assert_eq!(
+            world.there.image, world.current.image,
+            "the deployment of an update that was given up runs: {actions:#?}"
+        );
         let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_service()));
         assert_eq!(world.memory.prefetch, prefetched, "{actions:#?}");
         let mut again = world.clone();

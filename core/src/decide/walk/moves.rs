@@ -15,7 +15,7 @@ use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::plan;
 use crate::update::ending::RetryTrigger;
-use crate::update::resume::{BOOT_FAILED, unproven};
+use crate::update::resume::{BOOT_FAILED, os_in_place, unproven};
 use crate::update::{Begun, Fault, Phase, Record, StagedOs, Transition, Trial};
 
 /// Returns the states after anything but the agent's own next action.
@@ -124,8 +124,11 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
         }
         Action::Commit => return commit(good, bad),
         Action::Archive => {
-            if !good.record.as_ref().unwrap().is_undone() {
+            let record = good.record.as_ref().unwrap();
+            if !record.is_undone() {
                 good.left = Some(good.target());
+            } else if os_in_place(record, &good.observe()) {
+                good.undone_runs = true;
             }
             good.record = None;
         }
@@ -154,6 +157,7 @@ fn commit(mut good: World, bad: Option<World>) -> Vec<Outcome> {
         good.boots = BootCount::Off;
     }
     (good.current, good.left, good.wrong) = (good.target(), None, 0);
+    good.undone_runs = false;
     good.first_boot.provisioned = good.is_first_boot().then_some(good.current);
     good.record = None;
     good.memory.backoff.reset();
@@ -192,12 +196,13 @@ fn begin(mut world: World, rules: &Rules) -> World {
         // No agent has committed the present state.
         (world.current, world.left) = (world.there, None);
     }
-    let (from, to) = (spec(world.left.map_or(world.current, |_| world.there)), spec(world.desired));
+    let is_trusted = world.left.is_none() && !world.undone_runs;
+    let (from, to) = (spec(if is_trusted { world.current } else { world.there }), spec(world.desired));
     let facts = Facts { observed: world.observe(), ..Facts::assumed(&from, &to).unwrap() };
     let plan = plan(&from, &to, &facts, &rules.policy).unwrap();
     world.answers = Answers::default();
     if plan.is_empty() {
-        (world.current, world.left) = (world.desired, None);
+        (world.current, world.left, world.undone_runs) = (world.desired, None, false);
         world.first_boot.provisioned = world.is_first_boot().then_some(world.desired);
         return world;
     }

@@ -113,6 +113,8 @@ pub(super) struct World {
     pub(super) current: Content,
     /// Contents left by an update that failed.
     pub(super) left: Option<Content>,
+    /// The deployment of an update that was undone runs.
+    pub(super) undone_runs: bool,
     pub(super) desired: Content,
     pub(super) boot: u32,
     /// Soft reboots within this boot.
@@ -176,6 +178,7 @@ impl World {
             record: None,
             current: a,
             left: None,
+            undone_runs: false,
             desired: b,
             boot: 0,
             soft: 0,
@@ -241,7 +244,8 @@ impl World {
             current: current.as_ref(),
             desired: desired.as_ref(),
             observed: &observed,
-            is_forced: self.record.is_none() && self.left.is_some_and(|left| left != self.current),
+            is_forced: self.record.is_none()
+                && (self.undone_runs || self.left.is_some_and(|left| left != self.current)),
             is_refused: self.first_boot.file == File::Broken,
             unreadable: None,
             is_unwatched: false,
@@ -359,7 +363,8 @@ impl World {
             self.before.map(|before| before.image),
             self.boots,
         );
-        let host = (self.current, self.left, self.desired, self.there, self.staged, menu);
+        let left = (self.left, self.undone_runs);
+        let host = (self.current, left, self.desired, self.there, self.staged, menu);
         let numbers = (self.misfortunes, self.changes, self.reboots, self.wrong);
         let rest = (numbers, backoff.is_failing(), self.is_cordoned, self.has_written);
         format!(
