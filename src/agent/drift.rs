@@ -88,7 +88,8 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(IdleObservation { observed, settle: Some(settle) });
         }
         // A change before the watch began is not reported.
-        let machine = if self.watch_over(spec)? { self.observe_machine().await? } else { machine.clone() };
+        let again = if self.watch_over(spec)? { self.observe_machine().await? } else { None };
+        let machine = again.unwrap_or_else(|| machine.clone());
         self.begin_observation()?;
         Ok(IdleObservation { observed: self.observe_for(spec, machine)?, settle: None })
     }

@@ -175,7 +175,7 @@ impl<C: ControlPlane> Agent<C> {
             self.journal.identify()?;
         }
         self.trust.reconcile(&self.host, &self.journal, &mut self.health);
-        let observed = self.observe_machine().await?;
+        let Some(observed) = self.observe_machine().await? else { return Ok(LoopAction::Requeue) };
         self.settle_unapplied(&observed)?;
         self.health.current = self.journal.current().cloned();
         self.installed.compare(&self.host.root, &self.journal, &mut self.health)?;

@@ -141,10 +141,14 @@ impl<C: ControlPlane> Agent<C> {
         &self.journal
     }
 
-    /// Returns the observation of the machine that every phase needs.
-    pub(super) async fn observe_machine(&self) -> Result<Observation, AgentError> {
+    /// Returns the observation of the machine that every phase needs; `None` once a signal stops the process.
+    pub(super) async fn observe_machine(&mut self) -> Result<Option<Observation>, AgentError> {
         next_root::complete(&self.host.root, &self.host.systemd).await?;
-        Ok(machine(&self.host).await?)
+        let Self { host, signals, .. } = self;
+        tokio::select! {
+            observed = machine(host) => Ok(Some(observed?)),
+            () = signals.stopped() => Ok(None),
+        }
     }
 
     /// Returns the observation of the host for a spec, beside that of the machine.

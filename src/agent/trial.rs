@@ -87,7 +87,8 @@ impl<C: ControlPlane> Agent<C> {
                 "Health trial of the new deployment of {config} passed: {demands}"
             );
             // A unit or a check may have written to a path of the config.
-            pass.answers.differences = Some(self.compare(self.observe_machine().await?)?);
+            let Some(machine) = self.observe_machine().await? else { return Ok(Next::Requeue) };
+            pass.answers.differences = Some(self.compare(machine)?);
             pass.answers.trial = Some(Ok(()));
             return Ok(Next::Decide);
         };

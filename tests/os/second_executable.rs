@@ -7,8 +7,9 @@ use std::process::Output;
 
 use crate::plain_host::PlainHost;
 use crate::ran;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, XattrFlags, getxattr, mkfifoat, setxattr};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_machine-config-agent");
 const WORKER: &str = env!("CARGO_BIN_EXE_machine-config-agent-ostree");
@@ -144,32 +145,90 @@ fn without_second_executable_nothing_is_changed() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Returns true if a process ends within two minutes.
+fn ends(process: Pid) -> bool {
+    let process = pidfd_open(process, PidfdFlags::empty()).unwrap();
+    let limit = Timespec { tv_sec: 120, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap() == 1
+}
+
+/// A daemon whose worker waits for a pipe: the sysroot's configuration. The writer learns that a worker has come to read it.
+struct Silent {
+    host: PlainHost,
+    agent: std::process::Child,
+    held: fs::File,
+}
+
+impl Silent {
+    fn start() -> Self {
+        let host = PlainHost::below(&std::env::temp_dir());
+        let repo = host.at("host/ostree/repo");
+        fs::create_dir_all(repo.join("objects")).unwrap();
+        fs::create_dir_all(host.at("host/run")).unwrap();
+        fs::write(host.at("host/run/ostree-booted"), "").unwrap();
+        mkfifoat(CWD, repo.join("config"), Mode::RWXU).unwrap();
+        host.config("rendered-a", 2, 10);
+        host.want("rendered-a");
+        let log = fs::File::create(host.at("log")).unwrap();
+        let arguments = host.arguments("daemon", &["--metrics-listen", "127.0.0.1:0"]);
+        let arguments = arguments.iter().map(|word| if word == "none" { "ostree" } else { word });
+        let agent = PlainHost::command(AGENT).args(arguments).stderr(log).spawn().unwrap();
+        let held = fs::OpenOptions::new().write(true).open(repo.join("config")).unwrap();
+        Self { host, agent, held }
+    }
+
+    /// The worker that is waiting.
+    fn worker(&self) -> Pid {
+        let children = format!("/proc/{0}/task/{0}/children", self.agent.id());
+        Pid::from_raw(fs::read_to_string(children).unwrap().trim().parse().unwrap()).unwrap()
+    }
+
+    /// Returns the log of an agent that is stopped.
+    fn stop(mut self) -> String {
+        let agent = Pid::from_child(&self.agent);
+        kill_process(agent, Signal::TERM).unwrap();
+        if !ends(agent) {
+            self.agent.kill().unwrap();
+            panic!("the agent does not stop");
+        }
+        let ended = self.agent.wait().unwrap();
+        drop(self.held);
+        let told = fs::read_to_string(self.host.at("log")).unwrap();
+        assert!(ended.success(), "{told}");
+        told
+    }
+}
+
 /// CRA-006: systemd ends a service's processes together. That the worker's end is an answer too few is no fault then.
 #[test]
 fn worker_ended_with_agent_is_no_fault() {
-    let host = PlainHost::below(&std::env::temp_dir());
-    // The sysroot's configuration is a pipe: the writer learns that a worker has come to read it.
-    let repo = host.at("host/ostree/repo");
-    fs::create_dir_all(repo.join("objects")).unwrap();
-    fs::create_dir_all(host.at("host/run")).unwrap();
-    fs::write(host.at("host/run/ostree-booted"), "").unwrap();
-    mkfifoat(CWD, repo.join("config"), Mode::RWXU).unwrap();
-    host.config("rendered-a", 2, 10);
-    host.want("rendered-a");
-    let log = fs::File::create(host.at("log")).unwrap();
-    let arguments = host.arguments("daemon", &["--metrics-listen", "127.0.0.1:0"]);
-    let arguments = arguments.iter().map(|word| if word == "none" { "ostree" } else { word });
-    let mut agent = PlainHost::command(AGENT).args(arguments).stderr(log).spawn().unwrap();
-    let held = fs::OpenOptions::new().write(true).open(repo.join("config")).unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", agent.id());
-    let worker: i32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
-    kill_process(Pid::from_child(&agent), Signal::TERM).unwrap();
-    kill_process(Pid::from_raw(worker).unwrap(), Signal::TERM).unwrap();
-    let ended = agent.wait().unwrap();
-    drop(held);
-    let told = fs::read_to_string(host.at("log")).unwrap();
-    assert!(ended.success(), "{told}");
+    let silent = Silent::start();
+    let worker = silent.worker();
+    kill_process(Pid::from_child(&silent.agent), Signal::TERM).unwrap();
+    kill_process(worker, Signal::TERM).unwrap();
+    let told = silent.stop();
     assert!(told.contains("Stopped by a signal") && !told.contains("OsWorkerFailed"), "{told}");
+}
+
+/// A stop does not wait for the limit of an answer.
+#[test]
+fn agent_stops_although_worker_never_answers() {
+    let silent = Silent::start();
+    let began = std::time::Instant::now();
+    let told = silent.stop();
+    assert!(began.elapsed().as_secs() < 20, "{told}");
+    assert!(told.contains("Stopped by a signal") && !told.contains("OsWorkerFailed"), "{told}");
+}
+
+/// A worker that never answers is ended after its limit, told, and asked again.
+#[test]
+fn worker_that_never_answers_is_ended_and_told() {
+    let mut silent = Silent::start();
+    assert!(ends(silent.worker()), "the worker is not ended");
+    // The next one comes to read.
+    silent.held = fs::OpenOptions::new().write(true).open(silent.host.at("host/ostree/repo/config")).unwrap();
+    let told = silent.stop();
+    assert!(told.contains("OsWorkerFailed") && told.contains("gave no answer within 30 s"), "{told}");
 }
 
 #[test]

@@ -21,9 +21,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdout};
+use tokio::time::timeout;
 
 use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
 use crate::host::{BoxFuture, ContainerHandles, HostError, Proxies};
@@ -57,6 +59,9 @@ const REPOSITORY_CONFIG: &str = "ostree/repo/config";
 
 /// The line in it that [`WorkerCommand::PerObjectFsync`] brings.
 const PER_OBJECT_FSYNC: &str = "per-object-fsync=true";
+
+/// Limit of an answer that needs milliseconds: a disk, or a file system that hangs, may hold it for ever.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Client of the worker.
 #[derive(Debug, Clone)]
@@ -281,6 +286,7 @@ impl Worker {
         let object = work.object();
         let failed = |cause: String| OsError::new(OsErrorKind::Worker, object.clone(), cause).into_error();
         let executable = self.executable()?;
+        let limit = if work.is_question() { ANSWER_LIMIT } else { Duration::MAX };
         let proxies = if work.pulls() { self.proxies()? } else { ProxySettings::default() };
         let mut child = spawn(&executable, &proxies)
             .map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
@@ -293,8 +299,15 @@ impl Worker {
         // A worker that is gone already shows at the other end.
         let sent = stdin.write_all(&request).await;
         drop(stdin);
-        let (answer, complaints) =
-            tokio::join!(last_line(stdout, progress), tail(child.stderr.take(), TAIL_BYTES));
+        let told = tail(child.stderr.take(), TAIL_BYTES);
+        // It is killed with its future, and so are its pipes.
+        let answered = timeout(limit, async { tokio::join!(last_line(stdout, progress), told) }).await;
+        let Ok((answer, complaints)) = answered else {
+            let seconds = limit.as_secs();
+            return Err(failed(format!(
+                "the worker process gave no answer within {seconds} s, and was ended"
+            )));
+        };
         match answer {
             Ok(Some(Ok(answer))) => Ok(answer),
             Ok(Some(Err(failure))) => Err(self.failure(failure)),

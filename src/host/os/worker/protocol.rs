@@ -102,6 +102,11 @@ impl WorkerCommand {
         }
     }
 
+    /// Returns true if it only looks, or changes one line: it is answered at once when all is well.
+    pub(in crate::host::os) fn is_question(&self) -> bool {
+        matches!(self, Self::Observe | Self::SoftReboot { .. } | Self::Finalize | Self::PerObjectFsync)
+    }
+
     /// Names the object of an error that has none of its own.
     pub(in crate::host::os) fn object(&self) -> String {
         match self {
