@@ -140,7 +140,11 @@ fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K
             let gone: Vec<String> = K::names(snapshot).difference(listed).cloned().collect();
             let lost = gone.iter().filter(|name| K::remove(snapshot, name)).count();
             listed.clear();
-            snapshot.synced.insert(K::KIND) || lost > 0
+            let is_first = snapshot.synced.insert(K::KIND);
+            if is_first {
+                snapshot.others_changed();
+            }
+            is_first || lost > 0
         }),
         Event::Apply(object) => cache.change(|snapshot| object.put(snapshot)),
         Event::Delete(object) => cache.change(|snapshot| K::remove(snapshot, &name(&object))),

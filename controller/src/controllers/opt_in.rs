@@ -44,7 +44,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
     cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
-    let mut changes = cache.changes();
+    let mut changes = cache.contents();
     let mut controller = Controller { client, cache, metrics, namespace, retries: Retries::default() };
     loop {
         changes.mark_unchanged();
