@@ -12,7 +12,7 @@ use std::time::Instant;
 use machine_config_controller::api::RolloutPolicySpec;
 use machine_config_controller::api::pool::Configuration;
 use machine_config_controller::rollout::{
-    AgentState, Clock, Node, NodeWrites, Pair, Policy, Pool, RolloutInput, rollout,
+    AgentState, Census, Clock, Node, NodeWrites, Pair, Policy, Pool, RolloutInput, rollout,
 };
 use serde_json::json;
 
@@ -36,7 +36,6 @@ fn main() {
         }
     };
     let nodes: Vec<Node> = (0..5000).map(node).collect();
-    let nodes: Vec<&Node> = nodes.iter().collect();
     let name = Some("rendered-worker-fedcba9876543210fedcba9876543210".to_owned());
     let plain = Pool { configuration: Configuration { name, source: None }, ..Pool::default() };
     let spec: RolloutPolicySpec =
@@ -47,7 +46,6 @@ fn main() {
         let now = "2026-11-23T12:00:00Z".parse().unwrap();
         let input = RolloutInput {
             pool,
-            nodes: &nodes,
             conflicts: &[],
             costs: &BTreeMap::new(),
             now,
@@ -57,7 +55,7 @@ fn main() {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let since = Instant::now();
-            let decided = rollout(&input);
+            let decided = rollout(&input, &mut Census::new(&nodes));
             times.push(since.elapsed());
             drop(decided);
         }

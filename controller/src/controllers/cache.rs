@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use super::build::{BuildJob, ObservedSecret};
 use super::failure::Failure;
 use super::layering::{OsBuild, OsConfig};
-use super::node::Node;
 use super::stored_config::StoredConfig;
 use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::build::BuilderType;
 use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
+use crate::rollout::Node;
 use crate::view::Progress;
 
 /// A kind that is watched.
@@ -67,12 +67,28 @@ pub(super) struct UnreadablePolicy {
     pub(super) cause: String,
 }
 
+/// Objects that changed since a controller read them last: of a change of one it need not read all.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// Something else than the pools and nodes that are named.
+    pub(super) others: bool,
+    pub(super) pools: BTreeSet<String>,
+    /// Also those of which nothing but the version changed.
+    pub(super) nodes: BTreeSet<String>,
+}
+
 /// The observed objects of all kinds.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
+    /// One for each [`Journal`].
+    journals: Vec<Changed>,
+    /// The change that is being made is in the journals by its name.
+    is_journaled: bool,
+    /// It grows with each change but those of what nodes report of themselves.
+    contents: u64,
     /// It grows with each change of the rendered objects' sources: not with nodes, nor with a pool's status.
     pub(super) inputs: u64,
-    /// It grows with each change of the fields that decide which node is in which pool.
+    /// It grows with each change of pools and rendered configs that decides which nodes are in which pool.
     pub(super) membership: u64,
     pub(super) synced: BTreeSet<Kind>,
     /// The definitions of kinds by name, with the version of their schemas: uid and generation.
@@ -84,7 +100,7 @@ pub(super) struct Snapshot {
     /// Fields of MachineConfigs that nobody knows.
     pub(super) unknown_fields: BTreeMap<String, Vec<NotApplied>>,
     pub(super) rendered: BTreeMap<String, RenderedConfig>,
-    pub(super) nodes: BTreeMap<String, Node>,
+    pub(super) nodes: BTreeMap<String, Arc<Node>>,
     pub(super) release: Release,
     /// Topology of the control plane, where the cluster names it.
     pub(super) topology: Option<String>,
@@ -132,7 +148,33 @@ impl Snapshot {
         changed
     }
 
-    /// Records a change of the fields that decide which node is in which pool, if there was one.
+    /// Records a change of a node. One of its report alone, as of its readiness, wakes only those who follow it.
+    pub(super) fn node_changed(&mut self, name: &str, is_report: bool) {
+        self.is_journaled = true;
+        self.contents = self.contents.wrapping_add(u64::from(!is_report));
+        for journal in &mut self.journals {
+            journal.nodes.insert(name.to_owned());
+        }
+    }
+
+    /// Records a change of a pool.
+    pub(super) fn pool_changed(&mut self, name: &str) {
+        self.is_journaled = true;
+        self.contents = self.contents.wrapping_add(1);
+        for journal in &mut self.journals {
+            journal.pools.insert(name.to_owned());
+        }
+    }
+
+    /// Records a change of anything else.
+    pub(super) fn others_changed(&mut self) {
+        self.contents = self.contents.wrapping_add(1);
+        for journal in &mut self.journals {
+            journal.others = true;
+        }
+    }
+
+    /// Records a change of what decides which nodes are in which pool, if there was one.
     pub(super) fn membership_changed(&mut self, changed: bool) {
         self.membership = self.membership.wrapping_add(u64::from(changed));
     }
@@ -198,11 +240,32 @@ pub(super) struct Cache {
     snapshot: Arc<Mutex<Snapshot>>,
     changed: watch::Sender<u64>,
     inputs: watch::Sender<u64>,
+    contents: watch::Sender<u64>,
+}
+
+/// Changes since they were read last.
+#[derive(Debug)]
+pub(super) struct Journal(usize);
+
+impl Journal {
+    /// Returns the changes, and begins anew.
+    pub(super) fn take(&self, snapshot: &mut Snapshot) -> Changed {
+        snapshot.journals.get_mut(self.0).map(std::mem::take).unwrap_or_default()
+    }
 }
 
 impl Cache {
     pub(super) fn new() -> Self {
-        Self { snapshot: Arc::default(), changed: watch::channel(0).0, inputs: watch::channel(0).0 }
+        let channel = || watch::channel(0).0;
+        Self { snapshot: Arc::default(), changed: channel(), inputs: channel(), contents: channel() }
+    }
+
+    /// Begins a journal, for as long as the process runs. At first everything has changed.
+    pub(super) fn journal(&self) -> Journal {
+        let mut snapshot = self.lock();
+        let nodes = snapshot.nodes.keys().cloned().collect();
+        snapshot.journals.push(Changed { others: true, pools: BTreeSet::new(), nodes });
+        Journal(snapshot.journals.len() - 1)
     }
 
     /// Locks the cache. Never held across a wait.
@@ -212,11 +275,17 @@ impl Cache {
 
     /// Applies a change; wakes the receivers if it returns true.
     pub(super) fn change(&self, change: impl FnOnce(&mut Snapshot) -> bool) {
-        let (changed, inputs) = {
+        let (changed, inputs, contents) = {
             let mut snapshot = self.lock();
-            (change(&mut snapshot), snapshot.inputs)
+            snapshot.is_journaled = false;
+            let changed = change(&mut snapshot);
+            if changed && !snapshot.is_journaled {
+                snapshot.others_changed();
+            }
+            (changed, snapshot.inputs, snapshot.contents)
         };
         self.inputs.send_if_modified(|known| std::mem::replace(known, inputs) != inputs);
+        self.contents.send_if_modified(|known| std::mem::replace(known, contents) != contents);
         if changed {
             self.changed.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -225,6 +294,11 @@ impl Cache {
     /// Returns a receiver of changes.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Returns a receiver of changes but those of what nodes report of themselves: their configs are none of these.
+    pub(super) fn contents(&self) -> watch::Receiver<u64> {
+        self.contents.subscribe()
     }
 
     /// Returns a receiver of changes of the sources of rendered configs.

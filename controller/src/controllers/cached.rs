@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::Resource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
-use super::node::{Node, NodeObject};
+use super::node::NodeObject;
 use super::stored_config::StoredConfig;
 use super::version::{is_older, is_outdated};
 use crate::api::{
@@ -18,7 +20,7 @@ use crate::api::{
     is_rendered_here, rendered_for,
 };
 use crate::reading::Lenient;
-use crate::rollout::first_config;
+use crate::rollout::Node;
 
 /// A kind of object that the cache holds.
 pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -75,23 +77,27 @@ impl Cached for NodeObject {
     const KIND: Kind = Kind::Nodes;
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
-        let node = Node::of(self);
+        let node = Node::from(self);
         let old = snapshot.nodes.get(&node.name);
-        if old.is_some_and(|old| old.uid == node.uid && is_older(&node.version, &old.version)) {
+        if old
+            .is_some_and(|old| old.uid == node.uid && is_older(&node.resource_version, &old.resource_version))
+        {
             return false;
         }
         let news = old.is_none_or(|old| !old.is_same(&node));
-        let moved = old.is_none_or(|old| {
-            (&old.rollout.labels, old.rollout.windows, first_config(&old.rollout))
-                != (&node.rollout.labels, node.rollout.windows, first_config(&node.rollout))
+        let is_report = old.is_some_and(|old| {
+            (&old.labels, &old.current, &old.desired) == (&node.labels, &node.current, &node.desired)
         });
-        snapshot.nodes.insert(node.name.clone(), node);
-        snapshot.membership_changed(moved);
+        let name = node.name.clone();
+        snapshot.nodes.insert(name.clone(), Arc::new(node));
+        snapshot.node_changed(&name, is_report);
         news
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         let there = snapshot.nodes.remove(name).is_some();
-        snapshot.membership_changed(there);
+        if there {
+            snapshot.node_changed(name, false);
+        }
         there
     }
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
@@ -112,25 +118,43 @@ impl Cached for Lenient<MachineConfigPool> {
         let old = snapshot.pools.insert(name.clone(), self.object);
         let new = snapshot.pools.get(&name);
         let news = old.as_ref() != new;
-        let id = |pool: &Result<MachineConfigPool, String>| {
-            let metadata = pool.as_ref().ok().map(|pool| &pool.metadata);
-            metadata.map(|metadata| {
-                (metadata.uid.clone(), metadata.generation, metadata.deletion_timestamp.clone())
-            })
-        };
-        let respecified = old.as_ref().map(id) != new.map(id);
+        let respecified = old.as_ref().map(identity) != new.map(identity);
+        let moved = respecified && old.as_ref().map(selection) != new.map(selection);
         snapshot.inputs_changed(respecified);
-        snapshot.membership_changed(respecified);
+        snapshot.membership_changed(moved);
+        if news {
+            snapshot.pool_changed(&name);
+        }
         news
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         let there = snapshot.pools.remove(name).is_some();
         snapshot.membership_changed(there);
+        if there {
+            snapshot.pool_changed(name);
+        }
         there
     }
     fn names(snapshot: &Snapshot) -> BTreeSet<String> {
         snapshot.pools.keys().cloned().collect()
     }
+}
+
+/// Returns the fields of a pool that change with its spec.
+fn identity(
+    pool: &Result<MachineConfigPool, String>,
+) -> Option<(Option<&String>, Option<i64>, Option<&Time>)> {
+    let metadata = &pool.as_ref().ok()?.metadata;
+    Some((metadata.uid.as_ref(), metadata.generation, metadata.deletion_timestamp.as_ref()))
+}
+
+/// Returns the fields of a pool that decide which nodes are in it.
+fn selection(
+    pool: &Result<MachineConfigPool, String>,
+) -> Option<(Option<&String>, Option<&Time>, Option<&LabelSelector>)> {
+    let pool = pool.as_ref().ok()?;
+    let metadata = &pool.metadata;
+    Some((metadata.uid.as_ref(), metadata.deletion_timestamp.as_ref(), pool.spec.node_selector.as_ref()))
 }
 
 impl Cached for Lenient<MachineConfig> {

@@ -38,13 +38,13 @@ impl Costs {
     }
 
     /// Returns the cost of each way to a target; reads the configs of those that are not known. A config that can't be read
-    /// has none: a cost that is not known keeps nothing back.
+    /// has none: a cost that is not known keeps nothing back. True if one could not be read.
     pub(super) async fn to(
         &mut self,
         client: &Client,
         target: &str,
         from: &[String],
-    ) -> BTreeMap<String, NodeCost> {
+    ) -> (BTreeMap<String, NodeCost>, bool) {
         let is_known = |costs: &Self, name: &String| {
             name == target || costs.ways.contains_key(&(name.clone(), target.to_owned()))
         };
@@ -56,7 +56,9 @@ impl Costs {
             let cost = self.ways.get(&(name.clone(), target.to_owned()))?;
             Some((name.clone(), cost.clone()?))
         };
-        from.iter().filter_map(way).collect()
+        let is_incomplete =
+            !self.images.contains_key(target) || from.iter().any(|name| !is_known(self, name));
+        (from.iter().filter_map(way).collect(), is_incomplete)
     }
 
     async fn reckon(&mut self, client: &Client, target: &str, from: &[&String]) {

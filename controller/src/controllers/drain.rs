@@ -22,13 +22,12 @@ use tracing::{info, warn};
 
 use machine_config_core::model::Timestamp;
 
-use super::cache::{Cache, Snapshot};
+use super::cache::{Cache, Journal, Snapshot};
 use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
 use super::evict::{delete, evict};
 use super::metrics::Metrics;
-use super::node::Node;
 use super::node_write::write_node;
 use super::unread;
 use super::write::Write;
@@ -36,7 +35,7 @@ use crate::drain::pods::{Blocker, PodSeen, seen};
 use crate::drain::{Budgets, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
 use crate::drain::{blocked, failed, lasts, next, request, retry};
 use crate::retry::Retries;
-use crate::rollout::{Membership, Selectors};
+use crate::rollout::{Membership, Node, Selectors};
 
 /// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
 const MAX_DRAINS: usize = 500;
@@ -99,12 +98,15 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     cache.until(|snapshot| unread::DRAIN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The drain controller runs");
     let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
+    let journal = cache.journal();
     let mut controller = Controller {
         context: Context { client, cache, metrics, budgets },
         tasks: JoinSet::new(),
         running: BTreeMap::new(),
         refused: BTreeSet::new(),
         budget_watch: None,
+        journal,
+        open: BTreeMap::new(),
     };
     let mut changes = controller.context.cache.changes();
     loop {
@@ -136,21 +138,20 @@ struct Controller {
     /// Unreadable requests that were reported: node and value.
     refused: BTreeSet<(String, String)>,
     budget_watch: Option<AbortHandle>,
+    journal: Journal,
+    /// The nodes that have a request.
+    open: BTreeMap<String, (Arc<Node>, Request)>,
 }
 
 impl Controller {
     /// Starts a task for each node that has a request and no task.
     async fn start_tasks(&mut self) {
-        let open: Vec<(Node, Request)> = {
-            let snapshot = self.context.cache.lock();
-            let requested = |node: &Node| request(&NodeView::new(&node.annotations, node.unschedulable));
-            snapshot.nodes.values().filter_map(|node| Some((node.clone(), requested(node)?))).collect()
-        };
+        self.observe();
         let mut refused = BTreeSet::new();
-        for (node, request) in open {
+        for (node, request) in self.open.values().cloned().collect::<Vec<_>>() {
             match request {
-                Request::Unknown => refused.insert(self.refuse(node).await),
-                Request::Drain | Request::Uncordon => self.start(node.name, request),
+                Request::Unknown => refused.insert(self.refuse(&node).await),
+                Request::Drain | Request::Uncordon => self.start(node.name.clone(), request),
             };
         }
         self.refused = refused;
@@ -170,6 +171,19 @@ impl Controller {
         }
     }
 
+    /// Reads the requests of the nodes that changed.
+    fn observe(&mut self) {
+        let mut snapshot = self.context.cache.lock();
+        for name in self.journal.take(&mut snapshot).nodes {
+            let node = snapshot.nodes.get(&name);
+            let requested = |node: &Node| request(&NodeView::new(&node.annotations, node.unschedulable));
+            match node.and_then(|node| Some((Arc::clone(node), requested(node)?))) {
+                Some(open) => drop(self.open.insert(name, open)),
+                None => drop(self.open.remove(&name)),
+            }
+        }
+    }
+
     fn count(&self, request: Request) -> usize {
         self.running.values().filter(|running| **running == request).count()
     }
@@ -184,7 +198,7 @@ impl Controller {
         true
     }
 
-    async fn refuse(&self, node: Node) -> (String, String) {
+    async fn refuse(&self, node: &Node) -> (String, String) {
         let view = NodeView::new(&node.annotations, node.unschedulable);
         let step = next(&view, &Pods::default(), &DrainRules::default(), jiff::Timestamp::now(), uptime());
         let key = (node.name.clone(), view.desired.unwrap_or_default().to_owned());
@@ -253,7 +267,7 @@ impl NodeTask {
             budgets.mark_unchanged();
             let node = self.context.cache.lock().nodes.get(&self.name).cloned();
             let Some(node) = node else { break };
-            let view = NodeView::new(&node.annotations, node.unschedulable).with_labels(&node.rollout.labels);
+            let view = NodeView::new(&node.annotations, node.unschedulable).with_labels(&node.labels);
             let now = jiff::Timestamp::now();
             let wait = match self.decide(&node, &view, now) {
                 Step::Nothing | Step::Refuse(_) => break,
@@ -348,7 +362,7 @@ impl NodeTask {
         if let Err(error) = &written {
             let pause = self.refused(node, error).await;
             let is_other = |snapshot: &Snapshot| {
-                snapshot.nodes.get(&node.name).is_none_or(|now| now.version != node.version)
+                snapshot.nodes.get(&node.name).is_none_or(|now| now.resource_version != node.resource_version)
             };
             drop(timeout(pause, self.context.cache.until(is_other)).await);
         } else {
@@ -513,7 +527,7 @@ fn rules(snapshot: &Snapshot, node: &Node) -> DrainRules {
     if policies().all(|policy| policy.spec.drain.is_none()) {
         return DrainRules::default();
     }
-    match Selectors::new(snapshot.readable_pools()).membership(&node.rollout) {
+    match Selectors::new(snapshot.readable_pools()).membership(node) {
         Membership::Pool(pool) => DrainRules::of_pool(policies(), pool),
         Membership::None | Membership::Conflict(_) => DrainRules::default(),
     }

@@ -21,8 +21,8 @@ use super::cached::Cached;
 use super::failure::Failure;
 use super::node::NodeObject;
 use super::unread::failure_text;
-use super::untyped::{ControllerConfig, MachineConfiguration, MachineOsBuild, MachineOsConfig};
-use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
+use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
+use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use crate::model::backoff::Backoff;
 use crate::reading::Lenient;
 
@@ -140,7 +140,11 @@ fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K
             let gone: Vec<String> = K::names(snapshot).difference(listed).cloned().collect();
             let lost = gone.iter().filter(|name| K::remove(snapshot, name)).count();
             listed.clear();
-            snapshot.synced.insert(K::KIND) || lost > 0
+            let is_first = snapshot.synced.insert(K::KIND);
+            if is_first {
+                snapshot.others_changed();
+            }
+            is_first || lost > 0
         }),
         Event::Apply(object) => cache.change(|snapshot| object.put(snapshot)),
         Event::Delete(object) => cache.change(|snapshot| K::remove(snapshot, &name(&object))),
@@ -157,8 +161,8 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
     tasks.spawn(follow(Api::<Lenient<MachineConfigPool>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Lenient<MachineConfig>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<NodeObject>::all(client.clone()), cache.clone()));
-    tasks.spawn(follow(Api::<ControllerConfig>::all(client.clone()), cache.clone()));
-    tasks.spawn(follow(Api::<MachineConfiguration>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Untyped<ControllerConfig>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<Untyped<MachineConfiguration>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Lenient<RolloutPolicy>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<MachineOsConfig>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<MachineOsBuild>::all(client.clone()), cache.clone()));

@@ -30,7 +30,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Se
         watch_object(api, name).default_backoff().map(move |news| (name, news)).boxed()
     });
     let mut leases = pin!(stream::select_all(watches));
-    let (mut interlock, mut changes) = (Interlock::default(), cache.changes());
+    let (mut interlock, mut changes) = (Interlock::default(), cache.contents());
     let (mut is_told, mut is_failing) = (false, false);
     loop {
         changes.mark_unchanged();

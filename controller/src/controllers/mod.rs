@@ -292,7 +292,7 @@ async fn lost(mut leading: watch::Receiver<bool>, metrics: Metrics) {
 
 /// Has the metrics say which kinds are watched, whenever that changes.
 async fn measure_watches(cache: Cache, metrics: Metrics) {
-    let mut changes = cache.changes();
+    let mut changes = cache.contents();
     loop {
         changes.mark_unchanged();
         {

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::cache::Cache;
 use super::cached::Cached as _;
 use super::client::{RequestError, send};
-use super::node::{Node, NodeObject};
+use super::node::NodeObject;
 use super::write::{Write, write};
+use crate::rollout::Node;
 
 /// Writes to a Node as it was observed: onto that version of that very Node, or not at all. True if it is written. Either way the
 /// cache has the Node as it is now.
@@ -22,7 +23,7 @@ pub(super) async fn write_node(
     let mut body = body.clone();
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("uid".to_owned(), json!(node.uid));
-        metadata.insert("resourceVersion".to_owned(), json!(node.version));
+        metadata.insert("resourceVersion".to_owned(), json!(node.resource_version));
     }
     write_body(what, client, cache, &node.name, &node.uid, &body).await
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
     cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
-    let mut changes = cache.changes();
+    let mut changes = cache.contents();
     let mut controller = Controller { client, cache, metrics, namespace, retries: Retries::default() };
     loop {
         changes.mark_unchanged();
@@ -236,7 +236,7 @@ impl Controller {
     fn store(&self, config: MachineOSConfig) {
         let object = serde_json::to_value(config).and_then(serde_json::from_value::<DynamicObject>);
         if let Ok(object) = object {
-            self.cache.change(|snapshot| MachineOsConfig(object).put(snapshot));
+            self.cache.change(|snapshot| MachineOsConfig::from(object).put(snapshot));
         }
     }
 }
@@ -289,31 +289,11 @@ fn step(snapshot: &Snapshot, name: &str, namespace: &str) -> Step {
 macro_rules! watched {
     ($type:ident, $kind:expr, $name:expr) => {
         #[doc = "See its name."]
-        #[derive(Debug, Clone, serde::Deserialize)]
-        pub(super) struct $type(ConfigMap);
-
-        impl Resource for $type {
-            type DynamicType = ();
-            type Scope = k8s_openapi::NamespaceResourceScope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                ConfigMap::kind(&())
-            }
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                ConfigMap::group(&())
-            }
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                ConfigMap::version(&())
-            }
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                ConfigMap::plural(&())
-            }
-            fn meta(&self) -> &kube::api::ObjectMeta {
-                &self.0.metadata
-            }
-            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
-                &mut self.0.metadata
-            }
+        #[derive(Debug, Clone, serde::Deserialize, Resource)]
+        #[resource(inherit = ConfigMap)]
+        pub(super) struct $type {
+            metadata: ObjectMeta,
+            data: Option<BTreeMap<String, String>>,
         }
 
         impl Cached for $type {
@@ -321,10 +301,10 @@ macro_rules! watched {
             const NAME: Option<&'static str> = Some($name);
 
             fn put(self, snapshot: &mut Snapshot) -> bool {
-                if self.0.metadata.name.as_deref() != Some($name) {
+                if self.metadata.name.as_deref() != Some($name) {
                     return false;
                 }
-                let new: BTreeMap<String, String> = self.0.data.unwrap_or_default();
+                let new = self.data.unwrap_or_default();
                 snapshot.config_maps.insert($name, new.clone()) != Some(new)
             }
             fn remove(snapshot: &mut Snapshot, name: &str) -> bool {

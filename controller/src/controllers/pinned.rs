@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -19,7 +20,6 @@ use super::cached::Cached as _;
 use super::client::RequestError;
 use super::failure::Failure;
 use super::metrics::Metrics;
-use super::node::Node;
 use super::node_write::write_node;
 use super::write::{Write, write};
 use crate::api::pool::PoolSynchronizer;
@@ -27,7 +27,7 @@ use crate::api::{MachineConfigNode, MachineConfigPool};
 use crate::model::annotations::PINNED_IMAGE_SETS;
 use crate::model::pinned::{PinningPool, pools_of_node};
 use crate::reading::Lenient;
-use crate::rollout::{Members, ReportedSet, annotation, sets, synchronizer};
+use crate::rollout::{Members, Node, ReportedSet, annotation, sets, synchronizer};
 
 /// Changes of this time are counted together.
 const COALESCE: Duration = Duration::from_secs(1);
@@ -232,30 +232,30 @@ impl Controller {
 
 /// Returns the nodes whose annotation is not that of their pools' sets, and the right one. The pools are those of which the agent
 /// keeps the sets; a node of none is not touched.
-fn untold(snapshot: &Snapshot) -> Vec<(Node, Option<String>)> {
+fn untold(snapshot: &Snapshot) -> Vec<(Arc<Node>, Option<String>)> {
     let tree = |pool: &MachineConfigPool| serde_json::to_value(pool).ok();
     let trees = snapshot.readable_pools().filter_map(tree);
     let pools: Vec<PinningPool> = trees.filter_map(|tree| PinningPool::of_tree(&tree).ok()).collect();
-    let value = |node: &Node| {
-        let own = pools_of_node(&node.rollout.labels, &pools);
+    let value = |node: &Arc<Node>| {
+        let own = pools_of_node(&node.labels, &pools);
         if own.is_empty() {
             return None;
         }
         let value = annotation(&own.iter().flat_map(|pool| pool.sets.iter().map(String::as_str)).collect());
-        (node.annotations.get(PINNED_IMAGE_SETS) != value.as_ref()).then(|| (node.clone(), value))
+        (node.annotations.get(PINNED_IMAGE_SETS) != value.as_ref()).then(|| (Arc::clone(node), value))
     };
     snapshot.nodes.values().filter_map(value).collect()
 }
 
 /// Returns the pools whose counts are not right.
 fn counts(snapshot: &Snapshot, reported: &BTreeMap<String, Vec<ReportedSet>>) -> Vec<Count> {
-    let nodes = snapshot.nodes.values().map(|node| &node.rollout);
+    let nodes = snapshot.nodes.values().map(|node| &**node);
     let members = Members::new(snapshot.readable_pools(), nodes);
     let count = |pool: &MachineConfigPool| {
         let own = members.of(pool.metadata.name.as_deref()?)?;
         let nodes = own.nodes.iter().filter_map(|name| {
             let sets = reported.get(name).map(Vec::as_slice).unwrap_or_default();
-            Some((&snapshot.nodes.get(name)?.rollout, sets))
+            Some((&**snapshot.nodes.get(name)?, sets))
         });
         let new = synchronizer(pool, nodes);
         let old = pool.status.as_ref().and_then(|status| status.pool_synchronizers_status.as_ref());

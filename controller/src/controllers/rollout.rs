@@ -9,12 +9,12 @@
 
 mod definition;
 mod execute;
-mod places;
 mod policies;
 mod provisioned;
 mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::info;
 
-use super::cache::{Cache, Kind, Snapshot};
+use super::cache::{Cache, Journal, Kind, Snapshot};
 use super::cached::Cached;
 use super::client::{RequestError, send, uptime};
 use super::costs::Costs;
@@ -34,7 +34,6 @@ use super::events::{About, Severity, emit};
 use super::layering::layering;
 use super::merge::merge;
 use super::metrics::Metrics;
-use super::node::Node;
 use super::unread;
 use super::write::{Write, write};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
@@ -42,7 +41,7 @@ use crate::cost::NodeCost;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::rollout::{
-    self, Clock, Members, NodePatch, NodeWrites, Pair, Policy, Pool, PoolMembers, Rollout, Topology, rollout,
+    self, Clock, Fleet, NodePatch, NodeWrites, Pair, Policy, Pool, Rollout, Topology, rollout,
 };
 use definition::PoolsDefinition;
 use statuses::{Statuses, Written};
@@ -76,13 +75,16 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
     let mut changes = cache.changes();
     let mut controller = Controller {
         client,
+        journal: cache.journal(),
         cache,
         metrics,
-        own_node,
         pools_definition: PoolsDefinition::default(),
         costs: Costs::default(),
         measured: BTreeSet::new(),
-        members: (None, Members::default()),
+        fleet: Fleet::new(own_node),
+        membership: None,
+        topology: Topology::default(),
+        due: BTreeMap::new(),
         clock: Clock::default(),
         writes: NodeWrites::default(),
         statuses: Statuses::default(),
@@ -106,12 +108,17 @@ struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
-    own_node: Option<String>,
+    journal: Journal,
     pools_definition: PoolsDefinition,
     costs: Costs,
     measured: BTreeSet<String>,
-    /// The nodes of each pool, by this state of [`Snapshot::membership`].
-    members: (Option<u64>, Members),
+    /// The nodes of each pool.
+    fleet: Fleet,
+    /// The state of [`Snapshot::membership`] that it is of.
+    membership: Option<u64>,
+    topology: Topology,
+    /// When pools are decided again, by the own clock.
+    due: BTreeMap<String, Duration>,
     clock: Clock,
     writes: NodeWrites,
     statuses: Statuses,
@@ -126,27 +133,77 @@ struct Decision {
 }
 
 impl Controller {
-    /// Takes all pools one step further; returns the time until the next decision.
+    /// Takes the pools one step further that something has changed for; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
-        self.pools_definition.read(&self.client, &self.cache).await;
-        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics).await;
-        let mut wait = labeled.unwrap_or(LONGEST_WAIT);
-        let names = living(&self.cache.lock());
-        self.forget(&names);
-        for name in names {
-            let costs = self.costs(&name).await;
-            let decision = self.decide(&name, &costs);
-            let Some(decision) = decision else { continue };
+        if self.pools_definition.read(&self.client, &self.cache).await {
+            self.fleet.concern_all();
+        }
+        self.observe();
+        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics, &self.fleet).await;
+        let now = uptime();
+        let due = self.due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone());
+        for name in due.collect::<Vec<_>>() {
+            let (costs, is_incomplete) = self.costs(&name).await;
+            // A write for the pool before this one changes what this one may do.
+            self.observe();
+            let Some(decision) = self.decide(&name, &costs) else {
+                self.due.remove(&name);
+                continue;
+            };
             self.measure(&name, &decision.rollout.status);
             let wake = decision.rollout.wake;
-            wait = wait.min(self.execute(&name, decision).await);
+            let mut wait = self.execute(&name, decision).await;
             if let Some(wake) = wake {
                 let until = Duration::try_from(wake.duration_since(Timestamp::now())).unwrap_or_default();
                 wait = wait.min(until).min(LONGEST_TIMED_WAIT);
             }
+            if is_incomplete {
+                wait = wait.min(LONGEST_TIMED_WAIT);
+            }
+            self.due.insert(name, uptime().saturating_add(wait.min(LONGEST_WAIT)));
         }
         self.read_unread().await;
-        wait.min(self.refuse_policies().await)
+        let refused = self.refuse_policies().await;
+        self.observe();
+        let now = uptime();
+        let next = self.due.values().map(|at| at.saturating_sub(now)).min();
+        [next, labeled, Some(refused)].into_iter().flatten().min().unwrap_or(LONGEST_WAIT)
+    }
+
+    /// Takes over what changed in the cache, and notes the pools that are to be decided again.
+    fn observe(&mut self) {
+        let cache = self.cache.clone();
+        let mut snapshot = cache.lock();
+        let mut changed = self.journal.take(&mut snapshot);
+        if self.membership != Some(snapshot.membership) {
+            self.membership = Some(snapshot.membership);
+            self.fleet.begin(snapshot.readable_pools());
+            changed.nodes.extend(snapshot.nodes.keys().cloned());
+        }
+        for name in changed.nodes {
+            let Some(node) = snapshot.nodes.get(&name) else {
+                self.fleet.remove(&name);
+                self.writes.forget(&name);
+                continue;
+            };
+            // One that was provisioned for a custom pool is not given to another one first.
+            let is_unlabeled = provisioned::pending(&snapshot, node).is_some();
+            let given = node.desired.config.as_ref().and_then(|config| snapshot.rendered.get(config));
+            self.fleet.put(Arc::clone(node), given.map(|rendered| &*rendered.pool), is_unlabeled);
+        }
+        let topology = Topology::new(snapshot.topology.as_deref(), self.fleet.len());
+        if changed.others || self.topology != topology {
+            self.topology = topology;
+            self.fleet.concern_all();
+        }
+        let living = living(&snapshot);
+        self.forget(&living);
+        let concerned = self.fleet.take_concerned();
+        let concerned = concerned.iter().map(|name| &**name).chain(changed.pools.iter().map(String::as_str));
+        for name in concerned {
+            self.due.insert(name.to_owned(), Duration::ZERO);
+        }
+        self.due.retain(|name, _| living.contains(name));
     }
 
     fn decide(&mut self, name: &str, costs: &BTreeMap<String, NodeCost>) -> Option<Decision> {
@@ -154,22 +211,15 @@ impl Controller {
         self.writes.observe(uptime());
         let cache = self.cache.clone();
         let snapshot = cache.lock();
-        if self.members.0 != Some(snapshot.membership) {
-            // One that was provisioned for a custom pool is not given to another one first.
-            let nodes =
-                snapshot.nodes.values().filter(|node| provisioned::pending(&snapshot, node).is_none());
-            let nodes = nodes.map(|node| &node.rollout);
-            self.members = (Some(snapshot.membership), Members::new(snapshot.readable_pools(), nodes));
-        }
         decide(&snapshot, name, costs, self)
     }
 
-    fn forget(&mut self, names: &[String]) {
-        let gone = self.measured.iter().filter(|name| !names.contains(name));
+    fn forget(&mut self, names: &BTreeSet<String>) {
+        let gone = self.measured.difference(names);
         gone.for_each(|name| self.metrics.forget_pool(name));
-        self.measured = names.iter().cloned().collect();
-        let snapshot = self.cache.lock();
-        self.writes.keep(|node| snapshot.nodes.contains_key(node));
+        if self.measured != *names {
+            self.measured.clone_from(names);
+        }
     }
 
     fn measure(&self, pool: &str, status: &MachineConfigPoolStatus) {
@@ -261,16 +311,13 @@ impl Controller {
         Written::Conflict
     }
 
-    /// Returns the cost of the way of each config that nodes of a pool have to its target.
-    async fn costs(&mut self, pool: &str) -> BTreeMap<String, NodeCost> {
+    /// Returns the cost of the way of each config that nodes of a pool have to its target, and whether some could not be read.
+    async fn costs(&mut self, pool: &str) -> (BTreeMap<String, NodeCost>, bool) {
         let (target, from) = {
             let snapshot = self.cache.lock();
             let own_target = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
-            let nodes = snapshot.nodes.values().filter_map(|node| node.rollout.current.config.as_ref());
-            // Most nodes have one of a few configs.
-            let used: BTreeSet<&String> = nodes.collect();
-            let used: BTreeSet<String> =
-                used.into_iter().filter(|name| snapshot.rendered.contains_key(*name)).cloned().collect();
+            let used = self.fleet.configs().filter(|name| snapshot.rendered.contains_key(*name));
+            let used: BTreeSet<String> = used.cloned().collect();
             let all: BTreeSet<String> =
                 snapshot.readable_pools().flat_map(named).chain(used.iter().cloned()).collect();
             let policy = match &snapshot.policy {
@@ -284,13 +331,13 @@ impl Controller {
         };
         match target {
             Some(target) => self.costs.to(&self.client, &target, &from).await,
-            None => BTreeMap::new(),
+            None => (BTreeMap::new(), false),
         }
     }
 }
 
 /// Returns the pools whose nodes may be given a target. The rendered configs of one that is being deleted go before it does.
-fn living(snapshot: &Snapshot) -> Vec<String> {
+fn living(snapshot: &Snapshot) -> BTreeSet<String> {
     let lives = |pool: &Result<MachineConfigPool, String>| {
         pool.as_ref().is_ok_and(|pool| pool.metadata.deletion_timestamp.is_none())
     };
@@ -312,20 +359,9 @@ fn decide(
     snapshot: &Snapshot,
     name: &str,
     costs: &BTreeMap<String, NodeCost>,
-    controller: &Controller,
+    controller: &mut Controller,
 ) -> Option<Decision> {
     let object = snapshot.pools.get(name)?.as_ref().ok()?.clone();
-    let members = controller.members.1.of(name)?;
-    let own_node = controller.own_node.as_deref();
-    let own: Option<rollout::Node> = members
-        .nodes
-        .iter()
-        .find(|node| Some(node.as_str()) == own_node)
-        .and_then(|node| snapshot.nodes.get(node))
-        .map(|node| rollout::Node { runs_controller: true, ..node.rollout.clone() });
-    let others = members.nodes.iter().filter(|node| Some(node.as_str()) != own_node);
-    let others = others.filter_map(|node| snapshot.nodes.get(node)).map(|node| &node.rollout);
-    let nodes: Vec<&rollout::Node> = others.chain(&own).collect();
     let policies: Vec<&RolloutPolicy> = snapshot
         .policies
         .values()
@@ -338,10 +374,10 @@ fn decide(
         unrecorded: controller.statuses.unrecorded(name),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, controller),
-        unavailable_elsewhere: unavailable_elsewhere(snapshot, members),
-        held_elsewhere: places::held_elsewhere(snapshot, name, members),
-        topology: Topology::new(snapshot.topology.as_deref(), snapshot.nodes.len()),
-        selector_error: controller.members.1.error(name).cloned(),
+        unavailable_elsewhere: controller.fleet.unavailable_elsewhere(name),
+        held_elsewhere: controller.fleet.held_elsewhere(name),
+        topology: controller.topology.clone(),
+        selector_error: controller.fleet.error(name).cloned(),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
         unreadable_policy: snapshot
@@ -352,15 +388,15 @@ fn decide(
             .map(|unreadable| rollout::unreadable(&unreadable.policy, &unreadable.cause)),
         ..Pool::from_pool(&object)
     };
-    let decided = rollout(&rollout::RolloutInput {
+    let input = rollout::RolloutInput {
         pool: &pool,
-        nodes: &nodes,
-        conflicts: &members.conflicts,
+        conflicts: &controller.fleet.conflicts(name),
         costs,
         now: Timestamp::now(),
         clock: &controller.clock,
         writes: &controller.writes,
-    });
+    };
+    let decided = rollout(&input, controller.fleet.census(name)?);
     Some(Decision {
         pool: object,
         target: pool.target(),
@@ -374,14 +410,6 @@ fn known(policy: &RolloutPolicy, snapshot: &Snapshot) -> Policy {
     let mut policy = Policy::from_policy(policy);
     policy.status.last_good.take_if(|good| !snapshot.rendered.contains_key(&good.config));
     policy
-}
-
-/// Counts the nodes of the control plane that are out of service and not in this pool.
-fn unavailable_elsewhere(snapshot: &Snapshot, members: &PoolMembers) -> usize {
-    let counts = |node: &Node| node.rollout.control_plane && node.rollout.is_unavailable();
-    let all = snapshot.nodes.values().filter(|node| counts(node)).count();
-    let own = members.nodes.iter().chain(members.conflicts.iter().map(|conflict| &conflict.node));
-    all - own.filter(|name| snapshot.nodes.get(*name).is_some_and(counts)).count()
 }
 
 /// Returns the image of a target that names another one than the config that all nodes have.

@@ -158,7 +158,7 @@ fn view_of(snapshot: &Snapshot, lines: &BTreeMap<String, String>, limit: usize) 
         (name.as_str(), pool)
     });
     let nodes = snapshot.nodes.values().map(|node| ObservedNode {
-        node: &node.rollout,
+        node,
         drain: NodeView::new(&node.annotations, node.unschedulable),
         progress: snapshot.progress.get(&node.name),
     });

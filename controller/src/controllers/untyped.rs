@@ -1,31 +1,46 @@
-//! Kinds without a type of their own: they are read as they are, and reduced.
+//! Kinds that are read as they are, and reduced: a part that can't be read does not hide the others.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 
 use kube::Resource;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::cache::{Kind, Snapshot};
 use super::cached::Cached;
 use super::layering::{OsBuild, OsConfig};
 use crate::api::controller_config::CONTROLLER_CONFIG;
+use crate::api::{ControllerConfig, MachineConfiguration, MachineOSBuild, MachineOSConfig};
 use crate::model::policy::DisruptionPolicy;
 use crate::render::Release;
 
-/// A pool in image mode.
+/// An object of a kind as it is.
 #[derive(Debug, Clone)]
-pub(super) struct MachineOsConfig(pub(super) DynamicObject);
+pub(super) struct Untyped<K> {
+    pub(super) object: DynamicObject,
+    kind: PhantomData<K>,
+}
+
+/// A pool in image mode.
+pub(super) type MachineOsConfig = Untyped<MachineOSConfig>;
 
 /// The build of an image.
-#[derive(Debug, Clone, serde::Serialize)]
-pub(super) struct MachineOsBuild(pub(super) DynamicObject);
+pub(super) type MachineOsBuild = Untyped<MachineOSBuild>;
+
+impl<K> From<DynamicObject> for Untyped<K> {
+    fn from(object: DynamicObject) -> Self {
+        Self { object, kind: PhantomData }
+    }
+}
 
 impl Cached for MachineOsConfig {
     const KIND: Kind = Kind::OsConfigs;
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
-        let new = OsConfig::of(&self.0);
+        let new = OsConfig::of(&self.object);
         if snapshot.os_configs.get(&new.seed.name).is_some_and(|old| new.is_older(old)) {
             return false;
         }
@@ -49,7 +64,7 @@ impl Cached for MachineOsBuild {
     const KIND: Kind = Kind::OsBuilds;
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
-        let (name, new) = (self.0.metadata.name.clone().unwrap_or_default(), OsBuild::of(&self.0));
+        let (name, new) = (self.object.metadata.name.clone().unwrap_or_default(), OsBuild::of(&self.object));
         if snapshot.os_builds.get(&name).is_some_and(|old| new.is_older(old)) {
             return false;
         }
@@ -63,26 +78,18 @@ impl Cached for MachineOsBuild {
     }
 }
 
-/// The cluster's images, as far as they are read.
-#[derive(Debug, Clone)]
-pub(super) struct ControllerConfig(DynamicObject);
-
-/// The disruption policy.
-#[derive(Debug, Clone)]
-pub(super) struct MachineConfiguration(DynamicObject);
-
-impl Cached for ControllerConfig {
+impl Cached for Untyped<ControllerConfig> {
     const KIND: Kind = Kind::ControllerConfig;
     const NAME: Option<&'static str> = Some(CONTROLLER_CONFIG);
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
-        if self.0.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
+        if self.object.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
             return false;
         }
-        let release = self.0.data.get("spec").map(Release::from_controller_config).unwrap_or_default();
+        let release = self.object.data.get("spec").map(Release::from_controller_config).unwrap_or_default();
         let news = snapshot.release != release;
         snapshot.release = release;
-        let topology = self.0.data.pointer("/spec/infra/status/controlPlaneTopology");
+        let topology = self.object.data.pointer("/spec/infra/status/controlPlaneTopology");
         let topology = topology.and_then(Value::as_str).map(str::to_owned);
         let is_other_topology = snapshot.topology != topology;
         snapshot.topology = topology;
@@ -101,15 +108,15 @@ impl Cached for ControllerConfig {
     }
 }
 
-impl Cached for MachineConfiguration {
+impl Cached for Untyped<MachineConfiguration> {
     const KIND: Kind = Kind::Policy;
     const NAME: Option<&'static str> = Some("cluster");
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
-        if self.0.metadata.name.as_deref() != Some("cluster") {
+        if self.object.metadata.name.as_deref() != Some("cluster") {
             return false;
         }
-        let bytes = serde_json::to_vec(&self.0).map_err(|error| error.to_string());
+        let bytes = serde_json::to_vec(&self.object).map_err(|error| error.to_string());
         let policy = bytes.and_then(|bytes| {
             DisruptionPolicy::parse(&bytes, "MachineConfiguration cluster").map_err(|error| error.to_string())
         });
@@ -126,54 +133,38 @@ impl Cached for MachineConfiguration {
     }
 }
 
-/// A kind without a type of its own, read as it is.
-macro_rules! untyped {
-    ($name:ident, $group:literal, $version:literal, $kind:literal, $plural:literal) => {
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                DynamicObject::deserialize(deserializer).map(Self)
-            }
-        }
-
-        impl Resource for $name {
-            type DynamicType = ();
-            type Scope = k8s_openapi::ClusterResourceScope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                $kind.into()
-            }
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                $group.into()
-            }
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                $version.into()
-            }
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &kube::api::ObjectMeta {
-                &self.0.metadata
-            }
-            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
-                &mut self.0.metadata
-            }
-        }
-    };
+impl<'de, K> Deserialize<'de> for Untyped<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DynamicObject::deserialize(deserializer).map(Self::from)
+    }
 }
 
-untyped!(
-    ControllerConfig,
-    "machineconfiguration.openshift.io",
-    "v1",
-    "ControllerConfig",
-    "controllerconfigs"
-);
-untyped!(
-    MachineConfiguration,
-    "operator.openshift.io",
-    "v1",
-    "MachineConfiguration",
-    "machineconfigurations"
-);
-untyped!(MachineOsConfig, "machineconfiguration.openshift.io", "v1", "MachineOSConfig", "machineosconfigs");
-untyped!(MachineOsBuild, "machineconfiguration.openshift.io", "v1", "MachineOSBuild", "machineosbuilds");
+impl<K> Serialize for Untyped<K> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object.serialize(serializer)
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Untyped<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.object.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.object.metadata
+    }
+}

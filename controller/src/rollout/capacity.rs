@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::census::Census;
+use super::census::Tally;
 use super::input::{Pool, RolloutInput};
 use super::node::Node;
 use super::number::{Rounding, scaled};
@@ -13,9 +13,9 @@ pub(super) fn obstacle(node: &Node) -> &'static str {
 }
 
 /// Returns how many nodes may be taken out of service now.
-pub(super) fn capacity(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<usize, String> {
+pub(super) fn capacity(input: &RolloutInput<'_>, census: &Tally<'_>) -> Result<usize, String> {
     let max = max_unavailable(input, census)?;
-    let elsewhere = if census.is_control_plane { input.pool.unavailable_elsewhere } else { 0 };
+    let elsewhere = if census.is_control_plane() { input.pool.unavailable_elsewhere } else { 0 };
     Ok(max
         .saturating_sub(census.occupied)
         .saturating_sub(elsewhere)
@@ -23,8 +23,8 @@ pub(super) fn capacity(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<
 }
 
 /// Returns how many nodes may be out of service; at least 1, of the control plane never more.
-pub(super) fn max_unavailable(input: &RolloutInput<'_>, census: &Census<'_>) -> Result<usize, String> {
-    most(input.pool, input.nodes.len(), census.is_control_plane)
+pub(super) fn max_unavailable(input: &RolloutInput<'_>, census: &Tally<'_>) -> Result<usize, String> {
+    most(input.pool, census.len(), census.is_control_plane())
 }
 
 /// Refuses a `maxUnavailable` that is neither a number nor a percentage.

@@ -1,12 +1,11 @@
 //! Which nodes are patched.
 
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::capacity::capacity;
-use super::census::Census;
+use super::census::Tally;
 use super::course::Course;
 use super::phase::Phase;
 use super::{Node, NodePatch, Pair, Prefetch, RolloutInput, Since, gates};
@@ -20,21 +19,18 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// Returns the patches, and whether there are more.
 pub(super) fn patches(
     input: &RolloutInput<'_>,
-    census: &Census<'_>,
+    census: &Tally<'_>,
     course: &Course,
 ) -> (Vec<NodePatch>, bool) {
     let stops = matches!(course.phase, Phase::Paused | Phase::Invalid);
-    let Some(target) = census.target.as_ref().filter(|_| !stops) else { return told(input) };
+    let Some(target) = census.target.as_ref().filter(|_| !stops) else { return told(input, census) };
     let capacity = capacity(input, census).unwrap_or(0);
     let mut patches = Vec::new();
     let is_held = |node: &Node| census.is_held(node, input.writes);
     // The same write once more, which has its place.
-    let unsettled = census.unsettled.iter().copied().filter(|_| course.phase == Phase::Updating);
-    let free: Vec<&Node> = census.waiting.iter().copied().filter(|node| !is_held(node)).collect();
-    let given = chosen(free, capacity, course.limit).into_iter();
-    let given = unsettled.chain(given).map(|node| (node, target));
-    let failed = census.failing.iter().chain(&census.late).copied();
-    let returned = course.roll_back.iter().flat_map(|pair| failed.clone().map(move |node| (node, pair)));
+    let unsettled = census.unsettled.iter().map(|node| &**node).filter(|_| course.phase == Phase::Updating);
+    let given = unsettled.chain(chosen(input, census, capacity, course.limit)).map(|node| (node, target));
+    let returned = course.roll_back.iter().flat_map(|pair| census.failed().map(move |node| (node, pair)));
     for (node, pair) in given.chain(returned).filter(|(node, _)| !is_held(node)) {
         let mut patch = NodePatch::new(node);
         patch.pair = Some(pair.clone());
@@ -45,8 +41,10 @@ pub(super) fn patches(
     }
     let done: BTreeSet<String> = patches.iter().map(|patch| patch.node.clone()).collect();
     let requested = prefetching(input, census, course);
-    let others = input.nodes.iter().filter(|node| !done.contains(&node.name));
-    for node in others.filter(|node| !is_held(node)) {
+    // Each of the others has something to be written, unless it is held or in a patch above.
+    let most = MAX_PATCHES + 1 + done.len() + census.obstacles.len();
+    let others = others(census, course, &requested, most).into_values();
+    for node in others.filter(|node| !done.contains(&node.name) && !is_held(node)) {
         let patch = other(input, node, target, course, requested.contains(&*node.name));
         if !patch.is_empty() {
             patches.push(patch);
@@ -60,9 +58,26 @@ pub(super) fn patches(
     (patches, is_cut)
 }
 
+/// Returns nodes that may get a patch without a target, of each list at most so many.
+fn others<'a>(
+    census: &Tally<'a>,
+    course: &Course,
+    requested: &BTreeSet<&'a str>,
+    most: usize,
+) -> BTreeMap<&'a str, &'a Node> {
+    let census = census.census();
+    let waits = matches!(course.phase, Phase::Updating | Phase::Soaking);
+    let untainted = waits.then_some(&census.untainted);
+    let lists = [&census.astray, &census.tainted, &census.prefetched].into_iter().chain(untainted);
+    let lists = lists.flat_map(|list| list.iter().take(most));
+    let at_work = census.at_work.iter().chain(&census.failing).chain(&census.unsettled);
+    let requested = requested.iter().filter_map(|name| census.nodes.get(*name));
+    lists.chain(at_work).chain(requested).map(|node| (&*node.name, &**node)).collect()
+}
+
 /// Returns the patches of a pool that gives no target: the topology alone, which agents at work have to know, too.
-fn told(input: &RolloutInput<'_>) -> (Vec<NodePatch>, bool) {
-    let changed = input.nodes.iter().filter_map(|node| {
+fn told(input: &RolloutInput<'_>, census: &Tally<'_>) -> (Vec<NodePatch>, bool) {
+    let changed = census.astray.iter().filter_map(|node| {
         let topology = input.pool.topology.change(node)?;
         Some(NodePatch { topology: Some(topology), ..NodePatch::new(node) })
     });
@@ -100,69 +115,50 @@ fn other(
 }
 
 /// Returns the nodes that are requested to prefetch now.
-fn prefetching<'a>(input: &RolloutInput<'a>, census: &Census<'a>, course: &Course) -> BTreeSet<&'a str> {
+fn prefetching<'a>(input: &RolloutInput<'a>, census: &Tally<'a>, course: &Course) -> BTreeSet<&'a str> {
     let Some(order) = &course.prefetch else { return BTreeSet::new() };
     let is_ahead =
         |node: &Node| node.prefetch_since.is_some_and(|since| since.duration_since(input.now) > MAX_SKEW);
     let mut running = 0_usize;
     let mut requested = BTreeSet::new();
     let mut idle = Vec::new();
+    let all = census.census();
     // One that was cordoned meanwhile downloads all the same.
-    let cordoned = census.blocked.iter().filter(|node| gates::is_running(node, order, input));
-    for node in census.waiting.iter().chain(cordoned).filter(|node| node.ready) {
+    let cordoned =
+        all.blocked.iter().map(|node| &**node).filter(|node| gates::is_running(node, order, input));
+    let waiting = all.waiting.iter().map(|node| &**node);
+    for node in waiting.chain(cordoned).filter(|node| node.ready) {
         if gates::is_running(node, order, input) {
             running += 1;
             if is_ahead(node) {
                 requested.insert(&*node.name);
             }
         } else if gates::is_pending(node, order, input) && !census.is_held(node, input.writes) {
-            idle.push(*node);
+            idle.push(node);
         }
     }
+    // In the order in which they are given the target.
     let free = order.at_once.saturating_sub(running);
-    if free < idle.len() && free > 0 {
-        idle.select_nth_unstable_by(free, |one, other| self::order(one, other));
-    }
     requested.extend(idle.into_iter().take(free).map(|node| &*node.name));
     requested
 }
 
-/// Returns those of the nodes that get the target: as many as there is capacity for, and at most `limit`.
-fn chosen(mut nodes: Vec<&Node>, capacity: usize, limit: usize) -> Vec<&Node> {
-    let free = nodes.iter().filter(|node| node.is_unavailable()).count();
-    // More than these are never chosen: no need to sort all.
+/// Returns those of the waiting nodes that get the target: as many as there is capacity for, and at most `limit`.
+fn chosen<'a>(input: &RolloutInput<'_>, census: &Tally<'a>, capacity: usize, limit: usize) -> Vec<&'a Node> {
+    let all = census.census();
+    let is_held = |node: &Node| census.is_held(node, input.writes);
+    let held = census.obstacles.keys().filter_map(|name| all.nodes.get(*name));
+    let held = held.filter(|node| is_held(node) && node.is_unavailable() && all.is_waiting(node)).count();
+    // One that is out of service already needs no capacity.
+    let free = all.waiting_unavailable.saturating_sub(held);
     let most = capacity.saturating_add(free).min(limit);
-    if most == 0 {
-        return Vec::new();
-    }
-    if most < nodes.len() {
-        nodes.select_nth_unstable_by(most, |one, other| order(one, other));
-        nodes.truncate(most);
-    }
-    nodes.sort_unstable_by(|one, other| order(one, other));
     let mut left = capacity;
-    nodes.retain(|node| {
+    let nodes = all.waiting.iter().map(|node| &**node).filter(|node| !is_held(node)).take(most);
+    let fits = |node: &&Node| {
         let costs = usize::from(!node.is_unavailable());
         let fits = costs <= left;
         left -= costs.min(left);
         fits
-    });
-    nodes
-}
-
-/// Failed nodes first, then those at work: both are out of service already. Then by zone and age, as the operator does;
-/// the controller's own node last.
-fn order(one: &Node, other: &Node) -> Ordering {
-    let class = |node: &Node| match (node.is_in_flight(), node.is_degraded()) {
-        (true, true) => 0,
-        (true, false) => 1,
-        (false, _) => 2,
     };
-    class(one)
-        .cmp(&class(other))
-        .then_with(|| one.runs_controller.cmp(&other.runs_controller))
-        .then_with(|| one.zone.is_none().cmp(&other.zone.is_none()))
-        .then_with(|| one.zone.cmp(&other.zone))
-        .then_with(|| one.created.cmp(&other.created))
-        .then_with(|| one.name.cmp(&other.name))
+    nodes.filter(fits).collect()
 }

@@ -1,9 +1,11 @@
 //! Steps that are allowed now, as a decision holds them.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::capacity::obstacle;
-use super::census::Census;
+use super::census::Tally;
 use super::phase::{Mistake, Phase, TOO_MANY_FAILURES};
 use super::{Pair, RolloutInput};
 use crate::api::RolloutPolicyStatus;
@@ -71,23 +73,28 @@ impl Course {
 }
 
 /// Returns the progress as text, with the nodes that are waited for.
-pub(super) fn progress(input: &RolloutInput<'_>, census: &Census<'_>) -> String {
-    let machines = input.nodes.len();
+pub(super) fn progress(input: &RolloutInput<'_>, census: &Tally<'_>) -> String {
+    let machines = census.len();
     let target = input.pool.configuration.name.as_deref().unwrap_or_default();
     let mut text = format!("{} of {machines} nodes have {target}", census.updated);
-    let failing = census.failing.iter().map(|node| (&*node.name, "failing"));
-    let blocked = census.blocked.iter().map(|node| (&*node.name, obstacle(node)));
-    let down = census.down.iter().map(|node| (&*node.name, obstacle(node)));
-    let at_work = census
-        .at_work
-        .iter()
-        .map(|node| (&*node.name, if node.drain_blocked.is_some() { "drain blocked" } else { "at work" }));
-    let unwritten = census.unwritten().into_iter().map(|(name, ..)| (name, "not written"));
-    let mut waited: Vec<_> = failing.chain(blocked).chain(down).chain(unwritten).chain(at_work).collect();
+    let unwritten = census.unwritten();
+    let lists = [&census.failing, &census.blocked, &census.down, &census.at_work];
+    let count = unwritten.len() + lists.into_iter().map(BTreeSet::len).sum::<usize>();
+    // More of a list are never named: it may have thousands.
+    let failing = census.failing.iter().take(MAX_NAMED).map(|node| (&*node.name, "failing"));
+    let blocked = census.blocked.iter().take(MAX_NAMED).map(|node| (&*node.name, obstacle(node)));
+    let down = census.down.iter().take(MAX_NAMED).map(|node| (&*node.name, obstacle(node)));
+    let unwritten = unwritten.into_iter().map(|(name, ..)| (name, "not written"));
+    let drains = census.drain_blocked.iter().filter(|node| census.at_work.contains(&*node.name));
+    let draining = drains.take(MAX_NAMED).map(|node| (&*node.name, "drain blocked"));
+    let others = census.at_work.iter().filter(|node| node.drain_blocked.is_none());
+    let at_work = others.take(MAX_NAMED).map(|node| (&*node.name, "at work"));
+    let waited = failing.chain(blocked).chain(down).chain(unwritten).chain(draining).chain(at_work);
+    let mut waited: Vec<_> = waited.collect();
     waited.sort_by_key(|(name, what)| (*what == "at work", *name));
     let names = waited.iter().take(MAX_NAMED).map(|(name, what)| format!("{name} ({what})"));
     let names = names.collect::<Vec<_>>().join(", ");
-    match waited.len() {
+    match count {
         0 => {}
         count if count > MAX_NAMED => {
             text.push_str(&format!("; waiting for nodes {names} and {} more", count - MAX_NAMED));

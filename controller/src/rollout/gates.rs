@@ -8,7 +8,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::census::Census;
+use super::census::Tally;
 use super::course::{Course, PrefetchOrder, progress};
 use super::phase::Phase;
 use super::policy::Rules;
@@ -26,7 +26,7 @@ const MAX_CAUSE: usize = 500;
 /// Decides for a pool with a policy. `stop` is the cause that nothing is to be done, whatever the policy allows.
 pub(super) fn course(
     input: &RolloutInput<'_>,
-    census: &Census<'_>,
+    census: &Tally<'_>,
     policy: &Policy,
     rules: &Rules,
     stop: Option<(Phase, String)>,
@@ -49,7 +49,7 @@ pub(super) fn course(
 
 struct Gates<'a> {
     input: &'a RolloutInput<'a>,
-    census: &'a Census<'a>,
+    census: &'a Tally<'a>,
     policy: &'a Policy,
     rules: &'a Rules,
     memory: RolloutPolicyStatus,
@@ -64,7 +64,7 @@ impl Gates<'_> {
             return Course::stop(phase, message);
         };
         self.remember(target);
-        let is_complete = self.census.updated == self.input.nodes.len() && !self.input.nodes.is_empty();
+        let is_complete = self.census.updated == self.census.len() && !self.census.is_empty();
         if is_complete {
             self.finish(target);
         }
@@ -131,7 +131,7 @@ impl Gates<'_> {
             return None;
         }
         let mut images = self
-            .input
+            .census
             .nodes
             .iter()
             .filter(|node| node.current.config.as_ref() == Some(&config))
@@ -175,7 +175,7 @@ impl Gates<'_> {
 
     /// Nodes that failed the target.
     fn failed(&self) -> usize {
-        self.census.failing.len() + self.census.late.len()
+        self.census.failed().count()
     }
 
     /// Nodes that may fail: the policy's number, and those that a person accepted as long as they are failed.
@@ -188,8 +188,7 @@ impl Gates<'_> {
 
     /// The node that failed first, and its reason.
     fn halt(&self, failed: usize) -> HaltStatus {
-        let nodes = self.census.failing.iter().chain(&self.census.late);
-        let first = nodes.min_by_key(|node| (node.desired_since, &node.name));
+        let first = self.census.failed().min_by_key(|node| (node.desired_since, &node.name));
         let cause = first.map(|node| match &node.reason {
             Some(reason) if node.is_degraded() => reason.chars().take(MAX_CAUSE).collect(),
             Some(_) | None if node.is_degraded() => "it gives no reason".to_owned(),
@@ -247,9 +246,9 @@ impl Gates<'_> {
     /// Opens the gate once no prefetch is pending.
     fn prefetched(&mut self, order: Option<&PrefetchOrder>) -> Course {
         // A node that refuses writes keeps nobody: it is not requested to.
-        let can_begin = |node: &&&Node| node.ready && !self.census.is_held(node, self.input.writes);
-        let waiting = self.census.waiting.iter().filter(can_begin);
-        let pending = |node: &&&Node| order.is_some_and(|order| is_pending(node, order, self.input));
+        let can_begin = |node: &&Node| node.ready && !self.census.is_held(node, self.input.writes);
+        let waiting = self.census.waiting.iter().map(|node| &**node).filter(can_begin);
+        let pending = |node: &&Node| order.is_some_and(|order| is_pending(node, order, self.input));
         let pending: Vec<_> = waiting.filter(pending).collect();
         if pending.is_empty() {
             self.memory.prefetched = Some(true);
@@ -322,8 +321,14 @@ impl Gates<'_> {
     fn wake_for_timeouts(&self, course: &mut Course) {
         let Some(timeout) = self.rules.node_timeout else { return };
         let (clock, now) = (self.input.clock, self.input.now);
-        let late_at = |node: &&Node| clock.end(node.desired_since?, timeout, now);
-        let next = self.census.at_work.iter().filter_map(late_at).filter(|at| *at > self.input.now).min();
+        let late_at = |node: &Node| clock.end(node.desired_since?, timeout, now);
+        let next = self
+            .census
+            .at_work
+            .iter()
+            .filter_map(|node| late_at(node))
+            .filter(|at| *at > self.input.now)
+            .min();
         if let Some(next) = next {
             course.wake_at(next);
         }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::clock::Clock;
-use super::node::{Node, Pair};
+use super::node::Pair;
 use super::pools::{Conflict, SelectorError};
 use super::topology::Topology;
 use super::writes::NodeWrites;
@@ -22,8 +22,6 @@ use crate::cost::NodeCost;
 pub struct RolloutInput<'a> {
     /// The pool.
     pub pool: &'a Pool,
-    /// Its nodes, in any order.
-    pub nodes: &'a [&'a Node],
     /// Nodes that this pool and another one select.
     pub conflicts: &'a [Conflict],
     /// Cost of the way to the target, by the node's current config. A config that is missing is unknown.

@@ -1,7 +1,7 @@
 //! Steps that the policy and the pool allow now, and the causes that limit them.
 
 use super::capacity::max_unavailable;
-use super::census::Census;
+use super::census::Tally;
 use super::course::{Course, MAX_NAMED, progress};
 use super::phase::{Mistake, Phase};
 use super::policy::Rules;
@@ -11,7 +11,7 @@ use crate::model::ImageRef;
 /// Decides what a rollout may do.
 pub(super) fn course(
     input: &RolloutInput<'_>,
-    census: &Census<'_>,
+    census: &Tally<'_>,
     rules: Result<Option<Rules>, String>,
 ) -> Course {
     let mistakes = mistakes(input, census, rules.as_ref().err());
@@ -32,17 +32,17 @@ pub(super) fn course(
             course.memory = Some(memory);
             course
         }
-        _ => orphan::halt(Course::from_stop(stop, census, input), input, census.updated),
+        _ => orphan::halt(Course::from_stop(stop, census, input), input, census),
     };
     course.mistakes = mistakes;
     course
 }
 
 impl Course {
-    fn from_stop(stop: Option<(Phase, String)>, census: &Census<'_>, input: &RolloutInput<'_>) -> Self {
+    fn from_stop(stop: Option<(Phase, String)>, census: &Tally<'_>, input: &RolloutInput<'_>) -> Self {
         match stop {
             Some((phase, message)) => Self::stop(phase, message),
-            None if census.updated == input.nodes.len() => {
+            None if census.updated == census.len() => {
                 let config = input.pool.configuration.name.as_deref().unwrap_or_default();
                 Self::stop(Phase::Complete, format!("all {} nodes have {config}", census.updated))
             }
@@ -52,13 +52,13 @@ impl Course {
 }
 
 /// Returns the cause that nothing is to be done, whatever a policy allows.
-fn stop(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<(Phase, String)> {
+fn stop(input: &RolloutInput<'_>, census: &Tally<'_>) -> Option<(Phase, String)> {
     let pool = input.pool;
     let name = &pool.name;
     if pool.configuration.name.as_deref().is_none_or(str::is_empty) {
         return Some((Phase::NotRendered, format!("pool {name} has no rendered config yet")));
     }
-    if input.nodes.is_empty() {
+    if census.is_empty() {
         let next = "label a node as its nodeSelector says, correct the selector, or delete the pool";
         return Some((Phase::NoNodes, format!("pool {name} selects no node; {next}")));
     }
@@ -87,11 +87,7 @@ fn stop(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<(Phase, String)
     None
 }
 
-fn mistakes(
-    input: &RolloutInput<'_>,
-    census: &Census<'_>,
-    policy: Option<&String>,
-) -> Vec<(Mistake, String)> {
+fn mistakes(input: &RolloutInput<'_>, census: &Tally<'_>, policy: Option<&String>) -> Vec<(Mistake, String)> {
     let pool = input.pool;
     let name = &pool.name;
     let mut mistakes = Vec::new();

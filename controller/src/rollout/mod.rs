@@ -5,10 +5,11 @@
 //!
 //! # What the caller owes it
 //!
-//! - `nodes` holds the caller's own writes: the object that the API server returned for a patch replaces the node in the
-//!   caller's store at once (or [`NodePatch::apply`] does), before the next call. A decision by nodes from before the last
-//!   patches may exceed `maxUnavailable`.
-//! - All nodes of the pool are there: no call before the first list of nodes is complete.
+//! - The census holds the caller's own writes: the object that the API server returned for a patch replaces the node there at
+//!   once (or [`NodePatch::apply`] does), before the next call. A decision by nodes from before the last patches may exceed
+//!   `maxUnavailable`.
+//! - The census holds all nodes of the pool: no call before the first list of nodes is complete. It is kept from one call to the
+//!   next, and told of each change of a node: so a call does not count them all.
 //! - Pools are decided one after another. [`Pool::unavailable_elsewhere`] couples those of the control plane.
 //! - A patch that the API server refuses as a conflict is dropped; the node's next version brings the next decision. Any other
 //!   failure is recorded in [`NodeWrites`], and so is each success.
@@ -27,6 +28,7 @@ mod census;
 mod choose;
 mod clock;
 mod course;
+mod fleet;
 mod gates;
 mod input;
 mod limits;
@@ -50,13 +52,16 @@ use jiff::Timestamp;
 use crate::api::{MachineConfigPoolStatus, RolloutPolicyStatus};
 pub use accepted::{ACCEPTED, unfollowed, unreadable};
 pub use capacity::{check_max_unavailable, most as max_unavailable};
+pub use census::Census;
 pub use clock::Clock;
+pub use fleet::Fleet;
 pub use input::{BuildState, Layering, Policy, Pool, RolloutInput};
 pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,
 };
 pub use patch::{NodePatch, Prefetch, Since};
+pub(crate) use phase::HALTED;
 pub use pinned::{ReportedSet, annotation, sets, synchronizer};
 pub use policy::check_policy;
 pub use provisioned::{first_config, label_patch};
@@ -65,7 +70,6 @@ pub use topology::Topology;
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};
 pub use writes::{Answer, NodeWrites};
 
-use census::Census;
 use policy::Rules;
 
 /// Writes, and the time of the next decision.
@@ -82,11 +86,12 @@ pub struct Rollout {
 }
 
 /// Decides the next writes for a pool.
-pub fn rollout(input: &RolloutInput<'_>) -> Rollout {
-    let rules = Rules::new(input.pool, input.nodes.len());
+pub fn rollout(input: &RolloutInput<'_>, census: &mut Census) -> Rollout {
+    census.refresh(input.pool.target(), &input.pool.topology, input.writes);
+    let rules = Rules::new(input.pool, census.len());
     let node_timeout =
         rules.as_ref().ok().and_then(|rules| rules.as_ref()).and_then(|rules| rules.node_timeout);
-    let census = Census::new(input, node_timeout);
+    let census = census.tally(input, node_timeout);
     let mut course = limits::course(input, &census, rules);
     accepted::judge(&mut course, input.now);
     if let Some(wait) = input.writes.next_change() {

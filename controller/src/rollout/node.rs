@@ -134,33 +134,37 @@ pub struct Node {
     pub topology: Option<String>,
     /// Cause of its failed drain.
     pub drain_failed: Option<String>,
+    /// Its annotations: those of the contract with agents, and our own.
+    pub annotations: BTreeMap<String, String>,
 }
+
+/// Annotations that are kept.
+const PREFIXES: [&str; 2] = ["machineconfiguration.openshift.io/", "machine-config-agent.io/"];
 
 impl Node {
     /// Reduces a Node object.
-    pub fn from_node(node: &KubeNode) -> Self {
-        let meta = &node.metadata;
-        let labels = meta.labels.clone().unwrap_or_default();
-        let annotation = |key: &str| {
-            let value = meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
-            value.filter(|value| !value.is_empty()).cloned()
-        };
-        let spec = node.spec.as_ref();
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    pub fn from_node(node: KubeNode) -> Self {
+        let meta = node.metadata;
+        let labels = meta.labels.unwrap_or_default();
+        let mut annotations = meta.annotations.unwrap_or_default();
+        annotations.retain(|key, _| PREFIXES.iter().any(|prefix| key.starts_with(prefix)));
+        let annotation = |key: &str| annotations.get(key).filter(|value| !value.is_empty()).cloned();
+        let spec = node.spec.unwrap_or_default();
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         let prefetch_image = annotation(PREFETCH_IMAGE);
-        let drain_failed = meta.annotations.as_ref().and_then(drain_failed);
+        let drain_failed = drain_failed(&annotations);
         Self {
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            resource_version: meta.resource_version.unwrap_or_default(),
             zone: labels.get(ZONE).cloned(),
-            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            ready: is_ready(conditions.unwrap_or_default()),
-            unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+            created: meta.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            ready: is_ready(&conditions),
+            unschedulable: spec.unschedulable.unwrap_or(false),
             control_plane: CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)),
             runs_controller: false,
             windows: labels.get("kubernetes.io/os").is_some_and(|os| os == "windows"),
-            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            taints: spec.taints.unwrap_or_default(),
             current: Pair { config: annotation(CURRENT_CONFIG), image: annotation(CURRENT_IMAGE) },
             desired: Pair {
                 config: annotation(DESIRED_CONFIG),
@@ -174,13 +178,19 @@ impl Node {
             prefetch: annotation(PREFETCH_STATUS)
                 .and_then(|status| progress(&status, prefetch_image.as_deref())),
             prefetch_image,
-            drain_blocked: meta.annotations.as_ref().and_then(drain_blocked),
+            drain_blocked: drain_blocked(&annotations),
             first_pivot: annotation(FIRST_PIVOT),
-            labels_applied: meta.annotations.as_ref().is_some_and(|all| all.contains_key(LABELS_APPLIED)),
+            labels_applied: annotations.contains_key(LABELS_APPLIED),
             topology: annotation(TOPOLOGY),
             drain_failed,
             labels,
+            annotations,
         }
+    }
+
+    /// Returns true if nothing differs but the version.
+    pub fn is_same(&self, other: &Self) -> bool {
+        *self == Self { resource_version: self.resource_version.clone(), ..other.clone() }
     }
 
     /// Returns true if it has its target, and reports Done.

@@ -3,6 +3,7 @@
 //! Without a policy the operator's rules hold, so the nodes that a canary, a window or a halt kept back would all get the target at
 //! once. It halts instead, and asks. What it remembers is in the pool's condition `RolloutHalted`: the policy's status went with it.
 
+use super::census::Census;
 use super::course::Course;
 use super::input::{Pool, RolloutInput};
 use super::phase::{HALTED, Phase, TOO_MANY_FAILURES};
@@ -36,19 +37,19 @@ fn has_policy(pool: &Pool) -> bool {
 }
 
 /// Returns the message of a pool whose rollout follows a policy, whatever the policy allows now.
-pub(super) fn followed(input: &RolloutInput<'_>, updated: usize) -> Option<String> {
+pub(super) fn followed(input: &RolloutInput<'_>, census: &Census) -> Option<String> {
     let config = input.pool.configuration.name.as_deref().filter(|config| !config.is_empty())?;
-    let is_open = has_policy(input.pool) && updated < input.nodes.len();
+    let is_open = has_policy(input.pool) && census.updated < census.len();
     is_open.then(|| format!("a RolloutPolicy rules the rollout of {config}"))
 }
 
 /// Halts a rollout without a policy that was begun with one. It ends with all nodes at the target, another target, a policy, or the
 /// annotation that names the target.
-pub(super) fn halt(course: Course, input: &RolloutInput<'_>, updated: usize) -> Course {
+pub(super) fn halt(course: Course, input: &RolloutInput<'_>, census: &Census) -> Course {
     let pool = input.pool;
     let config = pool.configuration.name.as_deref().unwrap_or_default();
     let is_resumed = pool.resume.as_deref() == Some(config);
-    if has_policy(pool) || config.is_empty() || updated == input.nodes.len() || is_resumed {
+    if has_policy(pool) || config.is_empty() || census.updated == census.len() || is_resumed {
         return course;
     }
     let Some(old) = condition(pool) else { return course };

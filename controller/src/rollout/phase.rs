@@ -32,7 +32,7 @@ pub(super) enum Phase {
 }
 
 /// Condition: the rollout does not go on before somebody decides.
-pub(super) const HALTED: &str = "RolloutHalted";
+pub(crate) const HALTED: &str = "RolloutHalted";
 /// Reason of [`HALTED`]: too many nodes failed.
 pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 

@@ -91,7 +91,7 @@ mod tests {
             "spec": { "unschedulable": unschedulable },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
         }))
-        .map(|node| Node::from_node(&node))
+        .map(Node::from_node)
         .unwrap()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::RolloutInput;
-use super::census::Census;
+use super::census::Tally;
 use crate::api::pool::{PoolPlan, ServicePlan};
 use crate::cost::NodeCost;
 
@@ -17,19 +17,14 @@ const MAX_CAUSES: usize = 8;
 const MAX_CAUSE: usize = 256;
 
 /// Sums the plans of the nodes without the target; `None` when there is none.
-pub(super) fn plan(input: &RolloutInput<'_>, census: &Census<'_>) -> Option<PoolPlan> {
+pub(super) fn plan(input: &RolloutInput<'_>, census: &Tally<'_>) -> Option<PoolPlan> {
     let target = census.target.as_ref()?.config.clone()?;
-    let mut by_config: BTreeMap<&str, usize> = BTreeMap::new();
-    let lists = [&census.waiting, &census.blocked, &census.unsettled, &census.at_work, &census.failing];
-    for node in lists.into_iter().flatten() {
-        *by_config.entry(node.current.config.as_deref().unwrap_or_default()).or_default() += 1;
-    }
-    if by_config.is_empty() {
+    if census.behind.is_empty() {
         return None;
     }
     let mut sum = Sum::default();
-    for (config, nodes) in by_config {
-        sum.add(nodes, input.costs.get(config));
+    for (config, nodes) in &census.behind {
+        sum.add(*nodes, input.costs.get(config));
     }
     Some(sum.plan(target))
 }

@@ -57,6 +57,11 @@ impl Selectors {
         self.pools.iter().find(|(name, _)| name == pool)?.1.as_ref().err()
     }
 
+    /// Returns the names of all pools.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.pools.iter().map(|(name, _)| &**name)
+    }
+
     /// Returns where a node belongs: a custom pool beats `worker`, and `master` beats both.
     pub fn membership(&self, node: &Node) -> Membership<'_> {
         if node.windows {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::census::Census;
+use super::census::Tally;
 use super::course::Course;
 use super::orphan::{self, POLICY_FOLLOWED};
 use super::phase::HALTED;
@@ -31,12 +31,12 @@ const MAX_REASON: usize = 500;
 /// Returns the whole status.
 pub(super) fn status(
     input: &RolloutInput<'_>,
-    census: &Census<'_>,
+    census: &Tally<'_>,
     course: &Course,
 ) -> MachineConfigPoolStatus {
     let pool = input.pool;
     let count = |number: usize| Some(i32::try_from(number).unwrap_or(i32::MAX));
-    let machines = input.nodes.len();
+    let machines = census.len();
     let mut status = MachineConfigPoolStatus {
         observed_generation: pool.generation,
         machine_count: count(machines),
@@ -55,7 +55,7 @@ pub(super) fn status(
     if is_updated {
         status.configuration = Some(pool.configuration.clone());
     }
-    let followed = orphan::followed(input, census.updated);
+    let followed = orphan::followed(input, census);
     rollout(&mut conditions, course, followed);
     drains(&mut conditions, census);
     unwritten(&mut conditions, census);
@@ -80,13 +80,12 @@ fn rollout(conditions: &mut Conditions<'_>, course: &Course, followed: Option<St
 }
 
 /// Names the pods and the budgets that drains wait for.
-fn drains(conditions: &mut Conditions<'_>, census: &Census<'_>) {
-    let mut blocked: Vec<_> =
-        census.drain_blocked.iter().map(|node| (&*node.name, node.drain_blocked.as_deref())).collect();
-    blocked.sort_unstable();
-    let named = blocked.iter().take(MAX_QUOTED).map(|(name, why)| {
-        let why: String = why.unwrap_or_default().chars().take(MAX_REASON).collect();
-        format!("node {name}: {why}")
+fn drains(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
+    let blocked = &census.drain_blocked;
+    let named = blocked.iter().take(MAX_QUOTED).map(|node| {
+        let why = node.drain_blocked.as_deref().unwrap_or_default();
+        let why: String = why.chars().take(MAX_REASON).collect();
+        format!("node {}: {why}", node.name)
     });
     let mut message = named.collect::<Vec<_>>().join("; ");
     if blocked.len() > MAX_QUOTED {
@@ -97,7 +96,7 @@ fn drains(conditions: &mut Conditions<'_>, census: &Census<'_>) {
 }
 
 /// Names the nodes that are not written to, with the API server's words.
-fn unwritten(conditions: &mut Conditions<'_>, census: &Census<'_>) {
+fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
     let nodes = census.unwritten();
     let Some((_, first, _)) = nodes.first() else {
         conditions.set(NOT_WRITTEN, false, "", String::new());
@@ -203,7 +202,7 @@ fn build(pool: &Pool, is_updated: bool) -> Option<(bool, String)> {
 }
 
 /// Sets `NodeDegraded` and `Degraded`. `RenderDegraded` and `ImageBuildDegraded` are others' to set.
-fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>, course: &Course) {
+fn degraded(conditions: &mut Conditions<'_>, census: &Tally<'_>, course: &Course) {
     let nodes = node_degraded(conditions, census);
     let mistake = course.mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
     let phase = course.phase;
@@ -224,21 +223,20 @@ fn degraded(conditions: &mut Conditions<'_>, census: &Census<'_>, course: &Cours
     conditions.set("Degraded", is_degraded, &reason, message);
 }
 
-fn node_degraded(conditions: &mut Conditions<'_>, census: &Census<'_>) -> Option<String> {
+fn node_degraded(conditions: &mut Conditions<'_>, census: &Tally<'_>) -> Option<String> {
     let nodes = &census.degraded;
     if nodes.is_empty() {
         conditions.set("NodeDegraded", false, "", String::new());
         return None;
     }
-    let mut sorted: Vec<_> = nodes.iter().map(|node| (&*node.name, node.reason.as_deref())).collect();
-    sorted.sort_unstable();
-    let quoted = sorted.iter().take(MAX_QUOTED).map(|(name, reason)| {
-        let reason: String = reason.unwrap_or_default().chars().take(MAX_REASON).collect();
-        format!("Node {name} is reporting: {reason:?}")
+    let quoted = nodes.iter().take(MAX_QUOTED).map(|node| {
+        let reason = node.reason.as_deref().unwrap_or_default();
+        let reason: String = reason.chars().take(MAX_REASON).collect();
+        format!("Node {} is reporting: {reason:?}", node.name)
     });
     let mut message = quoted.collect::<Vec<_>>().join(", ");
-    if sorted.len() > MAX_QUOTED {
-        message.push_str(&format!(", and {} more", sorted.len() - MAX_QUOTED));
+    if nodes.len() > MAX_QUOTED {
+        message.push_str(&format!(", and {} more", nodes.len() - MAX_QUOTED));
     }
     let reason = format!("{} nodes are reporting degraded status on sync", nodes.len());
     conditions.set("NodeDegraded", true, &reason, message.clone());

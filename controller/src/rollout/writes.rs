@@ -10,7 +10,7 @@
 //! - An answer of 5xx is one of a request that is over: reading the node is enough.
 //! - A target that **another program** sets back is given again at once, and then with growing pauses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Pair;
@@ -63,6 +63,8 @@ pub struct NodeWrites {
     now: Duration,
     failed: BTreeMap<String, Failed>,
     given: BTreeMap<String, Given>,
+    /// Those that were given the same target again and again.
+    repeated: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -148,6 +150,11 @@ impl NodeWrites {
         });
         let times = before.map_or(0, |given| given.times).saturating_add(1);
         let given = Given { uid: patch.uid.clone(), pair: pair.clone(), times, at: self.now };
+        if times >= MAX_REPEATED {
+            self.repeated.insert(patch.node.clone());
+        } else {
+            self.repeated.remove(&patch.node);
+        }
         self.given.insert(patch.node.clone(), given);
     }
 
@@ -201,10 +208,17 @@ impl NodeWrites {
         self.failed.iter().filter(|(_, failed)| is_unread(failed)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Forgets nodes that are gone.
-    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
-        self.failed.retain(|name, _| is_kept(name));
-        self.given.retain(|name, _| is_kept(name));
+    /// Forgets a node that is gone.
+    pub fn forget(&mut self, node: &str) {
+        self.failed.remove(node);
+        self.given.remove(node);
+        self.repeated.remove(node);
+    }
+
+    /// Returns the nodes that may not be written to as they should be.
+    pub(super) fn troubled(&self) -> impl Iterator<Item = &str> {
+        let repeated = self.repeated.iter().filter(|name| !self.failed.contains_key(*name));
+        self.failed.keys().chain(repeated).map(String::as_str)
     }
 
     /// Returns the time until a node is tried again, or no longer takes a place.
@@ -214,7 +228,7 @@ impl NodeWrites {
             [Some(failed.next), settled]
         };
         let failed = self.failed.values().flat_map(of_failed).flatten();
-        let given = self.given.values().filter_map(Given::next);
+        let given = self.repeated.iter().filter_map(|name| self.given.get(name)?.next());
         let waits = failed.chain(given).filter_map(|at| at.checked_sub(self.now));
         waits.filter(|wait| !wait.is_zero()).min()
     }
@@ -279,6 +293,7 @@ fn facts(node: &Node) -> Node {
         ready: false,
         runs_controller: false,
         drain_blocked: None,
+        annotations: BTreeMap::new(),
         ..node.clone()
     }
 }

@@ -57,7 +57,7 @@ impl Cluster {
             "metadata": { "name": name, "labels": { "pool": pool }, "annotations": all },
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
         });
-        let node = Node::from_node(&serde_json::from_value(object).unwrap());
+        let node = Node::from_node(serde_json::from_value(object).unwrap());
         self.nodes.push((node, serde_json::from_value(all).unwrap()));
         self
     }

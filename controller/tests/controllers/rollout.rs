@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::cluster::{
-    Bench, MachineConfigBuilder, Presence, annotation, changes, create_node, key, node_api, within,
+    Bench, MachineConfigBuilder, Presence, Request, annotation, changes, create_node, key, node_api, within,
 };
 use crate::process::{Cluster, condition, target};
 
@@ -162,6 +163,40 @@ async fn new_config_reaches_all_nodes_within_max_unavailable() {
         let node = node_api(&cluster.client).get(name).await.unwrap();
         assert!(taints(&node).is_empty(), "{name}: {:?}", taints(&node));
     }
+}
+
+/// Nodes that become `NotReady` and Ready again have the status of their pool written once a second; in the end it is right.
+#[tokio::test]
+async fn flapping_nodes_write_status_once_a_second() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let _controller = cluster.start("a", &[]);
+    let target = cluster.until_target("worker", "").await;
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    for name in &names {
+        ready_node(&cluster.client, name, &target).await;
+    }
+    let ready = |count: usize| move |pool: &Value| pool["status"]["readyMachineCount"] == count;
+    cluster.until_pool("worker", "20 nodes", ready(20)).await;
+    let (mark, since) = (cluster.bench.mark().await, Instant::now());
+    let nodes = node_api(&cluster.client);
+    for status in ["False", "True", "False", "True", "False"] {
+        for name in &names {
+            let condition = json!({ "type": "Ready", "status": status });
+            let patch = Patch::Merge(json!({ "status": { "conditions": [condition] } }));
+            nodes.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+    cluster.until_pool("worker", "none Ready", ready(0)).await;
+    let requests = cluster.bench.requests_since(mark).await;
+    let is_status = |request: &&Request| {
+        (&*request.verb, &*request.resource, &*request.subresource)
+            == ("patch", "machineconfigpools", "status")
+    };
+    let writes = u64::try_from(requests.iter().filter(is_status).count()).unwrap();
+    let seconds = since.elapsed().as_secs();
+    assert!((1..=seconds + 2).contains(&writes), "{writes} writes in {seconds} s");
 }
 
 /// A controller that is killed before any of its writes is replaced by one that does the rest; no write is made twice over.

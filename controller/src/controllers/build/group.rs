@@ -90,7 +90,7 @@ impl Group {
             Some((name, job))
         });
         let is_held = reduced.values().any(build::Build::is_held);
-        let images = snapshot.nodes.values().flat_map(|node| [&node.rollout.current, &node.rollout.desired]);
+        let images = snapshot.nodes.values().flat_map(|node| [&node.current, &node.desired]);
         let images = images.filter_map(|pair| pair.image.clone());
         Self {
             name: name.to_owned(),

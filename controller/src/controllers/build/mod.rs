@@ -80,7 +80,7 @@ pub(super) async fn run(
 ) {
     cache.until(|snapshot| unread::BUILD.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The build controller runs");
-    let mut changes = cache.changes();
+    let mut changes = cache.contents();
     let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
     let objects = Objects::new(client.clone(), cache.clone(), settings);
     let jobs = Arc::new(Jobs::new(objects.clone()));

@@ -115,7 +115,7 @@ impl Writer<'_> {
         let build = written::build(self.group, desired, pre_built, no_reuse).ok_or_else(gone)?;
         let build: DynamicObject =
             serde_json::from_value(build).map_err(|error| RequestError::Failed(error.to_string()))?;
-        let (build, how) = (MachineOsBuild(build), PostParams::default());
+        let (build, how) = (MachineOsBuild::from(build), PostParams::default());
         let made = write(Write::OsBuild, self.builds().create(&how, &build)).await?;
         self.store_build(made);
         Ok(())
@@ -132,11 +132,11 @@ impl Writer<'_> {
 
     async fn release(&self, name: &str, uid: &str) -> Result<(), RequestError> {
         let now = send(self.builds().get(name)).await?;
-        let mut finalizers = now.0.metadata.finalizers.clone().unwrap_or_default();
+        let mut finalizers = now.object.metadata.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         let body = json!({ "metadata": {
             "uid": uid,
-            "resourceVersion": now.0.metadata.resource_version,
+            "resourceVersion": now.object.metadata.resource_version,
             "finalizers": finalizers,
         }});
         let how = PatchParams::default();
@@ -178,12 +178,12 @@ impl Writer<'_> {
         let name = &self.desired.ok_or_else(gone)?.name;
         let known = self.group.builds.get(name).ok_or_else(gone)?;
         let now = send(self.builds().get(name)).await?;
-        if now.0.metadata.resource_version.as_ref() != Some(&known.version) {
+        if now.object.metadata.resource_version.as_ref() != Some(&known.version) {
             return Err(changed(name));
         }
         let body = json!({
             "metadata": { "uid": known.build.uid, "resourceVersion": known.version },
-            "status": written::status(&now.0, status, self.namespace, Timestamp::now()),
+            "status": written::status(&now.object, status, self.namespace, Timestamp::now()),
         });
         let (api, how) = (self.builds(), PatchParams::default());
         let now = write(Write::OsBuildStatus, api.patch_status(name, &how, &Patch::Merge(body))).await?;
@@ -204,7 +204,7 @@ impl Writer<'_> {
         let api = Api::<MachineOsConfig>::all(self.client.clone());
         if seeded && !config.build.seeded {
             let old = send(api.get(&self.group.name)).await?;
-            let conditions = old.0.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
+            let conditions = old.object.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
             if let Some(status) = status.as_object_mut() {
                 status.insert("conditions".to_owned(), json!(with_seeded(conditions.unwrap_or_default())));
             }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::cache::Changed;
 use super::*;
 
 fn config(version: &str, kargs: &[&str]) -> Lenient<MachineConfig> {
@@ -68,34 +69,49 @@ fn edited_or_deleted_rendered_config_is_input() {
     );
 }
 
-/// Membership in pools is computed again for a label, a selector and a deletion, and not for the reports of nodes.
+/// Membership in pools is computed again for a selector and a deletion; a node that changes is named.
 #[test]
-fn labels_and_selectors_change_membership() {
+fn selectors_change_membership_and_nodes_are_named() {
+    let cache = Cache::new();
+    let (journal, contents) = (cache.journal(), cache.contents());
     let node = |version: &str, label: &str, state: &str| -> NodeObject {
         let annotations = json!({ "machineconfiguration.openshift.io/state": state });
         let metadata = json!({ "name": "n", "uid": "1", "resourceVersion": version, "labels": { label: "" },
             "annotations": annotations });
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     };
-    let pool = |generation: i64, paused: bool, machines: i64| -> Lenient<MachineConfigPool> {
+    let pool = |generation: i64, label: &str, machines: i64| -> Lenient<MachineConfigPool> {
         let metadata = json!({ "name": "p", "uid": "2", "generation": generation });
-        let object = json!({ "metadata": metadata, "spec": { "paused": paused }, "status": { "machineCount": machines } });
+        let spec = json!({ "nodeSelector": { "matchLabels": { label: "" } } });
+        let object = json!({ "metadata": metadata, "spec": spec, "status": { "machineCount": machines } });
         serde_json::from_value(object).unwrap()
     };
-    let mut snapshot = Snapshot::default();
-    let mut changed = |change: &dyn Fn(&mut Snapshot) -> bool| {
-        let before = snapshot.membership;
-        (change(&mut snapshot), snapshot.membership != before)
+    // Names of nodes and pools that changed, whether something else did, membership, and more than reports of nodes.
+    let changed = |change: &dyn Fn(&mut Snapshot) -> bool| {
+        let (membership, before) = (cache.lock().membership, *contents.borrow());
+        cache.change(change);
+        let mut snapshot = cache.lock();
+        let Changed { nodes, pools, others } = journal.take(&mut snapshot);
+        let moved = snapshot.membership != membership;
+        (nodes.len(), pools.len(), others, moved, *contents.borrow() != before)
     };
-    let (news, moved) = ((true, false), (true, true));
-    assert_eq!(changed(&|snapshot| node("1", "a", "Done").put(snapshot)), moved);
-    assert_eq!(changed(&|snapshot| node("2", "a", "Working").put(snapshot)), news);
-    assert_eq!(changed(&|snapshot| node("3", "b", "Working").put(snapshot)), moved);
-    assert_eq!(changed(&|snapshot| node("2", "a", "Working").put(snapshot)), (false, false));
-    assert_eq!(changed(&|snapshot| pool(1, false, 0).put(snapshot)), moved);
-    assert_eq!(changed(&|snapshot| pool(1, false, 1).put(snapshot)), news);
-    assert_eq!(changed(&|snapshot| pool(2, true, 1).put(snapshot)), moved);
-    assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), moved);
-    assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), (false, false));
+    let _ = changed(&|_| false);
+    let (added, reported) = ((1, 0, false, false, true), (1, 0, false, false, false));
+    assert_eq!(changed(&|snapshot| node("1", "a", "Done").put(snapshot)), added);
+    assert_eq!(changed(&|snapshot| node("2", "a", "Working").put(snapshot)), reported);
+    assert_eq!(changed(&|snapshot| node("3", "b", "Working").put(snapshot)), added);
+    assert_eq!(
+        changed(&|snapshot| node("4", "b", "Working").put(snapshot)),
+        reported,
+        "its version is needed"
+    );
+    assert_eq!(changed(&|snapshot| node("2", "a", "Working").put(snapshot)), (0, 0, false, false, false));
+    let (moved, respecified) = ((0, 1, false, true, true), (0, 1, false, false, true));
+    assert_eq!(changed(&|snapshot| pool(1, "a", 0).put(snapshot)), moved);
+    assert_eq!(changed(&|snapshot| pool(1, "a", 1).put(snapshot)), respecified);
+    assert_eq!(changed(&|snapshot| pool(2, "b", 1).put(snapshot)), moved);
+    assert_eq!(changed(&|snapshot| config("1", &["a"]).put(snapshot)), (0, 0, true, false, true));
+    assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), added);
+    assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), (0, 0, false, false, false));
     assert_eq!(changed(&|snapshot| Lenient::<MachineConfigPool>::remove(snapshot, "p")), moved);
 }

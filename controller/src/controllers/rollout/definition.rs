@@ -14,18 +14,18 @@ pub(super) struct PoolsDefinition {
 }
 
 impl PoolsDefinition {
-    /// Reads the definition, unless the version that the cache knows was read before.
-    pub(super) async fn read(&mut self, client: &Client, cache: &Cache) {
-        let Some(name) = Kind::Pools.definition() else { return };
+    /// Reads the definition, unless the version that the cache knows was read before; returns true if it was read now.
+    pub(super) async fn read(&mut self, client: &Client, cache: &Cache) -> bool {
+        let Some(name) = Kind::Pools.definition() else { return false };
         let version = cache.lock().definitions.get(name).cloned();
         if version.is_none() || version == self.version {
-            return;
+            return false;
         }
         // One that can't be read now is read at the next decision.
         let found = send(Api::<CustomResourceDefinition>::all(client.clone()).get(name)).await;
-        if let Ok(found) = found {
-            *self = Self { version, has_plan: has_plan(found) };
-        }
+        let Ok(found) = found else { return false };
+        *self = Self { version, has_plan: has_plan(found) };
+        true
     }
 
     /// Returns true if pools have `status.plan`.

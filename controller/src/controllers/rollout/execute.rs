@@ -16,7 +16,7 @@ use crate::controllers::events::{About, Severity, emit};
 use crate::controllers::node::NodeObject;
 use crate::controllers::node_write::write_body;
 use crate::controllers::write::Write;
-use crate::rollout::{Answer, NodePatch, Pair};
+use crate::rollout::{Answer, HALTED, NodePatch, Pair};
 
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
@@ -56,7 +56,15 @@ impl Controller {
             return wait;
         }
         let old = pool.status.as_ref();
+        if !is_gate(old, status)
+            && let Some(pause) = self.statuses.pause(&name, uptime())
+        {
+            return pause;
+        }
         let written = self.write_status::<MachineConfigPool, _>(Write::PoolStatus, pool, old, status).await;
+        if matches!(written, Ok(Written::Made)) {
+            self.statuses.written(&name, uptime());
+        }
         self.settle(&about, status, written).await
     }
 
@@ -107,7 +115,7 @@ impl Controller {
         let snapshot = self.cache.lock();
         let Some(node) = snapshot.nodes.get(&patch.node) else { return false };
         self.writes.observe(uptime());
-        self.writes.failed(&node.rollout, target, patch, answer, &error.to_string());
+        self.writes.failed(node, target, patch, answer, &error.to_string());
         answer != Answer::Refused
     }
 
@@ -142,6 +150,14 @@ impl Controller {
             }
         }
     }
+}
+
+/// Returns true if later decisions read what changed: the config that all nodes have, and whose rollout a policy rules.
+pub(super) fn is_gate(old: Option<&MachineConfigPoolStatus>, new: &MachineConfigPoolStatus) -> bool {
+    let halted = |status: &MachineConfigPoolStatus| {
+        status.conditions.iter().flatten().find(|one| one.type_ == HALTED).cloned()
+    };
+    old.is_none_or(|old| old.configuration != new.configuration || halted(old) != halted(new))
 }
 
 impl Controller {

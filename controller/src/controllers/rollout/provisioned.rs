@@ -7,26 +7,31 @@ use tracing::{info, warn};
 
 use crate::controllers::cache::{Cache, Snapshot};
 use crate::controllers::metrics::Metrics;
-use crate::controllers::node::Node;
 use crate::controllers::node_write::write_body;
 use crate::controllers::write::Write;
-use crate::rollout::{NodePatch, first_config, label_patch};
+use crate::rollout::{Fleet, Node, NodePatch, first_config, label_patch};
 
 /// Wait for a retry, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Returns the patch of a node that waits for the labels of its custom pool.
 pub(super) fn pending(snapshot: &Snapshot, node: &Node) -> Option<NodePatch> {
-    let config = first_config(&node.rollout)?;
+    let config = first_config(node)?;
     let pool = snapshot.pools.get(&snapshot.rendered.get(config)?.pool)?.as_ref().ok()?;
-    label_patch(&node.rollout, pool)
+    label_patch(node, pool)
 }
 
 /// Labels the nodes that wait for it; returns the time until the next try, if there is one.
-pub(super) async fn label(client: &Client, cache: &Cache, metrics: &Metrics) -> Option<Duration> {
+pub(super) async fn label(
+    client: &Client,
+    cache: &Cache,
+    metrics: &Metrics,
+    fleet: &Fleet,
+) -> Option<Duration> {
     let patches: Vec<NodePatch> = {
         let snapshot = cache.lock();
-        snapshot.nodes.values().filter_map(|node| pending(&snapshot, node)).collect()
+        let nodes = fleet.unlabeled().filter_map(|name| snapshot.nodes.get(name));
+        nodes.filter_map(|node| pending(&snapshot, node)).collect()
     };
     let mut again = None;
     for patch in patches {

@@ -10,6 +10,9 @@ use serde_json::Value;
 use crate::controllers::events::About;
 use crate::retry::{Repeats, Retries};
 
+/// A pool's status is written so often at most.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Outcome of the write of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
@@ -28,6 +31,8 @@ pub(super) struct Statuses {
     /// Errors of writes whose fate is not known.
     pub(super) unsent: BTreeMap<String, String>,
     pub(super) repeats: Repeats,
+    /// When the status of a pool was written last.
+    written: BTreeMap<String, Duration>,
     /// Message by pool whose policy's status could not be written.
     unrecorded: BTreeMap<String, String>,
 }
@@ -44,6 +49,17 @@ impl Statuses {
     pub(super) fn failure(&self, about: &About) -> Option<String> {
         let name = about.to_string();
         self.refused.cause(&name).map(str::to_owned).or_else(|| self.unsent.get(&name).cloned())
+    }
+
+    /// Records that the status of a pool was written.
+    pub(super) fn written(&mut self, pool: &str, now: Duration) {
+        self.written.insert(pool.to_owned(), now);
+    }
+
+    /// Returns the time until a pool's status is written again, if that was a moment ago. Each change of a node may change the counts.
+    pub(super) fn pause(&self, pool: &str, now: Duration) -> Option<Duration> {
+        let again = self.written.get(pool)?.saturating_add(STATUS_INTERVAL);
+        again.checked_sub(now).filter(|pause| !pause.is_zero())
     }
 
     pub(super) fn succeeded(&mut self, name: &str) {

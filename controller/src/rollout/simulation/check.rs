@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::super::*;
+use super::Seen;
 use super::counts::Counts;
 use super::world::World;
 use crate::api::rollout_policy::PolicyTarget;
@@ -112,7 +113,7 @@ impl Checks {
     }
 
     /// Checks a decision, by the controller's observations.
-    pub(super) fn decided(&mut self, input: &RolloutInput<'_>, rollout: &Rollout, rules: &Rules) {
+    pub(super) fn decided(&mut self, input: &Seen<'_>, rollout: &Rollout, rules: &Rules) {
         let Some(target) = input.pool.target() else { return };
         let given = rollout.patches.iter().any(|patch| patch.pair.as_ref() == Some(&target));
         // Once all nodes have it, those that join get it without waves.
@@ -150,14 +151,7 @@ impl Checks {
         }
     }
 
-    fn prefetches(
-        &mut self,
-        input: &RolloutInput<'_>,
-        rollout: &Rollout,
-        at_once: usize,
-        timeout: i64,
-        given: bool,
-    ) {
+    fn prefetches(&mut self, input: &Seen<'_>, rollout: &Rollout, at_once: usize, timeout: i64, given: bool) {
         let target = input.pool.target().unwrap();
         let image = target.image.clone().or_else(|| input.pool.os_image.clone());
         let is_running = |node: &Node| {
@@ -201,7 +195,7 @@ impl Checks {
     pub(super) fn written(
         &mut self,
         world: &World,
-        input: &RolloutInput<'_>,
+        input: &Seen<'_>,
         patch: &NodePatch,
         rules: &Rules,
         counts: &mut Counts,
@@ -237,7 +231,7 @@ impl Checks {
         }
     }
 
-    fn wave(&mut self, world: &World, input: &RolloutInput<'_>, patch: &NodePatch, rules: &Rules) {
+    fn wave(&mut self, world: &World, input: &Seen<'_>, patch: &NodePatch, rules: &Rules) {
         if !self.given.insert(patch.node.clone()) {
             return;
         }

@@ -1,10 +1,10 @@
 //! Random numbers that a seed repeats.
 
 /// The generator `SplitMix64`.
-pub(super) struct Dice(u64);
+pub(in crate::rollout) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::rollout) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D)
     }
 
@@ -17,22 +17,22 @@ impl Dice {
     }
 
     /// A number from `low` to `high`.
-    pub(super) fn from(&mut self, low: u64, high: u64) -> u64 {
+    pub(in crate::rollout) fn from(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 
     /// The same, as an index or a count.
-    pub(super) fn count(&mut self, low: u64, high: u64) -> usize {
+    pub(in crate::rollout) fn count(&mut self, low: u64, high: u64) -> usize {
         usize::try_from(self.from(low, high)).unwrap()
     }
 
     /// The same, as seconds.
-    pub(super) fn seconds(&mut self, low: u64, high: u64) -> i64 {
+    pub(in crate::rollout) fn seconds(&mut self, low: u64, high: u64) -> i64 {
         i64::try_from(self.from(low, high)).unwrap()
     }
 
     /// True once in so many times.
-    pub(super) fn one_in(&mut self, times: u64) -> bool {
+    pub(in crate::rollout) fn one_in(&mut self, times: u64) -> bool {
         self.next().is_multiple_of(times)
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::*;
 use check::{Checks, Rules};
 use counts::Counts;
-use dice::Dice;
+pub(super) use dice::Dice;
 use world::World;
 
 /// Seeds of a run in CI.
@@ -31,8 +31,24 @@ const THREADS: usize = 2;
 /// The controller's cache.
 struct Controller {
     nodes: BTreeMap<String, Node>,
+    /// The same nodes, counted once.
+    census: Census,
     pool: Pool,
     clock: Clock,
+}
+
+/// Input of a decision, with the nodes that it is about.
+struct Seen<'a> {
+    input: &'a RolloutInput<'a>,
+    nodes: &'a [&'a Node],
+}
+
+impl<'a> std::ops::Deref for Seen<'a> {
+    type Target = RolloutInput<'a>;
+
+    fn deref(&self) -> &RolloutInput<'a> {
+        self.input
+    }
 }
 
 struct Simulation {
@@ -133,8 +149,12 @@ impl Simulation {
         let policies = spec.map(policy).into_iter().collect();
         let name = if is_master { MASTER } else { WORKER }.to_owned();
         let world = World::new(dice, count, Pool { name, max_unavailable, policies, ..Pool::default() });
-        let controller =
-            Controller { nodes: BTreeMap::new(), pool: world.pool.clone(), clock: Clock::default() };
+        let controller = Controller {
+            nodes: BTreeMap::new(),
+            census: Census::default(),
+            pool: world.pool.clone(),
+            clock: Clock::default(),
+        };
         let counts = Counts { seeds: 1, nodes: count, ..Counts::default() };
         let mut simulation = Self { world, controller, rules, checks: Checks::default(), counts, wake: None };
         simulation.restart();
@@ -147,6 +167,7 @@ impl Simulation {
         self.controller.clock = Clock::default();
         let node = |(name, machine): (&String, &world::Machine)| (name.clone(), machine.node.clone());
         self.controller.nodes = self.world.machines.iter().map(node).collect();
+        self.controller.census = Census::new(self.controller.nodes.values());
     }
 
     /// The watches deliver some changes, in calm times all of them.
@@ -156,11 +177,19 @@ impl Simulation {
             self.controller.pool = self.world.pool.clone();
         }
         let (world, nodes) = (&mut self.world, &mut self.controller.nodes);
-        nodes.retain(|name, _| world.machines.contains_key(name) || world.dice.one_in(late));
+        let census = &mut self.controller.census;
+        nodes.retain(|name, _| {
+            let is_kept = world.machines.contains_key(name) || world.dice.one_in(late);
+            if !is_kept {
+                census.remove(name);
+            }
+            is_kept
+        });
         for (name, machine) in &world.machines {
             let known = nodes.get(name).map(|node| &node.resource_version);
             if known != Some(&machine.node.resource_version) && !world.dice.one_in(late) {
                 nodes.insert(name.clone(), machine.node.clone());
+                census.put(machine.node.clone().into());
             }
         }
     }
@@ -197,14 +226,19 @@ impl Simulation {
         let clock = self.controller.clock.clone();
         let input = RolloutInput {
             pool: &pool,
-            nodes: &nodes,
             conflicts: &[],
             costs: &costs,
             now,
             clock: &clock,
             writes: &NodeWrites::default(),
         };
-        let rollout = rollout(&input);
+        let rollout = rollout(&input, &mut self.controller.census);
+        assert_eq!(
+            rollout,
+            super::rollout(&input, &mut Census::new(nodes.iter().copied())),
+            "a census is stale"
+        );
+        let input = Seen { input: &input, nodes: &nodes };
         self.wake = rollout.wake;
         self.count(&rollout);
         self.checks.decided(&input, &rollout, &self.rules);
@@ -218,7 +252,10 @@ impl Simulation {
             }
         }
         self.controller.nodes = known;
-        self.controller.nodes.extend(written.into_iter().map(|node| (node.name.clone(), node)));
+        for node in written {
+            self.controller.census.put(node.clone().into());
+            self.controller.nodes.insert(node.name.clone(), node);
+        }
         if self.controller.pool.status != rollout.status && !self.is_killed() {
             self.world.pool.status = rollout.status.clone();
             self.controller.pool.status = rollout.status;
@@ -249,7 +286,7 @@ impl Simulation {
         if self.is_killed() { Write::Killed } else { Write::Done }
     }
 
-    fn write(&mut self, input: &RolloutInput<'_>, patch: &NodePatch, written: &mut Vec<Node>) -> Write {
+    fn write(&mut self, input: &Seen<'_>, patch: &NodePatch, written: &mut Vec<Node>) -> Write {
         if self.is_killed() {
             return Write::Killed;
         }

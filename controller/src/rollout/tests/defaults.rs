@@ -307,7 +307,7 @@ fn pool_names_pod_and_budget_of_blocked_drain() {
             "machine-config-agent.io/drain-blocked": words,
         });
         let object = json!({ "metadata": { "name": name, "annotations": annotations } });
-        Node::from_node(&serde_json::from_value::<KubeNode>(object).unwrap())
+        Node::from_node(serde_json::from_value::<KubeNode>(object).unwrap())
     };
     let mut pool = pool("b");
     let blocked = drained("n1", "uncordon-a");
@@ -343,7 +343,7 @@ fn node_object_is_reduced() {
         "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "Unknown"}]}
     });
     let mut object: KubeNode = serde_json::from_value(object).unwrap();
-    let mut node = Node::from_node(&object);
+    let mut node = Node::from_node(object.clone());
     assert!(!node.ready && node.unschedulable && node.control_plane && node.is_failing());
     assert_eq!((node.zone.as_deref(), node.current.image.as_deref()), (Some("z"), None));
     assert_eq!((node.prefetch, node.desired_since), (Some(PrefetchProgress::Done), Some(now())));
@@ -359,7 +359,7 @@ fn node_object_is_reduced() {
     let mut stamped = |stamp: &str| {
         let annotations = object.metadata.annotations.as_mut().unwrap();
         annotations.insert(DESIRED_SINCE.to_owned(), stamp.to_owned());
-        Node::from_node(&object).desired_since
+        Node::from_node(object.clone()).desired_since
     };
     assert_eq!(stamped("a 2026-11-23T12:00:00Z"), None);
     assert_eq!(stamped("2026-11-23T12:00:00Z"), Some(now()));

@@ -3,6 +3,7 @@
 mod accepted;
 mod defaults;
 mod docs;
+mod fleet;
 mod nodes;
 mod policy;
 mod world;

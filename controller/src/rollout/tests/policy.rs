@@ -459,17 +459,15 @@ fn policies_of_which_none_can_be_followed_stop_rollout() {
 fn node_in_two_pools_is_named_and_others_continue() {
     let conflict = Conflict { node: "n9".to_owned(), pools: vec!["gpu".to_owned(), "infra".to_owned()] };
     let (pool, nodes) = (pool("b"), nodes(2, "a"));
-    let nodes: Vec<&Node> = nodes.iter().collect();
     let input = RolloutInput {
         pool: &pool,
-        nodes: &nodes,
         conflicts: &[conflict],
         costs: &BTreeMap::new(),
         now: now(),
         clock: &Clock::default(),
         writes: &NodeWrites::default(),
     };
-    let rollout = rollout(&input);
+    let rollout = rollout(&input, &mut Census::new(&nodes));
     assert_eq!(given(&rollout), ["n00"]);
     let (_, reason, message) = condition(&rollout, "RolloutInvalid");
     assert_eq!(reason, "NodeInTwoPools");
@@ -489,19 +487,15 @@ fn plan_sums_remaining_nodes() {
     let mut nodes = nodes(3, "a");
     nodes.extend([node("m0", "b"), node("m1", "gone"), node("m2", "c")]);
     let pool = Pool { has_plan: true, ..pool("c") };
-    let nodes: Vec<&Node> = nodes.iter().collect();
-    let plan = rollout(&RolloutInput {
+    let input = RolloutInput {
         pool: &pool,
-        nodes: &nodes,
         conflicts: &[],
         costs: &costs,
         now: now(),
         clock: &Clock::default(),
         writes: &NodeWrites::default(),
-    })
-    .status
-    .plan
-    .unwrap();
+    };
+    let plan = rollout(&input, &mut Census::new(&nodes)).status.plan.unwrap();
     assert_eq!((plan.nodes, plan.drains, plan.reboots, plan.unknown), (5, 3, 3, Some(1)));
     assert_eq!(plan.reboot_because.unwrap(), ["kernelArguments"]);
     let services = plan.services.unwrap();

@@ -53,9 +53,8 @@ pub(super) fn decide_after(
     nodes: &[Node],
     now: Timestamp,
 ) -> Rollout {
-    let nodes: Vec<&Node> = nodes.iter().collect();
     let costs = &BTreeMap::new();
-    rollout(&RolloutInput { pool, nodes: &nodes, conflicts: &[], costs, now, clock, writes })
+    rollout(&RolloutInput { pool, conflicts: &[], costs, now, clock, writes }, &mut Census::new(nodes))
 }
 
 pub(super) fn decide(pool: &Pool, nodes: &[Node]) -> Rollout {
