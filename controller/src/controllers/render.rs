@@ -385,6 +385,7 @@ impl Controller {
         if surplus.is_empty() {
             return Ok(());
         }
+        let mut failed = Ok(());
         for (name, uid, version) in surplus {
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -395,10 +396,14 @@ impl Controller {
                     self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
                 }
                 Err(error) if matches!(error.code(), 404 | 409) => {}
+                // One that refuses keeps no other.
+                Err(error) if error.is_refusal() => {
+                    failed = Err(error.about(&format!("MachineConfig {name}")));
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        failed
     }
 }
 
