@@ -129,7 +129,7 @@ impl Controller {
     /// Takes all pools one step further; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
         self.pools_definition.read(&self.client, &self.cache).await;
-        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics).await;
+        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics, &mut self.writes).await;
         let mut wait = labeled.unwrap_or(LONGEST_WAIT);
         let names = living(&self.cache.lock());
         self.forget(&names);
@@ -342,6 +342,7 @@ fn decide(
         held_elsewhere: places::held_elsewhere(snapshot, name, members),
         topology: Topology::new(snapshot.topology.as_deref(), snapshot.nodes.len()),
         selector_error: controller.members.1.error(name).cloned(),
+        unlabeled: provisioned::unlabeled(snapshot, name, &controller.writes),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
         unreadable_policy: snapshot

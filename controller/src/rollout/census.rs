@@ -53,6 +53,11 @@ impl<'a> Census<'a> {
         for node in input.nodes {
             census.add(node, input.writes);
         }
+        // They are named, and count for nothing.
+        for node in &input.pool.unlabeled {
+            let obstacle = input.writes.obstacle(node, None);
+            census.obstacles.extend(obstacle.map(|obstacle| (&*node.name, obstacle)));
+        }
         let is_late = |node: &&&Node| {
             let passed = node.desired_since.map(|since| input.clock.passed(since, input.now));
             node_timeout.is_some_and(|timeout| passed.is_some_and(|passed| passed >= timeout))

@@ -201,6 +201,17 @@ impl NodeWrites {
         self.failed.iter().filter(|(_, failed)| is_unread(failed)).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Returns the time until a node is written to again, if that failed a moment ago.
+    pub fn wait(&self, node: &Node, target: Option<&Pair>) -> Option<Duration> {
+        let next = self.obstacle(node, target)?.next;
+        next.checked_sub(self.now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Returns true if no write has failed that is not made yet.
+    pub fn is_well(&self) -> bool {
+        self.failed.is_empty()
+    }
+
     /// Forgets nodes that are gone.
     pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.failed.retain(|name, _| is_kept(name));
