@@ -132,6 +132,70 @@ fn table_cells_are_short() {
     }
 }
 
+/// The places where a test may be: `a::b::c` is `c` of `b.rs` in `a`, of `a/b/mod.rs`, or of `a.rs` with a module in it.
+fn test_exists(name: &str) -> bool {
+    let parts: Vec<&str> = name.split("::").collect();
+    let (function, modules) = parts.split_last().unwrap();
+    let bases = ["controller/tests/controllers", "controller/src", "core/src"];
+    let files = bases.iter().flat_map(|base| {
+        (1..=modules.len()).flat_map(move |used| {
+            let path = format!("{base}/{}", modules[..used].join("/"));
+            [format!("{path}.rs"), format!("{path}/mod.rs")]
+        })
+    });
+    let is_there = |source: String| {
+        let tests = ["#[test]", "#[tokio::test"].iter().flat_map(|mark| source.split(*mark).skip(1));
+        let names = tests.filter_map(|rest| Some(rest.split_once("fn ")?.1.split_once('(')?.0));
+        names.into_iter().any(|name| name == *function)
+    };
+    files.filter_map(|file| std::fs::read_to_string(file).ok()).any(is_there)
+}
+
+/// The cells of `tests/SEAMS.md`, compared with the tests: each has a test that exists or a reason, and each test of `seams::` is in one.
+#[test]
+fn seams_name_tests_that_exist() {
+    let page = std::fs::read_to_string("tests/SEAMS.md").unwrap();
+    let rows = page.lines().filter(|line| line.starts_with('|') && !line.starts_with("|---"));
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    let (heads, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row[0] == "counterpart");
+    let ways = ["never answers", "answers late", "answers with older news", "refuses one of many"];
+    let ways = [&["counterpart"][..], &ways, &["answers something else", "comes back"]].concat();
+    assert!(!heads.is_empty() && heads.iter().all(|head| *head == ways), "{heads:?}");
+    let mut named = BTreeSet::new();
+    let mut played = 0;
+    for row in &rows {
+        assert_eq!(row.len(), ways.len(), "{row:?}");
+        for cell in row {
+            let words = cell.split_whitespace().count();
+            assert!((1..=24).contains(&words), "{words} words in a cell: {row:?}");
+        }
+        for cell in &row[1..] {
+            let tests = cell.split('`').skip(1).step_by(2).filter(|text| text.contains("::"));
+            let tests: Vec<&str> = tests.collect();
+            for test in &tests {
+                assert!(test_exists(test), "{test} is no test: {row:?}");
+            }
+            played += usize::from(!tests.is_empty());
+            named.extend(tests.into_iter().map(str::to_owned));
+        }
+    }
+    assert!(played >= 60, "{played} cells name a test");
+    let folder = Path::new("controller/tests/controllers");
+    let mut all = BTreeSet::new();
+    for path in below(folder, ".rs") {
+        let module =
+            path.strip_prefix(folder).unwrap().with_extension("").display().to_string().replace('/', "::");
+        if module.split("::").next() == Some("seams") {
+            let source = std::fs::read_to_string(&path).unwrap();
+            let tests = source.split("#[tokio::test]\nasync fn ").skip(1);
+            all.extend(tests.map(|rest| format!("{module}::{}", rest.split_once('(').unwrap().0)));
+        }
+    }
+    let unnamed: Vec<&String> = all.difference(&named).collect();
+    assert!(all.len() > 20 && unnamed.is_empty(), "tests/SEAMS.md does not name {unnamed:?}");
+}
+
 /// Pictures are drawn from data: see docs/pictures/make.
 #[test]
 fn pictures_match_their_data() {

@@ -188,6 +188,15 @@ pub(crate) async fn send<T>(request: impl Future<Output = kube::Result<T>>) -> R
     }
 }
 
+/// Limits a request further: two of the Lease fit into the time that a leader acts.
+pub(super) async fn limited<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let timed_out = |_| Err(RequestError::Failed(format!("no answer within {} s", limit.as_secs())));
+    timeout(limit, request).await.unwrap_or_else(timed_out)
+}
+
 /// Returns an error with its causes, each once.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

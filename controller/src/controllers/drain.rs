@@ -27,6 +27,7 @@ use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
 use super::events::{About, Severity, emit};
 use super::evict::{delete, evict};
+use super::failure::Failure;
 use super::metrics::Metrics;
 use super::node_write::write_node;
 use super::unread;
@@ -45,6 +46,9 @@ const MAX_UNCORDONS: usize = 50;
 
 /// So many evictions of one node at once.
 const MAX_EVICTIONS: usize = 8;
+
+/// Time for each part of the list of a node's pods.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Wait for a retry, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -227,6 +231,10 @@ struct NodeTask {
     events: Option<PodEvents>,
     /// A list that is being read: it counts once it is complete.
     listing: Vec<PodSeen>,
+    /// When its next part was asked for; none in a pause after an error.
+    asked: Option<Duration>,
+    /// Cause of a list that is missing.
+    unlisted: Option<String>,
     rules: DrainRules,
     /// The drain has taken too long: pods are deleted.
     is_deleting: bool,
@@ -252,6 +260,8 @@ impl NodeTask {
             pods: Pods::default(),
             events: None,
             listing: Vec::new(),
+            asked: None,
+            unlisted: None,
             rules: DrainRules::default(),
             is_deleting: false,
             reported: Reported::default(),
@@ -274,6 +284,7 @@ impl NodeTask {
                 Step::Cordon(patch) => {
                     // Pods that were listed before the cordon may be incomplete.
                     (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
+                    self.unlisted = None;
                     info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
                     if self.write(&node, &patch).await {
                         self.reached(&view, Reached::Cordoned).await;
@@ -288,6 +299,7 @@ impl NodeTask {
                     }
                     continue;
                 }
+                Step::ListPods if !self.report_unlisted(&node, &view).await => continue,
                 Step::ListPods => None,
                 Step::Delete { .. } if !std::mem::replace(&mut self.is_deleting, true) => {
                     warn!("node {}: the drain timed out; the pods that are left are deleted", self.name);
@@ -433,6 +445,16 @@ impl NodeTask {
         true
     }
 
+    /// Reports that the pods can't be listed, on the Node. False if the Node was written to or is to be.
+    async fn report_unlisted(&mut self, node: &Node, view: &NodeView<'_>) -> bool {
+        let Some(cause) = &self.unlisted else { return true };
+        let why = format!("its pods can't be listed: {cause}");
+        let Some(patch) = blocked(view, Some(&why)) else { return true };
+        warn!("node {}: the drain waits: {why}", self.name);
+        self.write(node, &patch).await;
+        false
+    }
+
     /// Reports that the drain failed: on the Node, as an Event, as a metric. False if the Node was written to or is to be.
     async fn fail(&mut self, node: &Node, view: &NodeView<'_>) -> bool {
         let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
@@ -480,7 +502,11 @@ impl NodeTask {
         let longest = self.rules.skip_terminating;
         let skipped = longest.and_then(|longest| self.pods.skipped_at(longest, wall_clock()));
         let skipped = skipped.map(|left| uptime() + left);
-        let due = again.into_iter().chain(threshold).chain(overdue).chain(skipped).min();
+        if self.events.is_none() {
+            (self.asked, self.listing) = (Some(uptime()), Vec::new());
+        }
+        let silent = self.silent_at();
+        let due = again.into_iter().chain(threshold).chain(overdue).chain(skipped).chain(silent).min();
         let timer = async {
             match due {
                 Some(due) => sleep_until(Instant::now() + due.saturating_sub(uptime())).await,
@@ -493,28 +519,54 @@ impl NodeTask {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => if self.see(event) { return },
-                    Some(Err(error)) => warn!("node {}: its pods can't be watched: {error}", self.name),
+                    Some(Err(error)) => {
+                        let cause = Failure::new(&error).cause;
+                        warn!("node {}: its pods can't be watched: {cause}", self.name);
+                        self.asked = None;
+                        let is_news = self.unlisted.as_ref() != Some(&cause);
+                        self.unlisted = Some(cause);
+                        if is_news && !self.pods.is_listed() {
+                            return;
+                        }
+                    }
                     None => { self.events = None; return }
                 },
                 _ = changes.changed() => return,
                 _ = budgets.changed() => return,
-                () = &mut timer => return,
+                () = &mut timer => {
+                    if self.silent_at().is_some_and(|silent| silent <= uptime()) {
+                        // It is asked for again: an answer that is so late may never come.
+                        self.events = None;
+                        self.unlisted = Some(format!("no answer within {} s", LIST_TIMEOUT.as_secs()));
+                    }
+                    return;
+                }
             }
         }
     }
 
+    /// Returns when the list of pods that is being read has taken too long.
+    fn silent_at(&self) -> Option<Duration> {
+        self.asked.filter(|_| !self.pods.is_listed()).map(|asked| asked + LIST_TIMEOUT)
+    }
+
     /// Takes an event of the pods' watch; returns true if it changes the next step.
     fn see(&mut self, event: Event<PartialObjectMeta<PodObject>>) -> bool {
+        self.asked = Some(uptime());
         match event {
             Event::Init => {
                 self.listing.clear();
-                false
+                // Its answer is waited for from now on.
+                !self.pods.is_listed()
             }
             Event::InitApply(pod) => {
                 self.listing.push(seen(pod.metadata));
                 false
             }
-            Event::InitDone => self.pods.list(std::mem::take(&mut self.listing)),
+            Event::InitDone => {
+                self.unlisted = None;
+                self.pods.list(std::mem::take(&mut self.listing))
+            }
             Event::Apply(pod) => self.pods.put(seen(pod.metadata)),
             Event::Delete(pod) => self.pods.remove(&pod.metadata.uid.unwrap_or_default()),
         }

@@ -13,11 +13,11 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::client::{Fence, RequestError, send, uptime};
-use super::write::{Write, write};
+use super::client::{Fence, RequestError, limited, send, uptime};
+use super::write::{Write, write_within};
 use crate::lease::{Election, Lease, Next, Timing};
 
 /// Name of the Lease and of its candidate.
@@ -173,9 +173,9 @@ impl Leader {
         Box::pin(async move {
             let parameters = PostParams::default();
             if is_new {
-                limited(limit, write(Write::Lease, api.create(&parameters, &object))).await
+                write_within(Write::Lease, limit, api.create(&parameters, &object)).await
             } else {
-                limited(limit, write(Write::Lease, api.replace(&name, &parameters, &object))).await
+                write_within(Write::Lease, limit, api.replace(&name, &parameters, &object)).await
             }
         })
     }
@@ -242,15 +242,6 @@ impl Leader {
         let is_mine = object.spec.as_ref()?.holder_identity.as_ref() == Some(&self.candidacy.me);
         object.metadata.resource_version.clone().filter(|_| is_mine)
     }
-}
-
-/// Limits a request: two of them fit into the time that a leader acts.
-async fn limited<T>(
-    limit: Duration,
-    request: impl Future<Output = Result<T, RequestError>>,
-) -> Result<T, RequestError> {
-    let timed_out = |_| Err(RequestError::Failed(format!("no answer within {} s", limit.as_secs())));
-    timeout(limit, request).await.unwrap_or_else(timed_out)
 }
 
 fn read(object: &LeaseObject) -> Lease {

@@ -63,7 +63,8 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     info!("The render controller runs");
     let mut changes = cache.inputs();
     let (retries, repeats) = (Retries::default(), Repeats::default());
-    let mut controller = Controller { client, cache, metrics, retries, repeats, later: None };
+    let unanswered = BTreeMap::new();
+    let mut controller = Controller { client, cache, metrics, retries, unanswered, repeats, later: None };
     loop {
         changes.mark_unchanged();
         let again = Box::pin(controller.reconcile()).await;
@@ -101,6 +102,8 @@ struct Controller {
     metrics: Metrics,
     /// Refusals of the API server.
     retries: Retries,
+    /// Tries in a row that were not answered, by pool.
+    unanswered: BTreeMap<String, u32>,
     /// Values that were written again.
     repeats: Repeats,
     /// Time at which a contested field may be written again.
@@ -219,7 +222,7 @@ impl Controller {
             }
             // No config to compare with: it was deleted.
             Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.about(&format!("the read of MachineConfig {target}"))),
         };
         Ok(match reconcilable(&from, &rendered, &policy) {
             Err(error @ RenderError::Irreconcilable { .. }) => Err(error.to_string()),
@@ -385,6 +388,7 @@ impl Controller {
         if surplus.is_empty() {
             return Ok(());
         }
+        let mut failed = Ok(());
         for (name, uid, version) in surplus {
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -395,10 +399,14 @@ impl Controller {
                     self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
                 }
                 Err(error) if matches!(error.code(), 404 | 409) => {}
+                // One that refuses keeps no other.
+                Err(error) if error.is_refusal() => {
+                    failed = Err(error.about(&format!("MachineConfig {name}")));
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        failed
     }
 }
 

@@ -139,7 +139,8 @@ impl Controller {
             self.fleet.concern_all();
         }
         self.observe();
-        let labeled = provisioned::label(&self.client, &self.cache, &self.metrics, &self.fleet).await;
+        let Self { client, cache, metrics, fleet, writes, .. } = self;
+        let labeled = provisioned::label(client, cache, metrics, fleet, writes).await;
         let now = uptime();
         let due = self.due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone());
         for name in due.collect::<Vec<_>>() {
@@ -378,6 +379,7 @@ fn decide(
         held_elsewhere: controller.fleet.held_elsewhere(name),
         topology: controller.topology.clone(),
         selector_error: controller.fleet.error(name).cloned(),
+        unlabeled: provisioned::unlabeled(snapshot, name, controller),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
         unreadable_policy: snapshot

@@ -56,12 +56,14 @@ pub(super) async fn components(
         actions(&sources(&snapshot), &snapshot.whole_configs(|name, _| is_component(name))).0
     };
     let api = Api::<Lenient<MachineConfig>>::all(client.clone());
+    let mut failed = Ok(());
     for action in actions {
-        let outcome = match &action {
-            Action::Create(_) => "created",
-            Action::Update(_) => "updated",
-            Action::Delete(_) => "deleted",
+        let (outcome, config) = match &action {
+            Action::Create(config) => ("created", config),
+            Action::Update(config) => ("updated", config),
+            Action::Delete(config) => ("deleted", config),
         };
+        let name = config.metadata.name.clone().unwrap_or_default();
         match execute(&api, cache, action).await {
             Ok(done) => {
                 info!("{done}");
@@ -69,10 +71,12 @@ pub(super) async fn components(
             }
             // Another process wrote first, and the watch is behind: it brings the next decision.
             Err(error) if matches!(error.code(), 404 | 409) => {}
+            // One that is refused keeps no other.
+            Err(error) if error.is_refusal() => failed = Err(error.about(&format!("MachineConfig {name}"))),
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    failed
 }
 
 /// Makes one write; returns its log line.

@@ -5,12 +5,13 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use kube::Resource;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::client::{RequestError, read, send};
+use super::client::{RequestError, limited, read, send};
 use crate::reading::Lenient;
 
 /// A write of the controller.
@@ -140,6 +141,15 @@ pub(super) async fn write<T>(
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, RequestError> {
     counted(what, send(request).await)
+}
+
+/// As [`write()`], with a time for the answer.
+pub(super) async fn write_within<T>(
+    what: Write,
+    limit: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, RequestError> {
+    counted(what, limited(limit, send(request)).await)
 }
 
 /// As [`write()`]; reads the object of the answer as watched ones are read.

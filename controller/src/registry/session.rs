@@ -106,8 +106,12 @@ impl<'a> Session<'a> {
 
     /// Returns an error unless who said 404 is a registry.
     pub(super) async fn ensure_registry(&self) -> Result<(), Failure> {
-        let status = self.once(Method::GET, "", &[]).await?.status();
+        let answer = self.once(Method::GET, "", &[]).await?;
+        let status = answer.status();
         match status {
+            StatusCode::OK if is_page(&answer) => {
+                Err(Failure::NoRegistry { registry: self.host().to_owned(), status: status.as_u16() })
+            }
             StatusCode::OK | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Ok(()),
             _ => Err(Failure::NoRegistry { registry: self.host().to_owned(), status: status.as_u16() }),
         }
@@ -116,6 +120,11 @@ impl<'a> Session<'a> {
     /// Passes an answer on that is one.
     pub(super) fn checked(&self, answer: Response) -> Result<Response, Failure> {
         let (registry, status) = (self.host().to_owned(), answer.status());
+        if status.is_success() && is_page(&answer) {
+            return Err(
+                self.unusable("it answers with a page of text/html, as a proxy that wants a login does")
+            );
+        }
         if status.is_success() {
             return Ok(answer);
         }
@@ -261,6 +270,12 @@ fn secret(value: &str) -> Option<HeaderValue> {
 /// An error with its causes, without the address: that of a token server has the account in it.
 fn chain(error: reqwest::Error) -> String {
     machine_config_core::model::text::chain(&error.without_url())
+}
+
+/// Returns true for a page for people: whoever sent it, no registry answered.
+fn is_page(answer: &Response) -> bool {
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
 /// Returns the wait that the server requests, where it is in seconds.

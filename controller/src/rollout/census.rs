@@ -175,7 +175,10 @@ impl Census {
             let node: &Node = self.nodes.get(name)?;
             Some((&*node.name, input.writes.obstacle(node, self.target.as_ref())?))
         });
-        Tally { census: self, late, obstacles: obstacles.collect() }
+        // They are named, and count for nothing.
+        let unlabeled = input.pool.unlabeled.iter();
+        let unlabeled = unlabeled.filter_map(|node| Some((&*node.name, input.writes.obstacle(node, None)?)));
+        Tally { census: self, late, obstacles: obstacles.chain(unlabeled).collect() }
     }
 
     /// Adds a node to its lists and counts, or takes it from them.

@@ -176,6 +176,11 @@ impl Fleet {
         }
     }
 
+    /// Has a pool decided again.
+    pub fn concern_pool(&mut self, name: &str) {
+        self.concerned.extend(self.pools.get_key_value(name).map(|(name, _)| Arc::clone(name)));
+    }
+
     /// Has all pools decided again.
     pub fn concern_all(&mut self) {
         self.concerned = self.pools.keys().cloned().collect();

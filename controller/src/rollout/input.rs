@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::clock::Clock;
-use super::node::Pair;
+use super::node::{Node, Pair};
 use super::pools::{Conflict, SelectorError};
 use super::topology::Topology;
 use super::writes::NodeWrites;
@@ -68,6 +68,8 @@ pub struct Pool {
     pub has_plan: bool,
     /// Its policy. More than one is a mistake that is reported.
     pub policies: Vec<Policy>,
+    /// Nodes that were provisioned for it and refuse its labels, or did not answer: they are of no pool.
+    pub unlabeled: Vec<Node>,
     /// Message on its policy that can't be read: it may hold a window, or ask for a canary.
     pub unreadable_policy: Option<String>,
     /// Message on kinds that the API server does not let this controller read: what is known of them is old, or nothing.
@@ -132,7 +134,7 @@ pub enum BuildState {
 
 impl Pool {
     /// Reads a pool. The caller adds fields from other objects: `layering`, `os_image`, `unavailable_elsewhere`,
-    /// `held_elsewhere`, `topology`, `selector_error` and `policies`.
+    /// `held_elsewhere`, `topology`, `selector_error`, `unlabeled` and `policies`.
     pub fn from_pool(pool: &MachineConfigPool) -> Self {
         Self {
             name: pool.metadata.name.clone().unwrap_or_default(),

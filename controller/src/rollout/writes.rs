@@ -221,6 +221,17 @@ impl NodeWrites {
         self.failed.keys().chain(repeated).map(String::as_str)
     }
 
+    /// Returns the time until a node is written to again, if that failed a moment ago.
+    pub fn wait(&self, node: &Node, target: Option<&Pair>) -> Option<Duration> {
+        let next = self.obstacle(node, target)?.next;
+        next.checked_sub(self.now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Returns true if no write has failed that is not made yet.
+    pub fn is_well(&self) -> bool {
+        self.failed.is_empty()
+    }
+
     /// Returns the time until a node is tried again, or no longer takes a place.
     pub(super) fn next_change(&self) -> Option<Duration> {
         let of_failed = |failed: &Failed| {

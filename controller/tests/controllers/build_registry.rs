@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::proxy::Failing;
 
 #[derive(Default)]
 struct State {
@@ -13,6 +16,10 @@ struct State {
     deleted: Vec<String>,
     /// Its answer to everything.
     refusal: Option<&'static str>,
+    /// How requests fail that have this in their path.
+    failing: Option<(String, Failing)>,
+    met: watch::Sender<u64>,
+    mended: watch::Sender<bool>,
 }
 
 pub struct FakeRegistry {
@@ -44,6 +51,26 @@ impl FakeRegistry {
         self.state.lock().unwrap().refusal = status;
     }
 
+    /// Has the requests of a path fail from now on: unanswered, late, or with the page of a login.
+    pub fn fail(&self, part: &str, failing: Failing) {
+        let mut state = self.state.lock().unwrap();
+        state.met.send_replace(0);
+        state.mended.send_replace(false);
+        state.failing = Some((part.to_owned(), failing));
+    }
+
+    /// Waits until a request failed so.
+    pub async fn failed(&self) {
+        let mut met = self.state.lock().unwrap().met.subscribe();
+        crate::cluster::within("a request to the registry", met.wait_for(|met| *met > 0)).await.unwrap();
+    }
+
+    pub fn mend(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.failing = None;
+        state.mended.send_replace(true);
+    }
+
     pub fn deleted(&self) -> Vec<String> {
         self.state.lock().unwrap().deleted.clone()
     }
@@ -68,6 +95,26 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let mut words = head.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap());
     let digest = path.rsplit('/').next().unwrap();
+    let failing = {
+        let state = state.lock().unwrap();
+        let failing = state.failing.as_ref().filter(|(part, _)| path.contains(part));
+        failing
+            .map(|(_, failing)| (*failing, state.mended.subscribe()))
+            .inspect(|_| state.met.send_modify(|met| *met += 1))
+    };
+    if let Some((failing, mut mended)) = failing {
+        match failing {
+            Failing::AnswersSomethingElse => {
+                let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                drop(stream.write_all(page.as_bytes()).await);
+                return;
+            }
+            Failing::AnswersLate => drop(mended.wait_for(|mended| *mended).await.map(drop)),
+            Failing::NeverAnswers | Failing::AnswersWithOlderNews | Failing::Refuses(..) => {
+                return drop(mended.wait_for(|mended| *mended).await.map(drop));
+            }
+        }
+    }
     let answer = {
         let mut state = state.lock().unwrap();
         if let Some(refusal) = state.refusal {

@@ -1,11 +1,16 @@
 //! Topology of nodes, and labels of the pool that they were provisioned for.
 
+use http::Method;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{MachineConfigBuilder, annotation, create_node, key, node_api, node_until};
+use crate::connections::behind_proxy;
 use crate::pairs::Pairs;
-use crate::process::Cluster;
+use crate::process::{Cluster, condition};
+use crate::proxy::{Failing, Seam};
 use crate::rollout::ready_node;
 
 fn config(name: &str) -> MachineConfigBuilder {
@@ -71,4 +76,65 @@ async fn provisioned_node_is_labeled_before_another_pool_takes_it() {
     let config = |(config, _): (String, Option<String>)| config;
     let given: Vec<String> = pairs.of("n1").await.into_iter().map(config).collect();
     assert_eq!(given, [infra], "no other target, not even for a moment");
+}
+
+/// A webhook refuses the labels: the pool that the node is for says so, the node takes part in no other, the other one goes on, and a change
+/// of the node is tried at once.
+#[tokio::test]
+async fn node_that_refuses_labels_of_its_pool_is_named_there() {
+    let (cluster, proxy) = behind_proxy().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, config(&format!("50-{pool}"))).await;
+    }
+    let _controller = cluster.start("a", &["--controllers", "render,node"]);
+    let infra = cluster.until_target("infra", "").await;
+    cluster.until_target("worker", "").await;
+    let ways = [
+        (
+            "refused",
+            Failing::Refuses(403, "a webhook says no"),
+            "NodeWriteRefused",
+            "labeling for pool infra is refused: a webhook says no (403)",
+        ),
+        (
+            "else",
+            Failing::AnswersSomethingElse,
+            "NodeWriteUnanswered",
+            "labeling for pool infra: its answer can't be read",
+        ),
+    ];
+    for (name, failing, reason, words) in ways {
+        proxy.fail(Seam::new(Method::PATCH, &[&format!("/api/v1/nodes/{name}?")]), failing);
+        let annotations = [
+            ("currentConfig", &*infra),
+            ("desiredConfig", &*infra),
+            ("firstPivotConfig", &*infra),
+            ("state", "Done"),
+        ];
+        create_node(&cluster.client, name, &annotations).await;
+        let is_named = |pool: &Value| {
+            ["RolloutNodesNotWritten", "Degraded"].iter().all(|type_| {
+                let found = condition(pool, type_);
+                let message = found["message"].as_str().unwrap_or_default();
+                found["status"] == "True"
+                    && found["reason"] == reason
+                    && message.contains(name)
+                    && message.contains(words)
+            })
+        };
+        cluster.until_pool("infra", reason, is_named).await;
+        // Others are labeled, and the pool that takes workers has neither.
+        create_node(&cluster.client, &format!("well-{name}"), &annotations).await;
+        let has_label = |node: &Node| node.labels().contains_key("node-role.kubernetes.io/infra");
+        node_until(&cluster.client, &format!("well-{name}"), "the label of its pool", has_label).await;
+        let pool = cluster.until_pool("worker", "no node", |pool| pool["status"]["machineCount"] == 0).await;
+        assert_eq!(condition(&pool, "RolloutNodesNotWritten")["status"], "False");
+        proxy.mend();
+        let mended = Patch::Merge(json!({ "metadata": { "labels": { "mended": "true" } } }));
+        node_api(&cluster.client).patch(name, &PatchParams::default(), &mended).await.unwrap();
+        node_until(&cluster.client, name, "the label of its pool", has_label).await;
+        let is_over = |pool: &Value| condition(pool, "RolloutNodesNotWritten")["status"] == "False";
+        cluster.until_pool("infra", "all is well", is_over).await;
+    }
 }

@@ -47,12 +47,20 @@ pub struct Seam {
     parts: Vec<String>,
     /// None of these.
     without: Vec<String>,
+    /// This is in the body.
+    body: Option<String>,
 }
 
 impl Seam {
     pub fn new(method: Method, parts: &[&str]) -> Self {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
-        Self { method, parts, without: Vec::new() }
+        Self { method, parts, without: Vec::new(), body: None }
+    }
+
+    /// Only requests with this in their body: a creation has its object's name there.
+    pub fn with_body(mut self, part: &str) -> Self {
+        self.body = Some(part.to_owned());
+        self
     }
 
     pub fn without(mut self, part: &str) -> Self {
@@ -60,10 +68,11 @@ impl Seam {
         self
     }
 
-    fn holds(&self, method: &Method, path: &str) -> bool {
+    fn holds(&self, method: &Method, path: &str, body: &[u8]) -> bool {
         *method == self.method
             && self.parts.iter().all(|part| path.contains(part))
             && !self.without.iter().any(|part| path.contains(part))
+            && self.body.as_ref().is_none_or(|part| String::from_utf8_lossy(body).contains(part))
     }
 }
 
@@ -135,6 +144,27 @@ impl Proxy {
         within("requests of the seam", met.wait_for(|met| *met >= count)).await.unwrap();
     }
 
+    /// Waits until each fault that is set met a request.
+    pub async fn all_failed(&self) {
+        let faults = self.state.lock().unwrap().faults.clone();
+        for fault in faults {
+            let what = format!("a request of {:?}", fault.seam);
+            within(&what, fault.met.subscribe().wait_for(|met| *met > 0)).await.unwrap();
+        }
+    }
+
+    /// Ends the faults of the seams that have a part, and no others.
+    pub fn mend_part(&self, part: &str) {
+        let is_meant = |fault: &Arc<Fault>| fault.seam.parts.iter().any(|one| one.contains(part));
+        let mut state = self.state.lock().unwrap();
+        let (meant, others) = std::mem::take(&mut state.faults).into_iter().partition(is_meant);
+        state.faults = others;
+        let meant: Vec<Arc<Fault>> = meant;
+        for fault in meant {
+            fault.mended.send_replace(true);
+        }
+    }
+
     /// Ends all faults; returns the number of requests that each met.
     pub fn mend(&self) -> Vec<u64> {
         let faults = std::mem::take(&mut self.state.lock().unwrap().faults);
@@ -150,11 +180,17 @@ impl Proxy {
 
 async fn serve(request: Request<Incoming>, server: Client, state: &Arc<Mutex<State>>) -> Answer {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let (parts, body) = request.into_parts();
+    // A client that goes in the middle of its request has no answer.
+    let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
+        return status(400, "the request ended early");
+    };
     let (fault, older) = {
         let state = state.lock().unwrap();
-        let fault = state.faults.iter().find(|fault| fault.seam.holds(request.method(), &path)).cloned();
+        let fault = state.faults.iter().find(|fault| fault.seam.holds(&parts.method, &path, &body)).cloned();
         (fault, state.answers.get(&path).cloned())
     };
+    let request = Request::from_parts(parts, body);
     let Some(fault) = fault else { return forward(request, &path, server, state).await };
     fault.met.send_modify(|met| *met += 1);
     let mut mended = fault.mended.subscribe();
@@ -164,12 +200,11 @@ async fn serve(request: Request<Incoming>, server: Client, state: &Arc<Mutex<Sta
             status(503, "the proxy ended the request")
         }
         Failing::AnswersLate => {
-            let (body, parts) = read(request).await;
             let state = Arc::clone(state);
             // Not of the client's connection: that may be gone by then.
             let late = tokio::spawn(async move {
                 drop(mended.wait_for(|mended| *mended).await);
-                forward(Request::from_parts(parts, Full::from(body)), &path, server, &state).await
+                forward(request, &path, server, &state).await
             });
             late.await.unwrap()
         }
@@ -188,18 +223,8 @@ async fn serve(request: Request<Incoming>, server: Client, state: &Arc<Mutex<Sta
     }
 }
 
-async fn read(request: Request<Incoming>) -> (Bytes, http::request::Parts) {
+async fn forward(request: Request<Bytes>, path: &str, server: Client, state: &Mutex<State>) -> Answer {
     let (parts, body) = request.into_parts();
-    (body.collect().await.unwrap().to_bytes(), parts)
-}
-
-async fn forward<B>(request: Request<B>, path: &str, server: Client, state: &Mutex<State>) -> Answer
-where
-    B: hyper::body::Body<Data = Bytes>,
-    B::Error: std::fmt::Debug,
-{
-    let (parts, body) = request.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
     let mut request = Request::builder().method(parts.method.clone()).uri(path);
     for (name, value) in &parts.headers {
         // Those of this connection alone.

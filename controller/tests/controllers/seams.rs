@@ -1,12 +1,17 @@
 //! Each way in which the API server can fail this controller, through a proxy before it.
 
+mod drain;
+mod lease;
+mod refused;
+mod registry;
+
 use http::Method;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{MachineConfigBuilder, node_api, object_api};
+use crate::cluster::{MachineConfigBuilder, key, node_api, object_api};
 use crate::connections::behind_proxy;
-use crate::process::Cluster;
+use crate::process::{Cluster, apply_definition, condition};
 use crate::proxy::{Failing, Seam};
 use crate::refusals::{failures, get, listener, page_until, until_has};
 use crate::rollout::{Agents, ready_node};
@@ -62,6 +67,50 @@ async fn list_of_machineconfigs_fails() {
 #[tokio::test]
 async fn list_of_nodes_fails() {
     list_fails("nodes").await;
+}
+
+/// Kinds that one controller or another decides by, and what a pool is rendered from last.
+const KINDS: [&str; 10] = [
+    "controllerconfigs",
+    "machineconfigurations",
+    "rolloutpolicies",
+    "machineosconfigs",
+    "machineosbuilds",
+    "machineconfigpools",
+    "machineconfigs",
+    "nodes",
+    "jobs",
+    "secrets",
+];
+
+/// All kinds fail at once, and then one of those that a pool is rendered from alone: each is named, and nothing is written meanwhile.
+#[tokio::test]
+async fn lists_of_all_kinds_fail() {
+    let (cluster, proxy) = behind_proxy().await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a").karg("quiet")).await;
+    for (failing, last) in WAYS.into_iter().zip(KINDS) {
+        for kind in KINDS {
+            proxy.fail(Seam::new(Method::GET, &[&format!("/{kind}?")]).without("watch="), failing);
+        }
+        let mut controller = cluster.start("a", &[]);
+        let listener = listener(&mut controller).await;
+        proxy.all_failed().await;
+        let names_all = |code, text: &str| code == 503 && KINDS.iter().all(|kind| text.contains(kind));
+        page_until(listener, "/readyz", "all kinds are named", names_all).await;
+        assert_eq!(targets(&cluster).await, [""], "{failing:?}");
+        KINDS.iter().filter(|kind| **kind != last).for_each(|kind| proxy.mend_part(&format!("/{kind}?")));
+        let names_last =
+            |code, text: &str| code == 503 && text.lines().count() == 1 && text.starts_with(last);
+        page_until(listener, "/readyz", last, names_last).await;
+        assert_eq!(targets(&cluster).await, [""], "{last} {failing:?}");
+        proxy.mend();
+        cluster.until_target("worker", "").await;
+        page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+        assert!(controller.terminate().await.success());
+        cluster.patch_pool("worker", json!({ "spec": { "configuration": null } })).await;
+    }
 }
 
 #[tokio::test]
@@ -154,6 +203,128 @@ async fn rendered_config_has_no_answer() {
 #[tokio::test]
 async fn event_has_no_answer() {
     write_fails("Event", Seam::new(Method::POST, &["/events?"]), true).await;
+}
+
+/// All lists pass, and no watch does: each kind is named by the metric, and by `/readyz` where the server refuses. Once they pass, what
+/// changed meanwhile is known.
+#[tokio::test]
+async fn watches_of_all_kinds_fail() {
+    let (cluster, proxy) = behind_proxy().await;
+    apply_definition(&cluster.client, "rolloutpolicies").await;
+    cluster.pool("worker").await;
+    let mut last = String::new();
+    for failing in [Failing::Refuses(403, "the role has no right for it"), Failing::AnswersSomethingElse] {
+        for kind in KINDS {
+            proxy.fail(Seam::new(Method::GET, &[&format!("/{kind}?"), "watch="]), failing);
+        }
+        let mut controller = cluster.start("a", &[]);
+        let listener = listener(&mut controller).await;
+        proxy.all_failed().await;
+        let is_down = |body: &str, kind: &str| {
+            let start = format!("machine_config_controller_watch_up{{resource=\"{kind}");
+            body.lines().any(|line| line.starts_with(&start) && line.ends_with(" 0"))
+        };
+        let all_down = |_, body: &str| KINDS.iter().all(|kind| is_down(body, kind));
+        page_until(listener, "/metrics", "all watches are down", all_down).await;
+        // What is read once is held where the server may come back.
+        let is_refused = matches!(failing, Failing::Refuses(..));
+        let (code, text) = get(listener, "/readyz");
+        assert_eq!(code, if is_refused { 503 } else { 200 }, "{failing:?}: {text}");
+        assert!(!is_refused || KINDS.iter().all(|kind| text.contains(kind)), "{text}");
+        cluster.config("worker", contents("worker", &format!("{failing:?}"))).await;
+        proxy.mend();
+        last = cluster.until_target("worker", &last).await;
+        page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+        page_until(listener, "/metrics", "all are up", |_, body| {
+            KINDS.iter().all(|kind| !is_down(body, kind))
+        })
+        .await;
+        assert!(controller.terminate().await.success());
+    }
+}
+
+/// The settings of image mode can't be read: the metric names them, the other pool goes on, and the pool opts in once they can.
+#[tokio::test]
+async fn lists_of_configmaps_fail() {
+    let (cluster, proxy) = behind_proxy().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+    }
+    let labels = json!({ "metadata": { "labels": { key("layering-enabled"): "" } } });
+    cluster.patch_pool("worker", labels).await;
+    let mut last = String::new();
+    for failing in WAYS {
+        proxy.fail(Seam::new(Method::GET, &["/configmaps?"]).without("watch="), failing);
+        let mut controller = cluster.start("a", &[]);
+        let listener = listener(&mut controller).await;
+        proxy.failed(1).await;
+        if matches!(failing, Failing::Refuses(..) | Failing::AnswersSomethingElse) {
+            let is_down = |_, body: &str| {
+                let start = "machine_config_controller_watch_up{resource=\"configmaps";
+                body.lines().any(|line| line.starts_with(start) && line.ends_with(" 0"))
+            };
+            page_until(listener, "/metrics", "the watch is down", is_down).await;
+        }
+        cluster.config("infra", contents("infra", &format!("{failing:?}"))).await;
+        last = cluster.until_target("infra", &last).await;
+        let is_told = |pool: &Value| condition(pool, "BuildPending")["status"] == "True";
+        let pool = cluster.until_pool("worker", "it is there", |_| true).await;
+        assert!(!is_told(&pool), "{failing:?}: nothing is known");
+        proxy.mend();
+        cluster.until_pool("worker", "what is missing", is_told).await;
+        assert!(controller.terminate().await.success());
+        let nothing = json!([]);
+        let pools = object_api(&cluster.client, "machineconfigpools");
+        let patch = Patch::Merge(json!({ "status": { "conditions": nothing } }));
+        pools.patch_status("worker", &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+/// The target that a pool has can't be read, so that nobody knows whether its nodes could reconcile the next one: the pool keeps it and says why,
+/// and the other pool goes on.
+#[tokio::test]
+async fn reads_of_rendered_configs_fail() {
+    let (cluster, proxy) = behind_proxy().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, contents(pool, "0")).await;
+    }
+    let _controller = cluster.start("a", &[]);
+    let mut infra = cluster.until_target("infra", "").await;
+    let mut target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    let _agents = Agents::start(&cluster.bench).await;
+    for (failing, words) in [
+        (
+            Failing::Refuses(403, "the role has no right for it"),
+            "is refused: the role has no right for it (403)",
+        ),
+        (Failing::AnswersSomethingElse, "its answer can't be read"),
+        (Failing::AnswersLate, ""),
+    ] {
+        proxy.fail(Seam::new(Method::GET, &[&format!("/machineconfigs/{target}")]), failing);
+        for pool in ["worker", "infra"] {
+            cluster.config(pool, contents(pool, &format!("{failing:?}"))).await;
+        }
+        proxy.failed(1).await;
+        if failing != Failing::AnswersLate {
+            infra = cluster.until_target("infra", &infra).await;
+            let words = format!(
+                "the read of MachineConfig {target}{}{words}",
+                if words.starts_with("is") { " " } else { ": " }
+            );
+            let is_told = |pool: &Value| {
+                let found = condition(pool, "RenderDegraded");
+                found["status"] == "True" && found["message"].as_str().unwrap().contains(&words)
+            };
+            let pool = cluster.until_pool("worker", &words, is_told).await;
+            assert_eq!(pool["spec"]["configuration"]["name"], target.as_str());
+        }
+        proxy.mend();
+        cluster.config("worker", contents("worker", &format!("{failing:?} mended"))).await;
+        target = cluster.until_target("worker", &target).await;
+        until_has(&cluster, "n1", &target).await;
+    }
 }
 
 /// A watch that is open and brings nothing, such as that of a replica of the API server without its etcd: what the controller

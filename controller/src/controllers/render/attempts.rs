@@ -1,5 +1,5 @@
 //! Tries of a pool's rendering. What the API server refuses is told on the pool and tried again with growing pauses, at once when an
-//! input changes. What another program sets back is written again with growing pauses, too.
+//! input changes. What it does not answer is told when that happens again. What another program sets back is written again with growing pauses, too.
 
 use std::time::Duration;
 
@@ -9,6 +9,9 @@ use super::{Controller, Outcome, RENDER_DEGRADED, RETRY};
 use crate::api::MachineConfigPool;
 use crate::controllers::client::{RequestError, uptime};
 use crate::controllers::events::{About, Severity, emit};
+
+/// Tries without an answer before the pool says so: a connection that breaks once is nobody's concern.
+const MAX_UNTOLD: u32 = 2;
 
 impl Outcome {
     /// Returns what a refusal depends on: the content of the rendered config, and its sources.
@@ -31,6 +34,7 @@ impl Controller {
         let error = match Box::pin(self.bring(outcome)).await {
             Ok(()) => {
                 self.retries.succeeded(&name);
+                self.unanswered.remove(&name);
                 return self.later.take();
             }
             Err(error) => error,
@@ -42,6 +46,11 @@ impl Controller {
         self.metrics.wrote("render", "failed");
         if !error.is_refusal() {
             warn!("pool {name}: {error}");
+            let tries = self.unanswered.entry(name).or_default();
+            *tries = tries.saturating_add(1);
+            if *tries == MAX_UNTOLD {
+                self.refused(pool, &error).await;
+            }
             return Some(RETRY);
         }
         let (wait, is_news) = self.retries.failed(&name, &input, &error.to_string(), uptime());
@@ -51,7 +60,7 @@ impl Controller {
         Some(wait)
     }
 
-    /// Tells of a refusal: in the condition, and where that is refused, too, as an Event.
+    /// Tells of a try that failed: in the condition, and where that is refused, too, as an Event.
     async fn refused(&mut self, pool: MachineConfigPool, error: &RequestError) {
         let name = pool.metadata.name.clone().unwrap_or_default();
         let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());

@@ -30,7 +30,7 @@ const METHODS: [&str; 8] = [
 ];
 
 /// The calls that wait for an answer. The nearest one before a write has to be one that counts.
-const CALLS: [&str; 4] = ["send(", "read(", "write(", "write_and_read("];
+const CALLS: [&str; 5] = ["send(", "read(", "write(", "write_within(", "write_and_read("];
 
 #[expect(clippy::disallowed_methods, reason = "a test: it reads the sources")]
 fn sources(folder: &Path, all: &mut Vec<(String, String)>) {

@@ -176,6 +176,30 @@ async fn deletion_stays_deletion_on_its_way() {
     }
 }
 
+/// A proxy that wants a login answers everything with 200 and a page: no image is there, and none is deleted.
+#[tokio::test]
+async fn page_of_login_is_no_answer() {
+    let page = |_: &str, _: &str| {
+        answer("200 OK", &["Content-Type: text/html; charset=utf-8"], "<html>Sign in</html>")
+    };
+    let registry = FakeRegistry::new(page).await;
+    for image in [registry.image("os:1"), registry.image(&format!("os@sha256:{HEX}"))] {
+        let found = registry.client().find(&image, &Credentials::default()).await.unwrap_err();
+        assert!(found.to_string().contains("it answers with a page of text/html"), "{found}");
+        assert_eq!(found.retry(), Retry::Later);
+        let removed = registry.client().remove(&image, &Credentials::default()).await.unwrap_err();
+        assert!(removed.to_string().contains("page of text/html"), "{removed}");
+    }
+    // Nor does its 200 make it a registry that may say that an image is missing.
+    let registry = FakeRegistry::new(|head, _| {
+        let status = if head.starts_with("GET /v2/ ") { "200 OK" } else { "404 Not Found" };
+        answer(status, &["Content-Type: text/html"], "")
+    })
+    .await;
+    let found = registry.client().find(&registry.image("os:1"), &Credentials::default()).await.unwrap_err();
+    assert!(matches!(found, Failure::NoRegistry { .. }), "{found}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn silent_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

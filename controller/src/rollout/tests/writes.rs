@@ -210,3 +210,24 @@ fn nothing_is_given_while_policies_are_unread_or_unrecorded() {
         assert_eq!((&*status, &*found, &*text), ("True", reason, message));
     }
 }
+
+/// A node that refuses the labels of its pool is of none: its pool names it, and gives its own nodes the target all the same.
+#[test]
+fn node_without_labels_of_its_pool_is_named_and_counts_for_nothing() {
+    let mut shell = Shell::new(1);
+    let new = Node { first_pivot: Some("a".to_owned()), ..node("new", "a") };
+    let patch = NodePatch::new(&new);
+    shell.writes.failed(&new, None, &patch, Answer::Refused, WORDS);
+    assert_eq!(shell.writes.wait(&new, None), Some(Duration::from_secs(2)));
+    shell.pool.unlabeled = vec![new.clone()];
+    let rollout = shell.decide();
+    let (status, reason, message) = condition(&rollout, "RolloutNodesNotWritten");
+    assert_eq!((&*status, &*reason), ("True", "NodeWriteRefused"));
+    assert!(message.contains(&format!("node new can't be written: {WORDS}")), "{message}");
+    assert_eq!((given(&rollout), rollout.status.machine_count), (vec!["n00"], Some(3)));
+    shell.pass(2);
+    shell.writes.observe(shell.uptime);
+    assert_eq!(shell.writes.wait(&new, None), None);
+    shell.writes.written(&patch);
+    assert!(shell.writes.is_well());
+}
