@@ -1,8 +1,8 @@
 //! Reads the objects of a directory: each `.yaml`, `.yml` and `.json` file, with any number of documents.
 //!
 //! MachineConfigs, pools, `MachineOSConfig`s, `RolloutPolicy`s, the `ControllerConfig` and the disruption policy are taken. A kind that
-//! concerns nodes and is not handled is named; others lie beside them in any repository. Every read has a bound, and an error names the
-//! file.
+//! concerns nodes and is not handled is named, and so is a document without a kind; others lie beside them in any repository. Every
+//! read has a bound, and an error names the file.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -49,6 +49,8 @@ pub struct Manifests {
     pub rollout_policies: BTreeMap<String, RolloutPolicy>,
     /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
     pub notes: Vec<String>,
+    /// Objects that were read.
+    pub taken: usize,
 }
 
 /// An object as it was read, with fields that no type of ours has.
@@ -145,7 +147,14 @@ impl Manifests {
         let reading = Reading { on_twice: OnTwice::Refuse, unknown_fields };
         let mut errors = Vec::new();
         for path in files(directory)? {
-            errors.extend(manifests.add_file(&path, reading));
+            if path.is_file() {
+                errors.extend(manifests.add_file(&path, reading));
+            } else if path.is_dir() {
+                manifests.notes.push(format!("{}: it is a directory, which is not read", path.display()));
+            } else {
+                let cause = "it is no file, or a link that leads to none; mend or remove it".to_owned();
+                errors.push(ManifestError::Unread { path, cause });
+            }
         }
         let unselected = manifests.unselected();
         manifests.notes.extend(unselected);
@@ -160,7 +169,13 @@ impl Manifests {
         unknown_fields: UnknownFields,
     ) -> Result<(), ManifestError> {
         let reading = Reading { on_twice: OnTwice::Replace, unknown_fields };
-        ManifestError::all(self.add_file(path, reading)).map_or(Ok(()), Err)
+        let before = self.taken;
+        let mut errors = self.add_file(path, reading);
+        if errors.is_empty() && self.taken == before {
+            let cause = "it has no object that is read here; name a file with a MachineConfig or a pool";
+            errors.push(ManifestError::Unread { path: path.to_owned(), cause: cause.to_owned() });
+        }
+        ManifestError::all(errors).map_or(Ok(()), Err)
     }
 
     /// Returns a note on each MachineConfig that no pool selects.
@@ -220,11 +235,20 @@ impl Manifests {
         let kind = match document.handling() {
             Handling::Read(kind) => kind,
             Handling::Named(cause) => {
-                self.notes.push(format!("{}: {}: {cause}", path.display(), document.title()));
+                let title = if document.kind().is_empty() {
+                    document.source().to_owned()
+                } else {
+                    format!("{}: {}", path.display(), document.title())
+                };
+                self.notes.push(format!("{title}: {cause}"));
                 return Ok(());
+            }
+            Handling::Refused(cause) => {
+                return Err(ManifestError::refused(path, document.refuse_whole(cause)));
             }
             Handling::Foreign => return Ok(()),
         };
+        self.taken += 1;
         let object: Value = document.read().map_err(|error| ManifestError::refused(path, error))?.value;
         let violations = check(&object).into_iter().map(|cause| format!("{}: {cause}", path.display()));
         self.violations.extend(violations);
@@ -355,7 +379,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
     for entry in std::fs::read_dir(directory).map_err(unread)? {
         let path = entry.map_err(unread)?.path();
         let ending = path.extension().and_then(|ending| ending.to_str());
-        if matches!(ending, Some("yaml" | "yml" | "json")) && path.is_file() {
+        if matches!(ending, Some("yaml" | "yml" | "json")) {
             paths.push(path);
         }
         if paths.len() > MAX_FILES {

@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::fields::{image, update_line};
 use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
-use crate::journal::{Decoded, Stored, mcd};
+use crate::journal::{Decoded, Stored, mcd, origin};
 use crate::model::message;
 use crate::model::{Facts, HostSpec, MachineConfig, Observation, Target, Timestamp, UpdateId};
 use crate::observe::{ObserveError, facts, managed};
@@ -14,6 +14,7 @@ use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{BlockingDrift, Start, blocking_drift};
 use crate::plan::{Irreconcilable, Plan, explain, not_held};
 use crate::report::Event;
+use crate::settings::file::check_spec;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
 use crate::update::ending::ended_by;
@@ -95,6 +96,8 @@ impl<C: ControlPlane> Agent<C> {
             self.journal.archive(crate::journal::Outcome::Faulted, self.host.clock.now())?;
         }
         let Some(target) = self.health.desired.clone() else { return Ok(()) };
+        // Found before anything is touched: an update that can't be committed is not begun.
+        origin::check_commit(&self.host.root)?;
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         // The control plane's input is not the agent's own state: an error in it waits for a correction.
         let mut to = stored(machine_config, target, self.host.clock.now()).decode()?;
@@ -115,8 +118,9 @@ impl<C: ControlPlane> Agent<C> {
             );
         }
         let from = start.from(&origin, to.spec(), &facts.observed);
-        let plan =
-            self.planned(start.plan(&origin, &from, to.spec(), &facts, &policy), &from, &to, &facts)?;
+        let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
+        let planned = planned.and_then(|plan| check_spec(to.spec()).map(|()| plan));
+        let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
         if plan.is_empty() {

@@ -14,6 +14,7 @@ use crate::control::oneshot::OneShot;
 use crate::decide::ended::{Attempt, RunResult, ended};
 use crate::host::{Proxies, Root, machine_name};
 use crate::journal::Journal;
+use crate::journal::origin::check_commit;
 use crate::model::Target;
 use crate::settings::Environment;
 use crate::telemetry::LastReport;
@@ -68,6 +69,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let fail_points = environment.fail_points.clone();
         let (node_settings, host) = arguments.agent.open(environment)?;
         let journal = Journal::open(host.root.clone(), fail_points.clone())?;
+        check_commit(&host.root)?;
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default())?;
         let node_settings = node_settings.read(&host.root)?;

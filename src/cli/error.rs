@@ -107,7 +107,9 @@ impl CliError {
     pub(super) fn is_denied(&self) -> bool {
         match self {
             Self::Host(error)
-            | Self::Journal(JournalError::Host(error) | JournalError::Import(error))
+            | Self::Journal(
+                JournalError::Host(error) | JournalError::Mcd(error) | JournalError::Import(error),
+            )
             | Self::Observe(ObserveError::Host { source: error, .. }) => error.is_denied(),
             Self::Usage(_)
             | Self::Environment(_)

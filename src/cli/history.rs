@@ -8,6 +8,7 @@ use super::CliError;
 use super::output::{Output, print, print_json};
 use crate::host::root::Root;
 use crate::journal::history::{Entry, History, load_with_held};
+use crate::journal::origin::{State, check_commit};
 use crate::model::text::chain;
 use crate::model::text::counted;
 
@@ -25,7 +26,10 @@ pub(super) struct Arguments {
 
 /// Prints the updates in the order in which they ended.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
-    let History { entries, damaged } = load_with_held(&Root::open(&arguments.root)?)?;
+    let root = Root::open(&arguments.root)?;
+    State::load(&root)?;
+    check_commit(&root)?;
+    let History { entries, damaged } = load_with_held(&root)?;
     for error in &damaged {
         drop(writeln!(std::io::stderr(), "warning: Skipped a past update: {}", chain(error)));
     }

@@ -51,6 +51,17 @@ pub(super) struct SavedReport {
 }
 
 impl SavedReport {
+    /// Reads the file; names what is in its place where that is no file. The agent writes its next report there.
+    pub(super) fn load_or_name(root: &Root, unread: &mut Vec<String>) -> Result<Option<Self>, HostError> {
+        match Self::load(root) {
+            Err(error @ HostError::Kind { .. }) => {
+                unread.push(format!("{}. Next: {}", chain(&error), error.next()));
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
     /// Reads the file. An unknown document is another version's, which replaces it.
     pub(super) fn load(root: &Root) -> Result<Option<Self>, HostError> {
         Ok(root.read(REPORT_PATH)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))

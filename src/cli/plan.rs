@@ -9,17 +9,22 @@ use super::output::{Output, print, print_json};
 use super::{CliError, input};
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
-use crate::host::Root;
-use crate::journal::origin;
+use crate::decide::ahead::Ahead;
+use crate::host::{Host, Root};
+use crate::journal::origin::{State, check_commit};
+use crate::journal::{OpenUpdate, Stored};
+use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{ConfigName, Facts, HostSpec, Target};
-use crate::observe::facts;
+use crate::model::{ConfigName, Facts, HostSpec, ImageRef, Sha256, Target};
+use crate::observe::{facts, observe};
 use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
-use crate::plan::{Irreconcilable, Plan, not_held, plan};
+use crate::plan::undone::take_back;
+use crate::plan::{Irreconcilable, Plan, not_held, plan, unchanged};
 use crate::settings::{Environment, file};
+use crate::update::Record;
 
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
@@ -115,25 +120,127 @@ pub(super) async fn to_desired(
 }
 
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
-    let (mut to, policy) = destination(arguments, environment).await?;
-    let target = to.target();
+    let Destination { to, target, policy } = destination(arguments, environment).await?;
     if arguments.from == "current" {
-        let (origin, start, mut facts) = observe(arguments, environment, &mut to).await?;
-        set_embedded_config(arguments, &mut facts)?;
-        let from = start.from(&origin, &to, &facts.observed);
-        let outcome = start.plan(&origin, &from, &to, &facts, &policy);
-        let drift = outcome.as_ref().ok().and_then(|plan| blocking_drift(&from, &to, &facts.observed, plan));
-        let drift = drift.map(|drift| drift.differences).unwrap_or_default();
-        let beside = Beside { drift, left: origin.opaque().cloned().collect() };
-        let from = (!origin.is_unmanaged()).then(|| origin.target());
-        return Ok(Decided { from, to: target, outcome, beside });
+        return from_current(arguments, environment, to, &target, &policy).await;
     }
     let image = input::image("--from-image", arguments.from_image.as_deref())?;
     let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
     let mut facts = Facts::assumed(&from, &to)?;
     set_embedded_config(arguments, &mut facts)?;
     let outcome = plan(&from, &to, &facts, &policy);
-    Ok(Decided { from: Some(from.target()), to: target, outcome, beside: Beside::default() })
+    Ok(Decided { from: Some(from.target()), to: to.target(), outcome, beside: Beside::default() })
+}
+
+/// Plans from what is on this host, as a run of `apply` would.
+async fn from_current(
+    arguments: &Arguments,
+    environment: &Environment,
+    mut to: HostSpec,
+    target: &Target,
+    policy: &DisruptionPolicy,
+) -> Result<Decided, CliError> {
+    let mut host = arguments.host.observe_through(environment.proxy.clone())?;
+    let state = State::load(&host.root)?;
+    check_commit(&host.root)?;
+    host.soft_reboot = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?.soft_reboot;
+    let forced = host.root.exists(FORCE_FILE)?;
+    let ahead = ahead(&host, &state, target, forced).await?;
+    let open = state.open.as_ref().map(|open| described(&open.record, ahead));
+    if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
+        let plan = open_update.record.plan.clone();
+        let beside = Beside { open, ..Beside::default() };
+        let from = open_update.record.from.clone();
+        return Ok(Decided { from, to: to.target(), outcome: Ok(plan), beside });
+    }
+    let (start, mut origin) = origin(state.committed(&host.root)?, &state, ahead, forced)?;
+    let mut facts = facts(&host, &origin.spec, &to).await?;
+    set_embedded_config(arguments, &mut facts)?;
+    if let (Ahead::UndoneFirst, Some(OpenUpdate { record, .. })) = (ahead, &state.open)
+        && let Some(reached) = record.reached()
+    {
+        take_back(&mut facts, &record.plan, reached, &origin.spec)?;
+    }
+    origin.settle(start, &mut to, &facts);
+    let origin = origin.spec;
+    let (from, outcome) = if ahead == Ahead::Committed {
+        (Rc::clone(&origin), Ok(unchanged(&to, &facts)))
+    } else {
+        let from = start.from(&origin, &to, &facts.observed);
+        let outcome = start.plan(&origin, &from, &to, &facts, policy);
+        (from, outcome.and_then(|plan| file::check_spec(&to).map(|()| plan)))
+    };
+    let drift = outcome.as_ref().ok().and_then(|plan| blocking_drift(&from, &to, &facts.observed, plan));
+    let drift = drift.map(|drift| drift.differences).unwrap_or_default();
+    let beside = Beside { drift, left: origin.opaque().cloned().collect(), open };
+    let from = (!origin.is_unmanaged()).then(|| origin.target());
+    Ok(Decided { from, to: to.target(), outcome, beside })
+}
+
+/// Decides what comes before the plan.
+async fn ahead(host: &Host, state: &State, target: &Target, forced: bool) -> Result<Ahead, CliError> {
+    // Contents are compared where the source tells them.
+    let is_told = target.content.is_some();
+    let identified = |stored: Stored| if is_told { stored.identified() } else { stored };
+    let Some(OpenUpdate { record, to, unreadable }) = &state.open else {
+        let committed = state.committed(&host.root)?.map(|stored| identified(stored).target);
+        let has_left = state.left.as_ref().is_some_and(|left| Some(&left.target) != committed.as_ref());
+        return Ok(Ahead::of_idle(committed.as_ref(), target, forced || has_left));
+    };
+    let committed = state.current.clone().map(|stored| identified(stored).target);
+    let observed = observe(host, &[to]).await?;
+    let ahead = Ahead::of_open(record, committed.as_ref(), &observed, target, forced);
+    let is_given_up = unreadable.is_some() && ahead == Ahead::GoesOn && record.fault.is_none();
+    Ok(if is_given_up { Ahead::UndoneFirst } else { ahead })
+}
+
+/// The config that the update comes from.
+struct Origin {
+    spec: Rc<HostSpec>,
+    /// Set if the host was looked at for directories and links that came with it and nobody applied.
+    is_settled: bool,
+}
+
+impl Origin {
+    /// Takes over from it what was never applied to this host.
+    fn settle(&mut self, start: Start, to: &mut HostSpec, facts: &Facts) {
+        if !self.is_settled {
+            let unapplied = not_held(&self.spec, &facts.observed);
+            Rc::make_mut(&mut self.spec).set_unapplied(unapplied);
+        }
+        start.carry_over(&mut self.spec, to, &facts.observed);
+    }
+}
+
+/// Returns how the update starts, and where.
+fn origin(
+    committed: Option<Stored>,
+    state: &State,
+    ahead: Ahead,
+    forced: bool,
+) -> Result<(Start, Origin), CliError> {
+    let of_open = matches!(ahead, Ahead::EndsFirst | Ahead::LeftAsItIs);
+    let recovering = ahead == Ahead::LeftAsItIs || (!of_open && state.left.is_some());
+    let start = Start { recovering, forced };
+    let stored = state.left.clone().or(committed);
+    let is_settled = of_open || stored.as_ref().is_none_or(Stored::is_settled);
+    let spec = match (&state.open, stored) {
+        (Some(open), _) if of_open => Rc::clone(&open.to),
+        (_, Some(stored)) => Rc::new(stored.known_spec()),
+        (_, None) => Rc::new(HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?)),
+    };
+    Ok((start, Origin { spec: start.origin(spec)?, is_settled }))
+}
+
+/// Describes the open update.
+fn described(record: &Record, ahead: Ahead) -> explain::OpenUpdate {
+    explain::OpenUpdate {
+        id: record.id.to_string(),
+        to: record.to.clone(),
+        phase: record.phase.name(),
+        then: ahead.as_str(),
+        fault: record.fault.as_ref().map(ToString::to_string),
+    }
 }
 
 fn set_embedded_config(arguments: &Arguments, facts: &mut Facts) -> Result<(), CliError> {
@@ -143,11 +250,27 @@ fn set_embedded_config(arguments: &Arguments, facts: &mut Facts) -> Result<(), C
     Ok(())
 }
 
+/// The desired config with its identity, and the policy that goes with it.
+struct Destination {
+    to: HostSpec,
+    target: Target,
+    policy: DisruptionPolicy,
+}
+
+impl Destination {
+    fn new(
+        config: &MachineConfig,
+        image: Option<ImageRef>,
+        content: Option<Sha256>,
+        policy: DisruptionPolicy,
+    ) -> Result<Self, CliError> {
+        let target = Target::new(config.name().clone(), image.clone()).with_content(content);
+        Ok(Self { to: config.spec(image)?, target, policy })
+    }
+}
+
 /// Returns the plan's target, and the policy that goes with it.
-async fn destination(
-    arguments: &Arguments,
-    environment: &Environment,
-) -> Result<(HostSpec, DisruptionPolicy), CliError> {
+async fn destination(arguments: &Arguments, environment: &Environment) -> Result<Destination, CliError> {
     let image = input::image("--to-image", arguments.to_image.as_deref())?;
     let named = arguments.policy.as_deref();
     let unknown = arguments.unknown;
@@ -161,7 +284,8 @@ async fn destination(
             }
             (Some(_) | None, named) => input::policy(named, unknown, config, &arguments.to)?,
         };
-        return Ok((config.spec(image)?, policy));
+        let content = Some(config.content());
+        return Destination::new(&config, image, content, policy);
     }
     let source = desired::source(&arguments.control, &Root::open(&arguments.host.root)?, environment)?;
     let Desired { target, machine_config, policy } = source.read(unknown).await?;
@@ -169,34 +293,5 @@ async fn destination(
         Some(_) => input::policy(named, unknown, machine_config, "")?,
         None => (machine_config, policy),
     };
-    Ok((machine_config.spec(image.or(target.image))?, policy))
-}
-
-/// Returns the config that the update comes from, how it starts, and the facts, as the agent would have them.
-async fn observe(
-    arguments: &Arguments,
-    environment: &Environment,
-    to: &mut HostSpec,
-) -> Result<(Rc<HostSpec>, Start, Facts), CliError> {
-    let mut host = arguments.host.observe_through(environment.proxy.clone())?;
-    // An invalid file is the daemon's to report.
-    if let Ok(node_settings) = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH) {
-        host.soft_reboot = node_settings.soft_reboot;
-    }
-    let stored = origin::load(&host.root)?;
-    let recovering = stored.as_ref().is_some_and(|(_, recovering)| *recovering);
-    let start = Start { recovering, forced: host.root.exists(FORCE_FILE)? };
-    let is_settled = stored.as_ref().is_none_or(|(stored, _)| stored.is_settled());
-    let origin = match stored {
-        Some((stored, _)) => stored.known_spec(),
-        None => HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?),
-    };
-    let mut origin = start.origin(Rc::new(origin))?;
-    let facts = facts(&host, &origin, to).await?;
-    if !is_settled {
-        let unapplied = not_held(&origin, &facts.observed);
-        Rc::make_mut(&mut origin).set_unapplied(unapplied);
-    }
-    start.carry_over(&mut origin, to, &facts.observed);
-    Ok((origin, start, facts))
+    Destination::new(&machine_config, image.or(target.image), target.content, policy)
 }

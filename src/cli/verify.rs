@@ -8,8 +8,7 @@ use super::output::{Output, print, print_json};
 use super::{CliError, input};
 use crate::agent::drift::add_diffs;
 use crate::host::{Host, Root};
-use crate::journal::state;
-use crate::journal::stored::{Stored, load_record};
+use crate::journal::origin::{State, check_commit};
 use crate::model::text::counted;
 use crate::model::{HostSpec, NotApplied, Observation};
 use crate::observe::observe;
@@ -17,6 +16,7 @@ use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::drift;
 use crate::plan::explain::not_applied_text;
 use crate::plan::not_applied;
+use crate::settings::file;
 
 /// The word for the current config.
 const CURRENT: &str = "current";
@@ -57,9 +57,12 @@ struct Verified<'a> {
 /// Compares and prints.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
-    let spec = spec(arguments, &host.root)?;
+    let state = State::load(&host.root)?;
+    check_commit(&host.root)?;
+    file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?;
+    let spec = spec(arguments, &state, &host.root)?;
     let observed = runtime()?.block_on(observe(&host, &[&spec]))?;
-    let mut found = compared(arguments.config == CURRENT, &spec, &observed, &host.root)?;
+    let mut found = compared(arguments.config == CURRENT, &state, &spec, &observed);
     let not_applied = not_applied(&spec, &observed);
     match arguments.output {
         Output::Json => {
@@ -75,9 +78,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 
 /// Returns the document of `verify` without flags; null where nothing is committed.
 pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> {
-    let Some(spec) = committed(&host.root)? else { return Ok(serde_json::Value::Null) };
+    let state = State::load(&host.root)?;
+    let Some(spec) = committed(&state, &host.root)? else { return Ok(serde_json::Value::Null) };
     let observed = observe(host, &[&spec]).await?;
-    let found = compared(true, &spec, &observed, &host.root)?;
+    let found = compared(true, &state, &spec, &observed);
     let not_applied = not_applied(&spec, &observed);
     serde_json::to_value(verified(&spec, &found, &not_applied))
         .map_err(|error| CliError::Output(error.into()))
@@ -93,22 +97,20 @@ fn listed(not_applied: &[NotApplied]) -> String {
     if text.is_empty() { text } else { format!("\n{}", text.trim_end()) }
 }
 
-fn compared(
-    is_current: bool,
-    spec: &HostSpec,
-    observed: &Observation,
-    root: &Root,
-) -> Result<Vec<Difference>, CliError> {
+fn compared(is_current: bool, state: &State, spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     // While an update is under way, the staged deployment is its own.
-    let idle = is_current && load_record(root)?.is_none();
-    Ok(if idle { drift(spec, observed) } else { differences(spec, observed) })
+    let idle = is_current && state.open.is_none();
+    if idle { drift(spec, observed) } else { differences(spec, observed) }
 }
 
-fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
+fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<HostSpec, CliError> {
     let none = |what: &str| CliError::Usage(format!("{what}; name a file with --config"));
     match arguments.config.as_str() {
-        CURRENT => committed(root)?.ok_or_else(|| none("nothing is committed on this host yet")),
-        TARGET => of_update(root)?.ok_or_else(|| none("no update is open or held on this host")),
+        CURRENT => committed(state, root)?.ok_or_else(|| none("nothing is committed on this host yet")),
+        TARGET => {
+            let open = state.open.as_ref().map(|open| HostSpec::clone(&open.to));
+            open.ok_or_else(|| none("no update is open or held on this host"))
+        }
         file => {
             let image = input::image("--image", arguments.image.as_deref())?;
             Ok(input::machine_config(file, arguments.unknown)?.spec(image)?)
@@ -116,19 +118,10 @@ fn spec(arguments: &Arguments, root: &Root) -> Result<HostSpec, CliError> {
     }
 }
 
-/// Returns the config of the update that is open or held.
-fn of_update(root: &Root) -> Result<Option<HostSpec>, CliError> {
-    if load_record(root)?.is_none() {
-        return Ok(None);
-    }
-    let stored = Stored::load(root, &state("target.json"))?;
-    Ok(stored.map(|stored| stored.known_spec()))
-}
-
 /// Returns the agent's current config, else MCD's.
-fn committed(root: &Root) -> Result<Option<HostSpec>, CliError> {
-    let stored = match Stored::load(root, &state("current.json"))? {
-        Some(stored) => Some(stored),
+fn committed(state: &State, root: &Root) -> Result<Option<HostSpec>, CliError> {
+    let stored = match &state.current {
+        Some(stored) => Some(stored.clone()),
         None => crate::journal::mcd::read(root)?,
     };
     Ok(stored.map(|stored| stored.known_spec()))

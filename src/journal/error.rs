@@ -36,6 +36,16 @@ pub enum JournalError {
         /// The parser's message.
         cause: String,
     },
+    /// Something else is in the place of a file or a directory of the state.
+    #[error("{path} can't be used: it is {found}, not {expected}; nothing was touched")]
+    Misplaced {
+        /// The path.
+        path: String,
+        /// The expected kind.
+        expected: &'static str,
+        /// The kind found.
+        found: &'static str,
+    },
     /// A newer agent wrote the file.
     #[error("{path} has schema version {found}, this agent reads up to {known}; nothing was touched")]
     Newer {
@@ -89,6 +99,7 @@ impl JournalError {
                 FaultClass::Degraded
             }
             Self::Unreadable { .. }
+            | Self::Misplaced { .. }
             | Self::Newer { .. }
             | Self::Lost { .. }
             | Self::Model(_)
@@ -103,7 +114,7 @@ impl JournalError {
             Self::Host(_) => "StateNotWritable",
             Self::Mcd(error) | Self::Import(error) => error.reason(),
             Self::NotImported { .. } => "MalformedFile",
-            Self::Unreadable { .. } => "StateUnreadable",
+            Self::Unreadable { .. } | Self::Misplaced { .. } => "StateUnreadable",
             Self::Newer { .. } => "StateNewer",
             Self::Lost { .. } => "StateLost",
             Self::Locked { .. } | Self::StaterootLocked { .. } => "StateLocked",
@@ -119,6 +130,19 @@ impl JournalError {
             // Alone, without its target, the record would be refused next.
             Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
                 format!("Restore {path} from a backup, or move record.json beside it away to start over.")
+            }
+            Self::Unreadable { path, .. } if path.ends_with("/accounts.json") => format!(
+                "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's own."
+            ),
+            Self::Unreadable { path, .. } if path.ends_with("/kargs.json") => format!(
+                "Restore {path} from a backup, or move it away: arguments that earlier configs left on the kernel's command line \
+                 then count as the host's own."
+            ),
+            Self::Misplaced { path, .. } if path.ends_with("lock") => {
+                format!("Move {path} away; the agent makes it again.")
+            }
+            Self::Misplaced { path, .. } => {
+                format!("Move {path} away, and restore it from a backup; without it the agent starts over.")
             }
             Self::Unreadable { path, .. } => {
                 format!("Restore {path} from a backup, or move it away to start over.")

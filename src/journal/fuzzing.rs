@@ -25,7 +25,7 @@ const READERS: [(&str, Reader); 10] = [
     ("var/lib/machine-config-agent/accounts.json", |root| Ok(AccountRecords::load(root).map(drop)?)),
     ("var/lib/machine-config-agent/current.json", |root| of_config(root, Stored::load(root, CURRENT)?)),
     ("var/lib/machine-config-agent/history/entry-0000000001.json", |root| history::load(root).map(drop)),
-    ("var/lib/machine-config-agent/kargs.json", |root| super::kargs::load(root).map(drop)),
+    ("var/lib/machine-config-agent/kargs.json", |root| super::stored::load_kargs(root).map(drop)),
     ("var/lib/machine-config-agent/preimages/kept/%2Fetc%2Fmotd.json", |root| Ok(original(root)?)),
     ("var/lib/machine-config-agent/record.json", |root| stored::load_record(root).map(drop)),
     ("var/lib/machine-config-agent/seed.json", |root| seed::load_record(root).map(drop)),

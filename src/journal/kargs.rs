@@ -1,13 +1,10 @@
 //! The kernel arguments that configs of this host have set: what is left of them on the command line can be told from the
 //! host's own then, also after somebody booted another deployment.
 
-use tracing::warn;
-
 use super::files::STATE_MODE;
+use super::stored::load_kargs;
 use super::{Journal, JournalError};
-use crate::host::root::Root;
 use crate::model::ids::FORMER_KARGS;
-use crate::model::kargs::FormerKargs;
 use crate::model::{HostSpec, Observation};
 
 impl Journal {
@@ -21,7 +18,7 @@ impl Journal {
         if observed.os.booted().is_none() {
             return Ok(());
         }
-        let known = load(&self.root)?;
+        let known = load_kargs(&self.root)?;
         let mut former = known.clone().unwrap_or_default();
         former.learn(&from.kargs, &observed.kargs);
         former.learn(&to.kargs, &observed.kargs);
@@ -38,11 +35,4 @@ impl Journal {
         self.fail_points.hit("kargs-remembered");
         Ok(())
     }
-}
-
-/// Reads the file. A damaged one is begun anew: it only tells what was, and holds no update.
-pub(super) fn load(root: &Root) -> Result<Option<FormerKargs>, JournalError> {
-    let Some(bytes) = root.read(FORMER_KARGS)? else { return Ok(None) };
-    let read = serde_json::from_slice(&bytes);
-    Ok(read.inspect_err(|error| warn!("Began {FORMER_KARGS} anew: it can't be read: {error}")).ok())
 }

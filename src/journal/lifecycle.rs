@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::JournalError;
 use super::files::{STATE_DIR_MODE, state};
+use super::place;
 use super::record_file::{RecordFile, RecordKind};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
@@ -70,8 +71,8 @@ impl GenerationJournal {
 impl<T: Clone + PartialEq + Serialize + DeserializeOwned> StateJournal<T> {
     fn open_kind(kind: StateKind, root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
-        let path = state(kind.lock);
-        let lock = root.lock(&path)?.ok_or(JournalError::StaterootLocked { path })?;
+        let lock = place::lock(&root, kind.lock)?
+            .ok_or_else(|| JournalError::StaterootLocked { path: state(kind.lock) })?;
         durable::sync_directory(&root, STATE_DIR)?;
         let file = RecordFile::open(root, kind.record)?;
         Ok(Self { file, fail_points, fail_point: kind.fail_point, _lock: lock })

@@ -27,6 +27,17 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     Ok(Some(Stored::applied(machine_config, Some(image), Timestamp::default()).imported()))
 }
 
+/// Refuses files of MCD that a commit could not write.
+pub(super) fn check(root: &Root) -> Result<(), JournalError> {
+    for directory in ["/etc", DIRECTORY] {
+        root.check_directory(directory).map_err(JournalError::Mcd)?;
+    }
+    for path in [CONFIG, IMAGE, HOSTED] {
+        root.check_replaceable(path).map_err(JournalError::Mcd)?;
+    }
+    Ok(())
+}
+
 /// Reads a config that MCD has applied: whatever its sections hold, it is where the next update comes from.
 pub(super) fn parsed(bytes: &[u8], path: &str) -> Result<MachineConfig, JournalError> {
     MachineConfig::parse_applied(bytes, path).map_err(|error| {

@@ -21,6 +21,7 @@ pub mod lifecycle;
 pub mod mcd;
 pub mod origin;
 pub mod originals;
+pub mod place;
 pub mod seed;
 pub mod stateroot;
 pub mod stored;
@@ -55,7 +56,7 @@ use files::{STATE_DIR_MODE, STATE_MODE};
 pub use history::{Entry, Outcome};
 pub use intent::{Intent, Numbers, Work};
 pub use originals::{Original, Originals};
-pub use stored::{Decoded, Stored};
+pub use stored::{Decoded, OpenUpdate, Stored};
 
 /// The journal, open: its lock is held.
 #[derive(Debug)]
@@ -87,9 +88,9 @@ impl Journal {
     /// Takes the lock and reads the state. A record that can't be read, or is newer than this agent, is an error
     /// and nothing is touched.
     pub fn open(root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
-        stored::check_directory(&root)?;
+        origin::check(&root)?;
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
-        let lock = root.lock(&state("lock"))?.ok_or(JournalError::Locked { path: state("lock") })?;
+        let lock = place::lock(&root, "lock")?.ok_or(JournalError::Locked { path: state("lock") })?;
         // The process before may have died between a new name and its sync: the files read are durable first.
         durable::sync_directory(&root, STATE_DIR)?;
         let record = stored::load_record(&root)?;
@@ -116,22 +117,12 @@ impl Journal {
     }
 
     fn reopen(root: &Root, record: Record) -> Result<Open, JournalError> {
-        let target = Stored::load(root, &state("target.json"))?
-            .filter(|stored| stored.target == record.to)
-            .ok_or_else(|| JournalError::Lost {
-            path: state("target.json"),
-            config: record.to.config.clone(),
-        })?;
+        let OpenUpdate { record, to, unreadable } = stored::reopen(root, record)?;
         let from = match Decoding::load(root, FROM)? {
             Some(from) => Some(from),
             None => Decoding::load(root, CURRENT)?,
         };
-        // A repair is of the committed config, whatever can be read of it.
-        let (to, unreadable) = match target.spec() {
-            Ok(to) => (to, None),
-            Err(error) => (target.known_spec(), Some(error).filter(|_| !record.is_repair())),
-        };
-        Ok(Open { from: spec_or_unmanaged(from)?, to: Rc::new(to), unreadable, record })
+        Ok(Open { from: spec_or_unmanaged(from)?, to, unreadable, record })
     }
 
     /// Returns why this version of the agent can't read the config of the update in progress.

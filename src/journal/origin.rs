@@ -1,21 +1,60 @@
-//! The config that the next update comes from, for verbs that only read.
+//! The state as a start finds it, for verbs that only read: the same is refused, with the same words.
 
 use super::decoding::{CURRENT, FROM};
 use super::error::JournalError;
 use super::files::state;
-use super::mcd;
-use super::stored::Stored;
+use super::stored::{self, OpenUpdate, Stored};
+use super::{mcd, place};
+use crate::host::HostError;
+use crate::host::account_records::AccountRecords;
 use crate::host::root::Root;
 
-/// Reads it: the committed config, or that of an update which ended wrong and whose effects stayed (true), or
-/// machine-config-daemon's. `None` on a host that no config manages.
-pub fn load(root: &Root) -> Result<Option<(Stored, bool)>, JournalError> {
-    if let Some(left) = Stored::load(root, &state(FROM))? {
-        return Ok(Some((left, true)));
+/// The state.
+#[derive(Debug)]
+pub struct State {
+    /// The update that is open or held.
+    pub open: Option<OpenUpdate>,
+    /// The committed config.
+    pub current: Option<Stored>,
+    /// The config of an update that ended wrong and whose effects stayed.
+    pub left: Option<Stored>,
+}
+
+impl State {
+    /// Reads it. What a start would refuse is an error.
+    pub fn load(root: &Root) -> Result<Self, JournalError> {
+        check(root)?;
+        let open = stored::load_record(root)?.map(|record| stored::reopen(root, record)).transpose()?;
+        let current = Stored::load(root, &state(CURRENT))?;
+        let left = Stored::load(root, &state(FROM))?;
+        Ok(Self { open, current, left })
     }
-    let committed = match Stored::load(root, &state(CURRENT))? {
-        Some(stored) => Some(stored),
-        None => mcd::read(root)?,
-    };
-    Ok(committed.map(|stored| (stored, false)))
+
+    /// Returns the committed config, or machine-config-daemon's, which a start would import.
+    pub fn committed(&self, root: &Root) -> Result<Option<Stored>, JournalError> {
+        match &self.current {
+            Some(stored) => Ok(Some(stored.clone())),
+            None if self.open.is_some() => Ok(None),
+            None => mcd::read(root),
+        }
+    }
+}
+
+/// Refuses a state that can't be read, or that an update could not be written to. Changes nothing.
+pub(super) fn check(root: &Root) -> Result<(), JournalError> {
+    place::check(root)?;
+    AccountRecords::load(root).map_err(damaged_accounts)?;
+    stored::load_kargs(root).map(drop)
+}
+
+/// Refuses files of machine-config-daemon that no commit could be written to.
+pub fn check_commit(root: &Root) -> Result<(), JournalError> {
+    mcd::check(root)
+}
+
+fn damaged_accounts(error: HostError) -> JournalError {
+    if let HostError::Malformed { path, cause, .. } = error {
+        return JournalError::Unreadable { path, what: "account records", cause };
+    }
+    error.into()
 }

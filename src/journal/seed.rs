@@ -6,6 +6,7 @@
 
 use super::error::{AdvanceError, JournalError};
 use super::files::{STATE_DIR_MODE, state};
+use super::place;
 use super::record_file::{RecordFile, RecordKind};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
@@ -48,7 +49,7 @@ impl SeedJournal {
     /// Takes the lock and reads the record; `None` if another process makes a seed.
     pub fn open(root: Root, fail_points: FailPoints) -> Result<Option<Self>, JournalError> {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
-        let Some(lock) = root.lock(&state(LOCK))? else { return Ok(None) };
+        let Some(lock) = place::lock(&root, LOCK)? else { return Ok(None) };
         durable::sync_directory(&root, STATE_DIR)?;
         Ok(Some(Self { file: RecordFile::open(root, RECORD)?, fail_points, _lock: lock }))
     }

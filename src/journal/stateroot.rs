@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{AdvanceError, JournalError};
 use super::files::{STATE_DIR_MODE, STATE_MODE, state};
+use super::place;
 use super::record_file::{RecordFile, RecordKind, unreadable};
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
@@ -93,7 +94,7 @@ impl StaterootJournal {
     /// Takes the lock and reads the record. One that can't be read is an error, and nothing is touched.
     pub fn open(root: Root, fail_points: FailPoints) -> Result<Self, JournalError> {
         root.create_dir(STATE_DIR, STATE_DIR_MODE)?;
-        let lock = root.lock(&state(LOCK))?.ok_or(JournalError::StaterootLocked { path: state(LOCK) })?;
+        let lock = place::lock(&root, LOCK)?.ok_or(JournalError::StaterootLocked { path: state(LOCK) })?;
         durable::sync_directory(&root, STATE_DIR)?;
         let file = RecordFile::open(root.clone(), RECORD)?;
         Ok(Self { root, fail_points, file, _lock: lock })
@@ -226,8 +227,8 @@ impl Trial {
         if load_trial(&root)?.is_none() {
             return Ok(None);
         }
-        let lock = state(TRIAL_LOCK);
-        let held = root.lock(&lock)?.ok_or(JournalError::StaterootLocked { path: lock })?;
+        let held = place::lock(&root, TRIAL_LOCK)?
+            .ok_or_else(|| JournalError::StaterootLocked { path: state(TRIAL_LOCK) })?;
         durable::sync_directory(&root, STATE_DIR)?;
         Ok(load_trial(&root)?.map(|current| Self { root, fail_points, current, _lock: held }))
     }

@@ -9,10 +9,11 @@ use tracing::debug;
 
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
+use super::place::check_directory;
 use crate::host::root::Root;
-use crate::model::ids::STATE_DIR;
+use crate::model::ids::FORMER_KARGS;
+use crate::model::kargs::FormerKargs;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::observation::ObservedFile;
 use crate::model::os::KernelType;
 use crate::model::text::chain;
 use crate::model::yaml::redacted;
@@ -74,6 +75,17 @@ impl Decoded {
     pub fn into_stored(self) -> Stored {
         self.stored
     }
+}
+
+/// The update that is open.
+#[derive(Debug)]
+pub struct OpenUpdate {
+    /// Its record.
+    pub record: Record,
+    /// The config that it leads to, as far as it can be read.
+    pub to: Rc<HostSpec>,
+    /// The cause for which this version of the agent can't read that: another one began it.
+    pub unreadable: Option<ModelError>,
 }
 
 #[derive(Serialize)]
@@ -308,18 +320,6 @@ pub(super) fn read_state(
     Ok(read)
 }
 
-/// Refuses something else in the place of the state's directory: no file below it would look as if nothing was committed.
-pub(super) fn check_directory(root: &Root) -> Result<(), JournalError> {
-    let cause = match root.observe(STATE_DIR)? {
-        // A link is followed by each reader, or ends it.
-        ObservedFile::Absent | ObservedFile::Directory { .. } | ObservedFile::Symlink { .. } => return Ok(()),
-        ObservedFile::Regular { .. } => "it is a file",
-        ObservedFile::Special | ObservedFile::Unreachable => "it is something else",
-    };
-    let (path, what) = (STATE_DIR.to_owned(), "the directory of the agent's state");
-    Err(JournalError::Unreadable { path, what, cause: cause.to_owned() })
-}
-
 /// Refuses a newer agent's file.
 fn known(path: &str, found: u64) -> Result<(), JournalError> {
     if found <= u64::from(SCHEMA) {
@@ -345,6 +345,31 @@ pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
     let version: Version = serde_json::from_slice(&bytes).map_err(unreadable)?;
     known(&path, version.schema)?;
     serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+}
+
+/// Reads the kernel arguments that configs of this host have set.
+pub(super) fn load_kargs(root: &Root) -> Result<Option<FormerKargs>, JournalError> {
+    let what = "kernel arguments of earlier configs";
+    let Some(bytes) = read_state(root, FORMER_KARGS, what)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| JournalError::Unreadable {
+        path: FORMER_KARGS.to_owned(),
+        what,
+        cause: redacted(&error.to_string()),
+    })
+}
+
+/// Reads the config that an open update leads to.
+pub(super) fn reopen(root: &Root, record: Record) -> Result<OpenUpdate, JournalError> {
+    let path = state("target.json");
+    let target = Stored::load(root, &path)?
+        .filter(|stored| stored.target == record.to)
+        .ok_or_else(|| JournalError::Lost { path, config: record.to.config.clone() })?;
+    // A repair is of the committed config, whatever can be read of it.
+    let (to, unreadable) = match target.spec() {
+        Ok(to) => (to, None),
+        Err(error) => (target.known_spec(), Some(error).filter(|_| !record.is_repair())),
+    };
+    Ok(OpenUpdate { to: Rc::new(to), unreadable, record })
 }
 
 /// Writes the record, durably.

@@ -25,7 +25,8 @@ use serde::Deserialize;
 use crate::host::{HostError, Root};
 use crate::model::node_settings::{HealthRules, OsLimits, RollBack, SoftReboot};
 use crate::model::text::shown;
-use crate::model::{FaultClass, ManagedPath, NodeSettings, UnitName, short};
+use crate::model::{FaultClass, HostSpec, ManagedPath, NodeSettings, UnitName, short};
+use crate::plan::Irreconcilable;
 
 /// The largest file that is read: a few names and times, and the paths that are repaired.
 const MAX_BYTES: u64 = 256 * 1024;
@@ -160,6 +161,19 @@ pub fn read(root: &Root, path: &str, shown: &str) -> Result<NodeSettings, FileEr
     let text = String::from_utf8(bytes)
         .map_err(|_| FileError::Syntax { file: shown.to_owned(), cause: "it is not UTF-8".to_owned() })?;
     parse(&text, shown)
+}
+
+/// Refuses a config whose own settings file this agent could not read: each later run would end with that.
+pub fn check_spec(spec: &HostSpec) -> Result<(), Irreconcilable> {
+    let file = spec.files.iter().find(|(path, _)| path.as_str() == SETTINGS_PATH);
+    let Some((path, file)) = file else { return Ok(()) };
+    let read = std::str::from_utf8(file.contents.bytes());
+    let read = read.map_err(|_| "it is not UTF-8".to_owned());
+    let found = read.and_then(|text| parse(text, SETTINGS_PATH).map_err(|error| error.to_string()));
+    found.map(drop).map_err(|cause| {
+        let field = format!("storage.files {:?} contents", path.as_str());
+        Irreconcilable::of_config(field, format!("{cause}; correct it (keys and values: reference.md)"))
+    })
 }
 
 /// Reads the text of the file of this name.

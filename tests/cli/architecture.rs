@@ -18,7 +18,7 @@ const IMPORTS: [(&str, &[&str]); 20] = [
     ("report", &["model", "plan", "update"]),
     ("stateroot", &["model", "update"]),
     ("host", &["model", "stateroot"]),
-    ("settings", &["model", "host"]),
+    ("settings", &["model", "plan", "host"]),
     ("observe", &["model", "stateroot", "host"]),
     ("journal", &["model", "plan", "update", "stateroot", "host"]),
     ("apply", &["model", "plan", "stateroot", "journal", "host"]),

@@ -84,6 +84,43 @@ fn os_fields_are_refused_without_os_backend() {
     }
 }
 
+/// What is only compared, or was imported from machine-config-daemon, is named by each verb; a run to it changes nothing.
+#[test]
+fn os_fields_that_are_not_planned_are_named_without_os_backend() {
+    let image = format!("registry.test/os@sha256:{}", "a".repeat(64));
+    let mut spec = ignition(json!({"storage": {"files": [{"path": "/etc/a", "mode": 420}]}}));
+    let sections = json!({"kernelArguments": ["nosmt"], "kernelType": "realtime", "extensions": ["usbguard"],
+        "osImageURL": image, "fips": true});
+    spec.as_object_mut().unwrap().extend(sections.as_object().unwrap().clone());
+    let fields = [
+        "host-lacks spec.extensions",
+        "installation spec.fips",
+        "host-lacks spec.kernelArguments",
+        "host-lacks spec.kernelType",
+        "host-lacks spec.osImageURL",
+    ];
+    let node = Node::new();
+    node.put("root/etc/a", "");
+    node.put("a.json", config("rendered-a", &spec));
+    let json = |words: &[&str]| {
+        let ran = node.run(&[words, &TEXT, &["--os-backend", "none", "--output", "json"]].concat());
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
+        listed(&ran.out)
+    };
+    let mut sorted = json(&["verify", "--config", "a.json"]);
+    sorted.sort_by_key(|line| line.split(' ').nth(1).map(str::to_owned));
+    assert_eq!(sorted, fields);
+    node.put("root/etc/machine-config-daemon/currentconfig", config("rendered-a", &spec));
+    for words in [&["plan", "--to", "a.json"][..], &["verify"]] {
+        assert_eq!(json(words).len(), fields.len(), "{words:?}");
+    }
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    for words in [&["plan", "--to", "a.json"][..], &["verify"], &["status"]] {
+        assert_eq!(json(words).len(), fields.len(), "{words:?}");
+    }
+}
+
 /// A unit that the host lacks, or that has nothing to be enabled by, is named by each verb, and no longer when it has.
 #[test]
 fn unit_with_nothing_to_enable_is_named_by_each_verb() {

@@ -74,6 +74,42 @@ fn paths_that_agent_writes_itself_are_refused_beside_it() {
     assert_eq!(node.plan("b.json").code, 0);
 }
 
+/// Files that the agent reads or writes as root's alone: an entry that takes them from it would end each later run.
+#[test]
+fn entries_that_keep_agent_from_its_own_files_are_refused() {
+    const SETTINGS: &str = "/etc/machine-config-agent/settings.toml";
+    let settings = |text: &str, mode: u32| {
+        let entry = json!({"path": SETTINGS, "mode": mode, "contents": {"source": format!("data:,{}", text.replace(' ', "%20"))}});
+        ignition(json!({"storage": {"files": [entry]}}))
+    };
+    let directory =
+        |path: &str, mode: u32| ignition(json!({"storage": {"directories": [{"path": path, "mode": mode}]}}));
+    let link = |path: &str| ignition(json!({"storage": {"links": [{"path": path, "target": "/etc/motd"}]}}));
+    let of_user = json!({"path": "/etc/machine-config-agent", "user": {"name": "core"}});
+    let table = [
+        (settings("nonsense", 0o644), "line 1: "),
+        (settings("keep-rollback = 15", 0o644), "line 1: invalid type"),
+        (settings("%5Bos%5D%0Astall = '1s'", 0o644), "os.stall"),
+        (settings("", 0o666), "no write permission of group and others"),
+        (directory(SETTINGS, 0o755), "a regular file here"),
+        (link(SETTINGS), "a regular file here"),
+        (link("/etc/machine-config-agent"), "a directory here"),
+        (directory("/etc/machine-config-agent", 0o777), "no write permission of group and others"),
+        (ignition(json!({"storage": {"directories": [of_user]}})), "the owner root"),
+        (directory("/var/lib", 0o777), "no write permission of group and others"),
+        (directory("/etc/machine-config-daemon", 0o775), "no write permission of group and others"),
+        (directory("/etc/mcd-currentconfig.json", 0o755), "the agent writes this file"),
+        (directory("/run/machine-config-agent/report.json", 0o755), "the agent writes this file"),
+    ];
+    for (spec, words) in table {
+        is_refused(&Node::new(), &spec, words);
+    }
+    let node = Node::new();
+    node.commit("rendered-a.json", &settings("keep-rollback = '24h'", 0o644));
+    node.put("b.json", config("rendered-b", &directory("/etc/machine-config-agent", 0o755)));
+    assert_eq!((node.plan("b.json").code, node.apply("b.json").code), (0, 0));
+}
+
 #[test]
 fn two_names_of_one_file_are_refused() {
     let host = || {

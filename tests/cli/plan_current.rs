@@ -1,8 +1,8 @@
 //! `plan` from the current config promises what `apply` does: the same steps, or the same drift in the way of them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::test_host::{Node, Ran, config, files};
+use crate::test_host::{Node, Ran, apply, config, files, ignition};
 
 /// A host with a committed config, whose message somebody changed.
 fn drifted() -> Node {
@@ -82,4 +82,54 @@ fn forced_update_is_planned_as_it_is_applied() {
         text.out
     );
     assert_eq!((&json["after"]["kind"], &json["drain"]), (&"reboot".into(), &true.into()), "{}", text.out);
+}
+
+/// A config with entries that would be in the way if they were of somebody else.
+fn entries(name: &str, text: &str) -> String {
+    let storage = json!({
+        "files": [{"path": "/etc/app/motd", "mode": 420, "contents": {"source": format!("data:,{text}")}}],
+        "directories": [{"path": "/etc/app", "mode": 493}],
+        "links": [{"path": "/etc/link", "target": "/etc/app"}, {"path": "/etc/hard", "target": "/etc/app/motd", "hard": true}],
+    });
+    let users = json!([{"name": "guest", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
+    config(name, &ignition(json!({"storage": storage, "passwd": {"users": users}})))
+}
+
+/// The agent's own entries are nobody else's while its update is open: the plan is that of the update, or starts where it leads.
+#[test]
+fn open_update_is_planned_as_it_goes_on() {
+    for ends in ["reboot", "kill:ran", "kill:recorded"] {
+        let node = Node::new();
+        node.commit("rendered-a.json", &files(&[("/etc/motd", "a")]));
+        node.put("policy.json", "");
+        node.put("b.json", entries("rendered-b", "b"));
+        node.put("c.json", entries("rendered-c", "c"));
+        // Without a policy that spares it, the update needs a reboot.
+        let words = |to| apply(to).into_iter().filter(|word| !word.contains("policy")).collect::<Vec<_>>();
+        let mut left = words("b.json");
+        left.push("--no-reboot");
+        let point = if ends == "reboot" { "" } else { ends };
+        let output = node.command(&left).env("MCA_FAIL_POINT", point).output().unwrap();
+        assert_eq!(output.status.code(), (ends == "reboot").then_some(0), "{ends}");
+        for (to, then) in
+            [("b.json", "goes-on"), ("c.json", if ends == "reboot" { "ends-first" } else { "undone-first" })]
+        {
+            let plan = ["plan", "--to", to, "--root", "root", "--os-backend", "none", "--output", "json"];
+            let ran = node.run(&plan);
+            let document: Value = serde_json::from_str(&ran.out).unwrap();
+            assert_eq!(ran.code, 0, "{ends} {to}: {}", ran.out);
+            assert_eq!(document["openUpdate"]["then"], then, "{ends} {to}: {}", ran.out);
+            let text = node.run(&plan[..7]);
+            assert!(text.out.contains("Open   update "), "{ends} {to}: {}", text.out);
+        }
+        // It goes on, and is verified after the boot.
+        let mut code = node.run(&left).code;
+        assert_eq!(code, 0, "{ends}");
+        node.put("root/proc/sys/kernel/random/boot_id", "1f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n");
+        code = node.run(&words("b.json")).code;
+        assert_eq!((code, node.read("root/etc/app/motd").as_str()), (0, "b"), "{ends}");
+        let ran =
+            node.run(&["plan", "--to", "b.json", "--root", "root", "--os-backend", "none", "--exit-code"]);
+        assert!(ran.code == 0 && !ran.out.contains("Open "), "{ends}: {}", ran.out);
+    }
 }

@@ -240,3 +240,113 @@ fn damaged_originals_of_open_update_lead_out() {
         );
     }
 }
+
+/// Damage of the state and of what is around it, with the code of each verb; `status` and `history` show what they can beside
+/// damaged settings.
+type Case = (&'static str, fn(&Node), i32, &'static str);
+
+fn pipe(node: &Node, path: &str) {
+    drop(std::fs::remove_file(node.path(path)));
+    drop(std::fs::remove_dir_all(node.path(path)));
+    std::fs::create_dir_all(node.path(path).parent().unwrap()).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(node.path(path)).status().unwrap().success());
+}
+
+fn give_away(node: &Node, path: &str) {
+    std::os::unix::fs::chown(node.path(path), Some(1000), Some(1000)).unwrap();
+}
+
+const LIB: &str = "root/var/lib/machine-config-agent";
+
+const PLACES: [Case; 17] = [
+    ("garbage record", |node| node.put(&format!("{LIB}/record.json"), "x"), 5, "record.json"),
+    ("garbage accounts", |node| node.put(&format!("{LIB}/accounts.json"), "x"), 5, "accounts.json"),
+    ("garbage kernel arguments", |node| node.put(&format!("{LIB}/kargs.json"), "x"), 5, "kargs.json"),
+    ("garbage origin", |node| node.put(&format!("{LIB}/from.json"), "x"), 5, "from.json"),
+    ("target directory", |node| node.put(&format!("{LIB}/target.json/a"), ""), 5, "it is a directory"),
+    ("target pipe", |node| pipe(node, &format!("{LIB}/target.json")), 5, "it is a pipe"),
+    ("lock pipe", |node| pipe(node, &format!("{LIB}/lock")), 5, "it is a pipe"),
+    (
+        "lock directory",
+        |node| {
+            std::fs::remove_file(node.path(&format!("{LIB}/lock"))).unwrap();
+            node.put(&format!("{LIB}/lock/a"), "");
+        },
+        5,
+        "it is a directory",
+    ),
+    (
+        "current link to itself",
+        |node| {
+            std::fs::remove_file(node.path(&format!("{LIB}/current.json"))).unwrap();
+            symlink("current.json", node.path(&format!("{LIB}/current.json"))).unwrap();
+        },
+        5,
+        "a link that leads to itself",
+    ),
+    (
+        "current link to nothing",
+        |node| {
+            std::fs::remove_file(node.path(&format!("{LIB}/current.json"))).unwrap();
+            symlink("gone", node.path(&format!("{LIB}/current.json"))).unwrap();
+        },
+        5,
+        "a link that leads nowhere",
+    ),
+    ("originals pipe", |node| pipe(node, &format!("{LIB}/preimages")), 5, "preimages"),
+    ("writable directory", |node| node.mode(LIB, 0o777), 4, "chmod go-w /var/lib/machine-config-agent"),
+    ("directory of a user", |node| give_away(node, LIB), 4, "chown root:root /var/lib/machine-config-agent"),
+    (
+        "link in place of directory",
+        |node| {
+            std::fs::rename(node.path(LIB), node.path("gone")).unwrap();
+            symlink("nowhere", node.path(LIB)).unwrap();
+        },
+        5,
+        "a link that leads nowhere",
+    ),
+    (
+        "files of machine-config-daemon",
+        |node| give_away(node, "root/etc/machine-config-daemon"),
+        4,
+        "chown root:root",
+    ),
+    ("configuration of a user", |node| give_away(node, "root/etc"), 4, "chown root:root /etc"),
+    ("settings", |node| node.put("root/etc/machine-config-agent/settings.toml", "x"), 2, "settings.toml"),
+];
+
+/// A plan that is shown is one that is begun, and what a run refuses each verb names, in time and with the way out.
+#[test]
+fn verbs_give_same_verdict_on_damaged_state() {
+    let mut faults = Vec::new();
+    for (case, spoil, code, words) in PLACES {
+        let node = host(false);
+        spoil(&node);
+        let mut verbs: Vec<Vec<&str>> = VERBS[..4].iter().map(|verb| verb.to_vec()).collect();
+        verbs.push(apply("b.json").to_vec());
+        for verb in verbs {
+            let mut bounded = std::process::Command::new("timeout");
+            bounded.arg("60").arg(crate::test_host::BINARY).args(&verb).current_dir(node.dir.path());
+            let output = bounded.env_clear().env("PATH", "/usr/sbin:/usr/bin").output().unwrap();
+            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            let shows = code == 2 && ["status", "history"].contains(&verb[0]);
+            let is_named = text.contains(words) || shows && verb[0] == "history";
+            if output.status.code() != Some(if shows { 0 } else { code }) || !is_named {
+                faults.push(format!("{case}: {} ends with {:?}: {text}", verb[0], output.status.code()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n---\n"));
+}
+
+/// A directory in the place of the last report is named, and hides nothing else.
+#[test]
+fn report_that_is_no_file_is_named_by_status() {
+    for spoil in [pipe, |node: &Node, path: &str| node.put(&format!("{path}/a"), "")] {
+        let node = host(false);
+        spoil(&node, "root/run/machine-config-agent/report.json");
+        let ran = node.run(&["status", "--root", "root", "--os-backend", "none"]);
+        let is_named = ran.out.contains("/run/machine-config-agent/report.json is a ");
+        assert!(ran.code == 0 && is_named && ran.out.contains("rendered-worker-a"), "{}{}", ran.out, ran.err);
+    }
+}

@@ -302,7 +302,10 @@ impl NodeTask {
                 Step::ListPods if !self.report_unlisted(&node, &view).await => continue,
                 Step::ListPods => None,
                 Step::Delete { .. } if !std::mem::replace(&mut self.is_deleting, true) => {
-                    warn!("node {}: the drain timed out; the pods that are left are deleted", self.name);
+                    warn!(
+                        "Drain of node {} timed out: deleting the pods that could not be evicted",
+                        self.name
+                    );
                     self.pods.retry_refused();
                     continue;
                 }

@@ -66,8 +66,8 @@ pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Se
                 Err(error) => if !std::mem::replace(&mut is_failing, true) {
                     let cause = Failure::new(&error).cause;
                     warn!(
-                        "Lease {NAMESPACE}/{name} can't be watched: {cause}; whether the Machine Config Operator is at work is not \
-                         known, so a controller that does not run yet does not start"
+                        "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator \
+                         runs, so a controller that has not begun to work waits"
                     );
                 },
             },
@@ -80,7 +80,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Se
 fn tell_wait(until: Duration) {
     let seconds = until.saturating_sub(uptime()).as_secs();
     info!(
-        "A Lease of the Machine Config Operator in {NAMESPACE} has a holder: waits for {seconds} s to see whether it is renewed. Where the \
+        "A Lease of the Machine Config Operator in {NAMESPACE} has a holder: waiting {seconds} s for a renewal, which would show that the operator runs. Where the \
          operator is gone, delete {} to start at once",
         LEASES.map(|name| format!("leases/{name}")).join(" and ")
     );

@@ -116,7 +116,8 @@ impl Leader {
         if version.is_none() {
             let wait = self.candidacy.timing.renew_deadline.as_secs();
             info!(
-                "Creates Lease {}; acts in {wait} s, when the holder of an earlier one has ended",
+                "Lease {} was missing: creating it, and waiting {wait} s before the first write, in case a replica still holds a \
+                 deleted one",
                 self.candidacy.name
             );
         }
@@ -225,7 +226,7 @@ impl Leader {
                     return;
                 }
                 Err(error) => {
-                    warn!("Lease {} is not released: {error}", self.candidacy.name);
+                    warn!("Lease {} was not released: {error}", self.candidacy.name);
                     // A renewal whose answer was lost has given it another version.
                     if !self.look().await {
                         break;
@@ -233,7 +234,7 @@ impl Leader {
                 }
             }
         }
-        warn!("Lease {} is not released; others wait for it", self.candidacy.name);
+        warn!("Lease {} was not released: the next replica takes over when it expires", self.candidacy.name);
     }
 
     /// Returns the version of the Lease, if it names this process.

@@ -158,7 +158,7 @@ impl Controller {
                 self.store(
                     write_and_read(Write::OptInOsConfig, os_configs.replace(&name, &how, &lenient)).await?,
                 );
-                info!("MachineOSConfig {name} follows its ConfigMaps");
+                info!("Updated MachineOSConfig {name} from its ConfigMaps");
                 self.metrics.wrote("opt-in", "updated");
             }
             Action::DeleteOsConfig { name, uid, version } => {

@@ -73,7 +73,11 @@ pub(super) fn failure_text(kind: Kind, failure: Option<&Failure>) -> String {
     let resource = kind.resource();
     match failure {
         None => format!("{resource} are not read yet"),
-        Some(failure) if matches!(failure.code, 401 | 403) => format!(
+        Some(failure) if failure.code == 401 => format!(
+            "{resource} can't be read: {}; the API server does not accept the controller's credentials: renew the token or the kubeconfig",
+            failure.cause
+        ),
+        Some(failure) if failure.code == 403 => format!(
             "{resource} can't be read: {}; grant the controller's account the verbs list and watch of them",
             failure.cause
         ),
@@ -98,6 +102,9 @@ mod tests {
         snapshot.failing.insert(Kind::RolloutPolicies, failure(403));
         let text = message(&snapshot, &NODE).unwrap();
         assert!(text.contains("rolloutpolicies.machine-config-agent.io can't be read: no; grant"), "{text}");
+        // Who is not known lacks no role.
+        let text = failure_text(Kind::RolloutPolicies, Some(&failure(401)));
+        assert!(text.contains("credentials") && !text.contains("grant"), "{text}");
         snapshot.failing.clear();
         snapshot.synced.remove(&Kind::Policy);
         snapshot.definitions.insert(Kind::Policy.definition().unwrap().to_owned(), String::new());

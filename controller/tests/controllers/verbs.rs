@@ -196,3 +196,55 @@ fn bootstrap_names_faults_that_validate_names() {
     assert_eq!(faults(&["bootstrap", "--manifests", "both", "--output", "out"]), validate);
     assert!(!place.path().join("out").exists());
 }
+
+/// Documents that no verb reads beside a pool: each is named, or refused.
+#[test]
+fn documents_without_kind_are_named() {
+    let place = place();
+    let good = place.path().join("good");
+    let put = |name: &str, text: &str| std::fs::write(good.join(name), text).unwrap();
+    put("60-bare.yaml", "metadata: {name: 60-bare}\nspec: {kernelArguments: [nosmt]}\n");
+    put("61-ignition.yaml", "ignition: {version: 3.4.0}\nstorage: {files: [{path: /etc/a}]}\n");
+    put("62-several.yaml", &format!("{}---\nspec: {{fips: true}}\n", config("62-several", "{}")));
+    std::fs::create_dir(good.join("63-below.yaml")).unwrap();
+    let named = [
+        "good/60-bare.yaml: it has no kind, so it is not read",
+        "good/61-ignition.yaml: it is an Ignition config without a kind",
+        "good/62-several.yaml document 2 (a document without kind): it has no kind",
+        "good/63-below.yaml: it is a directory, which is not read",
+    ];
+    let verbs: [&[&str]; 4] = [
+        &["validate", "--manifests", "good"],
+        &["render", "--manifests", "good"],
+        &["plan", "--pool", "worker", "-f", "fips.yaml", "--manifests", "good"],
+        &["bootstrap", "--manifests", "good", "--output", "out"],
+    ];
+    for words in verbs {
+        let ran = run(place.path(), words);
+        assert!([Some(0), Some(3)].contains(&ran.code), "{words:?}: {}", ran.err);
+        for note in named {
+            assert!(ran.err.contains(note), "{words:?}: {note}: {}", ran.err);
+        }
+    }
+    for text in ["", "kind: ConfigMap\nmetadata: {name: a}\n", "ignition: {version: 3.4.0}\n"] {
+        std::fs::write(place.path().join("none.yaml"), text).unwrap();
+        let ran = run(place.path(), &["plan", "--pool", "worker", "-f", "none.yaml", "--manifests", "good"]);
+        assert!(
+            ran.code == Some(2) && ran.err.contains("none.yaml: it has no object"),
+            "{text}: {}",
+            ran.err
+        );
+    }
+    let scalar = "it is not a mapping of fields to values";
+    put("64-scalar.yaml", &format!("{}---\nfips\n", config("64-scalar", "{}")));
+    std::os::unix::fs::symlink("gone.yaml", good.join("65-link.yaml")).unwrap();
+    for words in verbs {
+        let ran = run(place.path(), words);
+        assert!([Some(2), Some(4)].contains(&ran.code), "{words:?}: {}", ran.err);
+        for fault in
+            [format!("64-scalar.yaml document 2: {scalar}"), "65-link.yaml: it is no file".to_owned()]
+        {
+            assert!(ran.err.contains(&fault) || ran.err.contains(scalar), "{words:?}: {fault}: {}", ran.err);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! | file | decides |
 //! |---|---|
 //! | [`next`] | the one thing to do, from all inputs |
+//! | [`ahead`] | fate of an open update before the plan that a verb shows |
 //! | [`answer`] | time limits of the control plane's answers |
 //! | [`down`] | state of a requested reboot, and its repetition |
 //! | [`ended`] | result of a run of `apply` |
@@ -26,6 +27,7 @@
 //! each leads to rest.
 
 pub mod action;
+pub mod ahead;
 pub mod answer;
 pub mod down;
 pub mod drift;

@@ -91,13 +91,21 @@ const CONFIG_MAKERS: [&str; 6] = [
     "ImageContentPolicy",
 ];
 
+const NO_OBJECT: &str = "it is not a mapping of fields to values";
+const NO_KIND: &str =
+    "it has no kind, so it is not read; add apiVersion and kind, or move it to another directory";
+const BARE_IGNITION: &str =
+    "it is an Ignition config without a kind, so it is not read; put it below spec.config of a MachineConfig";
+
 /// Treatment of a document by a reader of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handling {
     /// It is read.
     Read(Kind),
-    /// It concerns nodes, and is not read: the cause.
+    /// It concerns nodes, or nobody can tell, and it is not read: the cause.
     Named(&'static str),
+    /// It is no object, so no reader can take it: the cause.
+    Refused(&'static str),
     /// It is of another program.
     Foreign,
 }
@@ -110,6 +118,7 @@ pub struct Document {
     api_version: Option<String>,
     name: Option<String>,
     is_object: bool,
+    is_ignition: bool,
     json: String,
 }
 
@@ -131,6 +140,8 @@ struct Header {
     metadata: Option<Named>,
     #[serde(default)]
     items: Option<IgnoredAny>,
+    #[serde(default)]
+    ignition: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -180,6 +191,12 @@ impl Document {
 
     /// Returns what it is to a reader of any kind.
     pub fn handling(&self) -> Handling {
+        if !self.is_object {
+            return Handling::Refused(NO_OBJECT);
+        }
+        if self.kind().is_empty() {
+            return Handling::Named(if self.is_ignition { BARE_IGNITION } else { NO_KIND });
+        }
         if let Some(kind) = Kind::HANDLED.into_iter().find(|handled| handled.kind == self.kind()) {
             return Handling::Read(kind);
         }
@@ -200,8 +217,7 @@ impl Document {
     /// Returns what to tell of it where it lies beside the one document that is read.
     fn beside(&self, wanted: Kind) -> Option<NotApplied> {
         let cause = match self.handling() {
-            _ if !self.is_object => "it is not a mapping of fields to values".to_owned(),
-            Handling::Named(cause) => cause.to_owned(),
+            Handling::Refused(cause) | Handling::Named(cause) => cause.to_owned(),
             Handling::Read(_) => format!("of this file the {} alone is read", wanted.kind),
             Handling::Foreign => return None,
         };
@@ -212,7 +228,7 @@ impl Document {
     /// Refuses another kind or version.
     pub fn check(&self, wanted: Kind) -> Result<(), ModelError> {
         if !self.is_object {
-            return Err(refused(&self.source, "it is not a mapping of fields to values"));
+            return Err(self.refuse_whole(NO_OBJECT));
         }
         let differs = wanted.difference(self.kind.as_deref(), self.api_version.as_deref());
         differs.map_or(Ok(()), |(field, cause)| Err(self.refuse(field, &cause)))
@@ -229,14 +245,20 @@ impl Document {
         ModelError::InDocument { document, field: field.to_owned(), cause }
     }
 
+    /// Makes the error of the whole of it.
+    pub fn refuse_whole(&self, cause: &str) -> ModelError {
+        refused(&self.source, cause)
+    }
+
     pub(super) fn wrong(&self, fault: &Fault) -> ModelError {
         fault.in_document(&self.source)
     }
 
     fn new(header: Header, json: String, source: &str) -> Self {
-        let Header { kind, api_version, metadata, .. } = header;
+        let Header { kind, api_version, metadata, ignition, items: _ } = header;
         let name = metadata.and_then(|metadata| metadata.name);
-        Self { source: source.to_owned(), kind, api_version, name, is_object: true, json }
+        let is_ignition = ignition.is_some();
+        Self { source: source.to_owned(), kind, api_version, name, is_object: true, is_ignition, json }
     }
 }
 

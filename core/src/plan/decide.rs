@@ -2,8 +2,8 @@
 
 use super::input::PlanInput;
 use super::{
-    Irreconcilable, Plan, Step, blocked, check, disruption, files, kargs, mode, not_applied, os, overwritten,
-    paths, reconcilable, space, units, users, warnings,
+    Drain, Irreconcilable, Mode, Plan, PostActions, Step, blocked, check, disruption, files, kargs, mode,
+    not_applied, os, overwritten, paths, reconcilable, space, units, users, warnings,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -44,6 +44,20 @@ pub fn plan(
             let next = "this is a bug of the planner: nothing was touched, report it with the two configs";
             Err(Irreconcilable::new("plan", format!("{broken}; {next}")))
         }
+    }
+}
+
+/// Returns the plan to the config that is committed: nothing is done, and what the host does not get is named.
+pub fn unchanged(to: &HostSpec, facts: &Facts) -> Plan {
+    Plan {
+        from: Some(to.target()),
+        to: to.target(),
+        mode: Mode::Nothing,
+        steps: Vec::new(),
+        drain: Drain::NotNeeded,
+        after: PostActions::Nothing,
+        not_applied: not_applied::not_applied(to, &facts.observed),
+        warnings: Vec::new(),
     }
 }
 

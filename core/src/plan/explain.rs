@@ -104,6 +104,40 @@ pub struct Beside {
     pub drift: Vec<Difference>,
     /// Fields of the old config that can't be read: what they brought stays on the host.
     pub left: Vec<NotApplied>,
+    /// The update that is open on the host.
+    pub open: Option<OpenUpdate>,
+}
+
+/// An update that is open while another plan is shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenUpdate {
+    /// Its id.
+    pub id: String,
+    /// Its target.
+    pub to: Target,
+    /// Its phase.
+    pub phase: &'static str,
+    /// Its fate: a word of `decide::ahead`.
+    pub then: &'static str,
+    /// Its fault, with the next step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+impl OpenUpdate {
+    fn text(&self) -> String {
+        let then = match self.then {
+            "goes-on" => "`apply` goes on with it; these are all its steps",
+            "held" => "it failed and is held; these are all its steps",
+            "undone-first" => "it is undone before this plan",
+            "ends-first" => "it ends before this plan begins",
+            "left-as-it-is" => "it ended wrong, and this plan starts from what it left",
+            _ => "it is undone",
+        };
+        let fault = self.fault.as_ref().map(|fault| format!("\n       {fault}")).unwrap_or_default();
+        format!("Open   update {} to {} in phase {}: {then}{fault}\n", self.id, self.to.config, self.phase)
+    }
 }
 
 impl Beside {
@@ -114,7 +148,8 @@ impl Beside {
         };
         let drift = self.drift.iter().map(|one| format!("  {one}\n")).collect();
         let left = self.left.iter().map(|one| format!("  {one}\n")).collect();
-        section("Left as it is, of the old config", left)
+        self.open.as_ref().map(OpenUpdate::text).unwrap_or_default()
+            + &section("Left as it is, of the old config", left)
             + &section("Drift: the update starts when this is restored", drift)
     }
 }
@@ -224,6 +259,8 @@ struct Document<'a> {
     warnings: &'a [Warning],
     drift: &'a [Difference],
     left: &'a [NotApplied],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_update: Option<&'a OpenUpdate>,
 }
 
 #[derive(Serialize)]
@@ -266,7 +303,7 @@ pub fn json<'a>(
     outcome: Result<&'a Plan, &'a Irreconcilable>,
     from: Option<&'a Target>,
     to: &'a Target,
-    Beside { drift, left }: &'a Beside,
+    Beside { drift, left, open }: &'a Beside,
 ) -> impl Serialize + use<'a> {
     let nothing =
         AfterLine { kind: "nothing", actions: &[], because: &[], uncovered: &[], soft_reboot: None };
@@ -307,6 +344,7 @@ pub fn json<'a>(
         warnings,
         drift,
         left,
+        open_update: open.as_ref(),
     }
 }
 

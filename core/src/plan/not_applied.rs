@@ -3,7 +3,7 @@
 
 use super::input::PlanInput;
 use super::installation::missing;
-use super::{Batch, Step, late, not_enabled};
+use super::{Batch, Step, late, not_enabled, os};
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation};
 
@@ -12,6 +12,7 @@ pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
     let storage = spec.fixed.entries().into_iter().filter_map(|entry| missing(&entry, observed));
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
     found.extend(fips(spec, observed));
+    found.extend(os::fields_without_os(spec, observed).map(without_os));
     found.extend(late::accounts(spec, observed));
     found.extend(not_enabled::units(spec, observed));
     found.sort();
@@ -39,6 +40,11 @@ fn fips(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
                    (/proc/sys/crypto/fips_enabled); install the host with this config, or remove the field";
     let is_missing = spec.fips && !observed.storage.contains(FIPS_FIELD);
     is_missing.then(|| NotApplied::new(FIPS_FIELD, NotAppliedReason::Installation, message))
+}
+
+/// A new config with such a field is refused; one that is compared, or was imported, is named.
+fn without_os(field: &'static str) -> NotApplied {
+    NotApplied::new(field, NotAppliedReason::HostLacks, os::NO_OS)
 }
 
 #[cfg(test)]

@@ -4,10 +4,29 @@
 
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, kargs};
-use crate::model::ImageRef;
 use crate::model::layers::Architecture;
 use crate::model::observation::LocalPackages;
 use crate::model::os::KernelType;
+use crate::model::{HostSpec, ImageRef, Observation};
+
+/// Cause and next step of a field of the OS on a host that has none.
+pub(super) const NO_OS: &str = "this host has no OS backend (--os-backend none, or it does not boot images); remove the field \
+                                from the configs of this host";
+
+/// Returns the fields of the OS that a config sets and a host without one does not get.
+pub(super) fn fields_without_os(
+    spec: &HostSpec,
+    observed: &Observation,
+) -> impl Iterator<Item = &'static str> + use<> {
+    let set = [
+        ("spec.osImageURL", spec.os_image_url.is_some()),
+        ("spec.kernelArguments", !spec.kargs.is_empty()),
+        ("spec.kernelType", spec.kernel_type != KernelType::Default),
+        ("spec.extensions", !spec.extensions.is_empty()),
+    ];
+    let has_os = observed.os.booted().is_some();
+    set.into_iter().filter(move |(_, is_set)| *is_set && !has_os).map(|(field, _)| field)
+}
 
 /// Returns the steps.
 pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {

@@ -3,16 +3,27 @@
 
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
+use crate::model::ids::STATE_DIR;
 use crate::model::users::{Account, KEYS_FILE, user_field};
-use crate::model::{ManagedPath, PathSpec, UserName};
+use crate::model::{FileMode, ManagedPath, PathSpec, Principal, UserName};
 
 /// Databases of accounts.
 const DATABASES: [&str; 6] =
     ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
 
-/// Files of machine-config-daemon that the agent keeps current.
-const OF_MCD: [&str; 2] =
-    ["/etc/machine-config-daemon/currentconfig", "/etc/machine-config-daemon/currentimage"];
+/// Files that the agent writes: those of machine-config-daemon, which it keeps current, and its report.
+const WRITTEN: [&str; 4] = [
+    "/etc/machine-config-daemon/currentconfig",
+    "/etc/machine-config-daemon/currentimage",
+    "/etc/mcd-currentconfig.json",
+    "/run/machine-config-agent/report.json",
+];
+
+/// The agent's settings, which a config may bring.
+const SETTINGS: &str = "/etc/machine-config-agent/settings.toml";
+
+/// Write permission of the group and of everybody.
+const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Returns the entries of the new config that are refused.
 pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
@@ -28,8 +39,8 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
         .filter(|(path, _)| to.is_listed(path))
         .filter_map(|(path, entry)| {
             let field = || format!("{} {:?}", entry.section(), path.as_str());
-            if OF_MCD.contains(&path.as_str()) {
-                return Some(refusal(field(), "the agent writes this file; remove the entry"));
+            if let Some(message) = of_agent(path, entry) {
+                return Some(refusal(field(), &message));
             }
             if changes_accounts && DATABASES.contains(&path.as_str()) {
                 let message =
@@ -46,6 +57,38 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
             })
         })
         .collect()
+}
+
+/// Returns what would keep the agent from its own files: it uses none that another account could change or redirect, so each later
+/// run would end with that.
+fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
+    let path = path.as_str();
+    if WRITTEN.contains(&path) {
+        return Some("the agent writes this file; remove the entry".to_owned());
+    }
+    let mut own = WRITTEN.into_iter().chain([SETTINGS, STATE_DIR]);
+    let file = own.find(|file| *file == path || file.starts_with(&format!("{path}/")))?;
+    let is_settings = path == SETTINGS;
+    let mode = match entry {
+        PathSpec::File(file) if is_settings => file.mode.bits(),
+        PathSpec::Directory(directory) if !is_settings => {
+            directory.mode.unwrap_or(FileMode::DIRECTORY).bits()
+        }
+        PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_) => {
+            let wanted = if is_settings { "a regular file" } else { "a directory" };
+            return Some(format!("the agent uses {file}, and needs {wanted} here; remove the entry"));
+        }
+    };
+    let is_roots = entry.owners().0.is_none_or(|user| match user {
+        Principal::Id(id) => *id == 0,
+        Principal::Name(name) => name == "root",
+    });
+    (mode & OTHERS_MAY_WRITE != 0 || !is_roots).then(|| {
+        format!(
+            "the agent uses {file}, and only where root alone can change it; give it the owner root and no write permission of group \
+             and others"
+        )
+    })
 }
 
 /// Returns true for the directories of a keys file that the agent makes.

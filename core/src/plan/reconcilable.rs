@@ -7,10 +7,10 @@ use super::Mode;
 use super::accounts;
 use super::input::PlanInput;
 use super::installation::missing;
+use super::os;
 use super::own_paths;
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::{ObservedFips, ObservedOs};
-use crate::model::os::KernelType;
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
 use crate::model::text::escaped;
 use crate::model::{Facts, FaultClass, HostSpec, ManagedPath, Observation};
@@ -70,6 +70,11 @@ impl Irreconcilable {
         }
     }
 
+    /// Creates the refusal of one field of the config.
+    pub fn of_config(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(field, message)
+    }
+
     pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reasons: vec![unreachable(field, message)], is_of_host: false }
     }
@@ -98,7 +103,7 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
     let of_paths = own_paths::refused(input).into_iter();
     reasons.extend(of_paths.map(|(field, message)| unreachable(field, message)));
     reasons.extend(fips(from, to, facts));
-    reasons.extend(os(input));
+    reasons.extend(image(input));
     reasons.extend(os_fields(to, facts));
     reasons
 }
@@ -160,20 +165,11 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
 
 /// Fields of the OS on a host that has none that could be changed.
 fn os_fields(to: &HostSpec, facts: &Facts) -> Vec<Unreachable> {
-    if facts.observed.os.booted().is_some() {
-        return Vec::new();
-    }
-    let set = [
-        ("spec.osImageURL", to.os_image_url.is_some()),
-        ("spec.kernelArguments", !to.kargs.is_empty()),
-        ("spec.kernelType", to.kernel_type != KernelType::Default),
-        ("spec.extensions", !to.extensions.is_empty()),
-    ];
-    let message = "this host has no OS backend (--os-backend none, or it does not boot images); remove the field from the configs of this host";
-    set.into_iter().filter(|(_, set)| *set).map(|(field, _)| unreachable(field, message)).collect()
+    let unapplied = os::fields_without_os(to, &facts.observed);
+    unapplied.map(|field| unreachable(field, os::NO_OS)).collect()
 }
 
-fn os(input: &PlanInput<'_>) -> Option<Unreachable> {
+fn image(input: &PlanInput<'_>) -> Option<Unreachable> {
     match (&input.facts.observed.os, &input.to.image) {
         (ObservedOs::NotImageBased, Some(image)) => {
             let message = "this host does not boot images, so it can't switch to one; clear the desired image of this node";

@@ -262,7 +262,7 @@ impl Record {
     }
 
     /// Returns the last batch that may have touched the host; the one under way counts.
-    fn reached(&self) -> Option<usize> {
+    pub fn reached(&self) -> Option<usize> {
         let last = self.plan.batches().len().checked_sub(1)?;
         match &self.phase {
             Phase::Planned => None,

@@ -6,7 +6,7 @@ use super::super::last_report::SavedReport;
 use crate::host::root::Holder;
 use crate::host::systemd::ServiceState;
 use crate::host::{Host, HostError};
-use crate::journal::state;
+use crate::journal::{JournalError, place};
 use crate::model::text::chain;
 use crate::model::{FaultClass, UnitName};
 use crate::update::Fault;
@@ -51,9 +51,9 @@ enum Lock {
 
 impl AgentStatus {
     /// Reads the lock and systemd's state.
-    pub(super) async fn read(host: &Host, left: Option<&SavedReport>) -> Result<Self, HostError> {
-        let lock = match host.root.lock_holder(&state("lock")) {
-            Err(error) if error.is_denied() => Lock::Unknown,
+    pub(super) async fn read(host: &Host, left: Option<&SavedReport>) -> Result<Self, JournalError> {
+        let lock = match place::holder(&host.root) {
+            Err(JournalError::Host(error)) if error.is_denied() => Lock::Unknown,
             other => other?.map_or(Lock::Free, Lock::Held),
         };
         let Ok(unit) = UnitName::new(UNIT) else { return Ok(Self::unknown(String::new())) };

@@ -20,6 +20,7 @@ use crate::control::directory::{Directory, pool_file};
 use crate::host::account_records::AccountRecords;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
+use crate::journal::origin::{State, check_commit};
 use crate::journal::state;
 use crate::journal::stateroot::load_record as load_stateroot_work;
 use crate::journal::stored::{Stored, load_record};
@@ -32,8 +33,9 @@ use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
 use crate::plan::not_applied;
 use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
+use crate::settings::file;
 use crate::stateroot::OpenWork;
-use crate::update::Record;
+use crate::update::{Fault, Record};
 
 use agent::{AgentStatus, Unfinished};
 use shown::{BootedOs, MovedAside, NextBoot, Status};
@@ -110,7 +112,8 @@ fn watched_now(host: &Host) -> Result<WatchSet, CliError> {
         .into_iter()
         .chain([last_report::REPORT_PATH.to_owned()]);
     desired.paths.extend(own);
-    let target = match SavedReport::load(&host.root)?.map(|left| left.follows) {
+    let left = SavedReport::load_or_name(&host.root, &mut Vec::new())?;
+    let target = match left.map(|left| left.follows) {
         Some(Follows::Directory(path)) => Some(format!("{path}/target.yaml")),
         Some(Follows::Rendered { directory, pool }) => Some(format!("{directory}{}", pool_file(&pool))),
         Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None => None,
@@ -139,17 +142,19 @@ struct Disk {
 
 impl Disk {
     fn read(root: &Root) -> Result<Self, CliError> {
-        let record = load_record(root)?;
+        let State { open, current, .. } = State::load(root)?;
+        let record = open.map(|open| open.record);
         let work = load_stateroot_work(root)?.as_ref().map(OpenWork::new);
         let moved = AccountRecords::load(root)?.still_moved(root).into_iter();
         let moved = moved.map(|(aside, path)| MovedAside { path, aside }).collect();
-        Ok(Self { stored: Stored::load(root, &state("current.json"))?, record, work, moved })
+        Ok(Self { stored: current, record, work, moved })
     }
 }
 
 impl Disk {
     /// Reads what machine-config-daemon committed where nothing else is: the next start takes it over, or ends with the same error.
     fn check_import(&self, root: &Root) -> Result<(), CliError> {
+        check_commit(root)?;
         if self.record.is_none() && self.stored.is_none() {
             crate::journal::mcd::read(root)?;
         }
@@ -173,9 +178,9 @@ fn or_unread<T: Default>(
 }
 
 async fn observe_status(host: &Host) -> Result<Status, CliError> {
-    let left = SavedReport::load(&host.root)?;
-    let agent = AgentStatus::read(host, left.as_ref()).await?;
     let mut unread = Vec::new();
+    let left = SavedReport::load_or_name(&host.root, &mut unread)?;
+    let agent = AgentStatus::read(host, left.as_ref()).await?;
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
     if !left.as_ref().is_some_and(|left| is_agents_word(left, &agent, &[])) {
         or_unread(disk.check_import(&host.root), left.is_some(), &mut unread)?;
@@ -193,10 +198,11 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         add_diffs(&host.root, spec, observed, &mut health.drift);
         health.not_applied = not_applied(spec, observed);
     }
-    let reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
+    let mut reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
+    reported.duty = reported.duty.or_else(|| settings_fault(&host.root));
     // Layers of the config are no manual change.
     let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();
@@ -209,6 +215,13 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
     let around = Around { agent, follows, unread, drift, moved: disk.moved, work: disk.work };
     Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
+}
+
+/// Returns the fault of a settings file that no start can use, and a running agent does not.
+fn settings_fault(root: &Root) -> Option<Fault> {
+    let error = file::read(root, file::SETTINGS_PATH, file::SETTINGS_PATH).err()?;
+    let is_denied = matches!(&error, file::FileError::Read(error) if error.is_denied());
+    (!is_denied).then(|| Fault::from_error(error.class(), error.reason(), &error, &error.next()))
 }
 
 /// Returns true if the last report counts: its agent works, or nothing better may be read.

@@ -1,11 +1,11 @@
 //! A lock file: one process at a time.
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-use super::{HostError, Missing, Root, is_absent, no_name, split};
+use super::{HostError, Missing, Root, is_absent, kind_word, no_name, split};
 
 /// A lock that is held as long as this value lives; the kernel lets go of it when the process dies.
 #[derive(Debug)]
@@ -35,8 +35,9 @@ impl Root {
         let trusted = rustix::process::geteuid().as_raw();
         let parent =
             self.walk(directory, trusted, Missing::Make, &mut Vec::new())?.ok_or_else(|| no_name(path))?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        check_kind(&fd, path)?;
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 // The second kind of lock can be requested without being taken. It decides nothing, so a file system
@@ -53,13 +54,24 @@ impl Root {
     /// meanwhile.
     pub fn lock_holder(&self, path: &str) -> Result<Option<Holder>, HostError> {
         let failed = |errno: Errno| HostError::io("inspect the lock", path, errno);
-        let fd = match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW) {
+        // A pipe has no writer to wait for.
+        let fd = match self.resolve(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
             Err(errno) if is_absent(errno) => return Ok(None),
             other => other.map_err(failed)?,
         };
+        check_kind(&fd, path)?;
         let held = fcntl_getlk(&fd, &Flock::from(FlockType::WriteLock)).map_err(failed)?;
         Ok(held.map(|held| Holder { pid: held.pid.map(rustix::process::Pid::as_raw_pid) }))
     }
+}
+
+/// Refuses a lock that is no file.
+fn check_kind(fd: &OwnedFd, path: &str) -> Result<(), HostError> {
+    let stat = rustix::fs::fstat(fd).map_err(|errno| HostError::io("inspect", path, errno))?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+        return Ok(());
+    }
+    Err(HostError::Kind { path: path.to_owned(), expected: "a regular file", found: kind_word(&stat) })
 }
 
 #[cfg(test)]

@@ -277,6 +277,38 @@ impl Root {
         Ok(names)
     }
 
+    /// Refuses what is at a path where a write could not replace it: anything but a file, a link or nothing.
+    pub fn check_replaceable(&self, path: &str) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("inspect", path, errno);
+        let stat = match self.resolve(path, INSPECT) {
+            Err(errno) if is_absent(errno) => return Ok(()),
+            found => rustix::fs::fstat(&found.map_err(failed)?).map_err(failed)?,
+        };
+        if matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Symlink) {
+            return Ok(());
+        }
+        let (expected, found) = ("a file, a link or nothing", kind_word(&stat));
+        Err(HostError::Kind { path: path.to_owned(), expected, found })
+    }
+
+    /// Refuses what is at a path, links inside the root followed, where it is of another kind; nothing there is fine.
+    pub fn check_kind(&self, path: &str, expected: &'static str) -> Result<(), HostError> {
+        let failed = |errno: Errno| HostError::io("inspect", path, errno);
+        let found = match self.resolve(path, OFlags::PATH) {
+            Ok(fd) => kind_word(&rustix::fs::fstat(&fd).map_err(failed)?),
+            Err(Errno::LOOP) => "a link that leads to itself",
+            Err(errno) if is_absent(errno) => match self.resolve(path, INSPECT) {
+                Err(_) => return Ok(()),
+                Ok(_) => "a link that leads nowhere",
+            },
+            Err(errno) => return Err(failed(errno)),
+        };
+        if found == expected {
+            return Ok(());
+        }
+        Err(HostError::Kind { path: path.to_owned(), expected, found })
+    }
+
     /// Returns true if a path exists, links inside the root followed.
     pub fn exists(&self, path: &str) -> Result<bool, HostError> {
         match self.resolve(path, OFlags::PATH) {

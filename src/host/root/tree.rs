@@ -30,6 +30,12 @@ impl Root {
         sync_made(&fresh_ones, directory)
     }
 
+    /// Refuses a directory, or one above it, that others than root and the agent's user may change; none there is fine.
+    pub fn check_directory(&self, directory: &str) -> Result<(), HostError> {
+        let trusted = rustix::process::geteuid().as_raw();
+        self.walk(directory, trusted, Missing::Leave, &mut Vec::new()).map(drop)
+    }
+
     /// Makes a directory that belongs to a user, or gives an existing one of root's to him. A link in its place is refused, and
     /// so is a directory that he could have put there to get at what is in it: one of another user, or of root that is closed to
     /// him and not empty. What is looked at is what is given: the one that was opened.

@@ -85,7 +85,7 @@ impl Controller {
     pub(super) async fn repeated(&mut self, what: &str, value: &str, about: &About) {
         if self.repeats.wrote(what, value, uptime()) {
             let text = format!(
-                "The {what} was written several times in a row: another program sets it back; stop it"
+                "The {what} was written several times in a row: another program sets it back; find it in metadata.managedFields and stop it"
             );
             warn!("{text}");
             emit(&self.client, about, Severity::Warning, "FieldContested", &text).await;

@@ -179,7 +179,8 @@ impl Controller {
                 self.statuses.succeeded(&name);
                 if self.statuses.repeats.wrote(&name, &status, now) {
                     let text = format!(
-                        "The status of {name} was written several times in a row: another program writes it, too; stop it"
+                        "The status of {name} was written several times in a row: another program writes it, too; find \
+                         it in metadata.managedFields and stop it"
                     );
                     warn!("{text}");
                     emit(&self.client, about, Severity::Warning, "StatusContested", &text).await;

@@ -1,0 +1,59 @@
+//! The directory of the state: who may change it, and what is in the place of its files.
+
+use super::error::JournalError;
+use super::files::state;
+use crate::host::HostError;
+use crate::host::root::{Holder, LockFile, Root};
+use crate::model::ids::STATE_DIR;
+
+/// The lock of the journal.
+pub(super) const LOCK: &str = "lock";
+/// Files that a start or an update reads and replaces.
+const FILES: [&str; 7] =
+    ["record.json", "target.json", "from.json", "current.json", "kargs.json", "accounts.json", LOCK];
+/// Directories that an update writes to.
+const DIRECTORIES: [&str; 2] = ["history", "preimages"];
+
+/// Refuses what a start could not read, or an update could not write to.
+pub(super) fn check(root: &Root) -> Result<(), JournalError> {
+    root.check_kind(STATE_DIR, "a directory").map_err(misplaced)?;
+    for name in FILES {
+        check_file(root, name)?;
+    }
+    check_directory(root)?;
+    for name in DIRECTORIES {
+        root.check_kind(&state(name), "a directory").map_err(misplaced)?;
+        root.check_directory(&state(name))?;
+    }
+    Ok(())
+}
+
+/// Refuses a directory of the state that others may change, and something else in its place: no file below it would look as if
+/// nothing was committed.
+pub(super) fn check_directory(root: &Root) -> Result<(), JournalError> {
+    root.check_kind(STATE_DIR, "a directory").map_err(misplaced)?;
+    Ok(root.check_directory(STATE_DIR)?)
+}
+
+/// Takes a lock of the state; `None` if another process holds it.
+pub(super) fn lock(root: &Root, name: &str) -> Result<Option<LockFile>, JournalError> {
+    check_file(root, name)?;
+    Ok(root.lock(&state(name))?)
+}
+
+/// Returns the process that holds the journal.
+pub fn holder(root: &Root) -> Result<Option<Holder>, JournalError> {
+    check_file(root, LOCK)?;
+    Ok(root.lock_holder(&state(LOCK))?)
+}
+
+fn check_file(root: &Root, name: &str) -> Result<(), JournalError> {
+    root.check_kind(&state(name), "a regular file").map_err(misplaced)
+}
+
+fn misplaced(error: HostError) -> JournalError {
+    if let HostError::Kind { path, expected, found } = error {
+        return JournalError::Misplaced { path, expected, found };
+    }
+    error.into()
+}
