@@ -16,7 +16,7 @@ use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitNam
 
 use super::obstacles::obstacles;
 use super::parents::Parents;
-use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, users};
+use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, unit_sources, users};
 use crate::model::obstacles::Obstacle;
 
 /// Mark of a live system of ostree.
@@ -54,7 +54,10 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     };
     let parents = Parents::load(root, from, to)?;
     let (restorable, own_masks) = originals(root, &from.managed().union(&parents.made).cloned().collect())?;
-    let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &links)?;
+    let entries = (&from.entries(), &to.entries());
+    let after =
+        unit_sources::links_after(root, (from, to), entries).map_err(ObserveError::wrap("the units"))?;
+    let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &after)?;
     obstacles.layers = host.os.layering_obstacle().map(|cause| Obstacle {
         cause: cause.to_owned(),
         next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
@@ -73,6 +76,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         own_masks,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
+        stored_units: unit_sources::stored(&after, from, to).map_err(ObserveError::wrap("the units"))?,
         accounts: users::facts(root, to)?,
         fips: kernel::fips(root)?,
         soft_reboot: soft_reboot(host).await,

@@ -52,6 +52,7 @@ mod old_records;
 mod packages;
 mod plan_agrees;
 mod plan_current;
+mod plan_units;
 mod reboot;
 mod seed;
 mod server_manifests;

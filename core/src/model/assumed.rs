@@ -53,6 +53,7 @@ impl Facts {
             soft_reboot: None,
             obstacles: Obstacles::default(),
             companions: BTreeMap::new(),
+            stored_units: BTreeMap::new(),
             accounts: AccountFacts::default(),
             fips,
         })

@@ -411,6 +411,8 @@ pub struct Facts {
     pub own_masks: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
+    /// The units of the new config whose files come or go with the storage of a config, as they are once that is written.
+    pub stored_units: BTreeMap<UnitName, ObservedUnit>,
     /// Facts that decide whether accounts and groups can be applied.
     pub accounts: AccountFacts,
     /// FIPS mode of the kernel.

@@ -95,6 +95,7 @@ fn facts(observed: &Observation) -> Facts {
         soft_reboot: None,
         obstacles: Obstacles::default(),
         companions: std::collections::BTreeMap::new(),
+        stored_units: std::collections::BTreeMap::new(),
         fips: ObservedFips::Unknown,
     }
 }

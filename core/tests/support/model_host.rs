@@ -408,6 +408,7 @@ impl ModelHost {
                 ..AccountFacts::default()
             },
             companions: BTreeMap::new(),
+            stored_units: BTreeMap::new(),
             fips: ObservedFips::Off,
             observed,
         }
