@@ -49,6 +49,7 @@ impl Facts {
             made: BTreeSet::new(),
             spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
+            not_files: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
             obstacles: Obstacles::default(),
