@@ -29,6 +29,7 @@ mod rendered;
 mod test_host;
 
 mod architecture;
+mod back;
 mod bad_input;
 mod catalog;
 mod collect;

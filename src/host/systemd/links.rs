@@ -172,6 +172,22 @@ impl<'a> UnitLinks<'a> {
         self.changing(earlier).into_iter().filter_map(change).collect()
     }
 
+    /// Returns the directories of links that lose their last one. systemd removes them, too.
+    pub fn emptied(&self) -> Result<BTreeSet<ManagedPath>, HostError> {
+        let folder = |at: &String| at.split_once('/').map(|(folder, _)| folder.to_owned());
+        let (before, now): (BTreeSet<_>, BTreeSet<_>) =
+            (self.before.keys().filter_map(folder).collect(), self.now.keys().filter_map(folder).collect());
+        let mut emptied = BTreeSet::new();
+        for folder in before.difference(&now) {
+            let Ok(path) = ManagedPath::new(format!("{UNIT_DIR}/{folder}")) else { continue };
+            // A link to a directory stays.
+            if self.sources.entry(path.as_str())? == Source::Other {
+                emptied.insert(path);
+            }
+        }
+        Ok(emptied)
+    }
+
     /// Returns the paths below the directory of links that [`UnitLinks::changes`] is about.
     pub(super) fn changing(&self, earlier: &[String]) -> BTreeSet<String> {
         let below = earlier
