@@ -133,8 +133,7 @@ fn modify_group(intent: &Intent<'_>, host: &Host, name: &UserName, run: Attempt)
     let (root, text) = (&host.root, name.as_str());
     let mut records = AccountRecords::load_current(root)?;
     if !records.groups.contains_key(text) {
-        let password = account_lines::group_password(root, text)?;
-        let password = password.map(|hash| Bytes::new(hash.as_str().as_bytes()));
+        let password = account_lines::group_field(root, text)?.map(|field| Bytes::new(field.as_bytes()));
         records.set_group(text, Some(GroupRecord::Host { password }));
         records.save(root)?;
     }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::durable::{Change, DesiredPath};
+use crate::host::saved::PathSnapshot;
 use crate::host::systemd::{LinkVerb, ServiceOutcome, UnitLinks};
 use crate::host::{Host, durable};
-use crate::journal::Intent;
+use crate::journal::{Intent, Original};
 use crate::model::ids::UNIT_DIR;
 use crate::plan::{BatchOp, LinkOp, Step};
 
@@ -30,8 +32,12 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     let earlier = intent.originals().load(&host.root, &BTreeMap::new()).map_err(originals())?;
     let earlier = earlier.into_iter().flat_map(|all| all.paths);
     // Directories that were made for the links are none of them.
-    let earlier: Vec<String> = earlier.filter(|one| !one.directory).map(|one| one.path).collect();
-    let changes = links.changes(&earlier);
+    let is_link = |one: &Original| !one.directory && !matches!(one.saved, PathSnapshot::Directory { .. });
+    let earlier: Vec<String> = earlier.filter(is_link).map(|one| one.path).collect();
+    let mut changes = links.changes(&earlier);
+    let emptied = links.emptied().map_err(failed())?.into_iter();
+    let emptied = emptied.filter(|path| !intent.to().directories.contains_key(path));
+    changes.extend(emptied.map(|path| Change::new(path.to_string(), 0, DesiredPath::NoDirectory)));
     let run = intent.originals().save(&host.root, &changes, &BTreeMap::new(), None).map_err(originals())?;
     host.fail_points.hit("originals-saved");
     match host.systemd.make_links(links.calls()).await.map_err(failed())? {

@@ -176,12 +176,16 @@ fn field<'a>(bytes: &'a [u8], name: &str, place: usize) -> Option<&'a [u8]> {
 
 /// Returns the password of a group: that of `/etc/gshadow`, where it has a line there.
 pub fn group_password(root: &Root, group: &str) -> Result<Option<PasswordHash>, HostError> {
-    let databases = load(root, &[GSHADOW, GROUP])?;
-    let found = databases.iter().find_map(|(_, bytes)| field(bytes, group, PASSWORD));
-    let text = found.map(|found| String::from_utf8_lossy(found).into_owned());
-    Ok(text
+    Ok(group_field(root, group)?
         .filter(|text| !["", "x", "!", "*", GROUP_MARK].contains(&text.as_str()))
         .and_then(PasswordHash::new))
+}
+
+/// Returns the password field of a group, whatever it means: that of `/etc/gshadow`, where it has a line there.
+pub fn group_field(root: &Root, group: &str) -> Result<Option<String>, HostError> {
+    let databases = load(root, &[GSHADOW, GROUP])?;
+    let found = databases.iter().find_map(|(_, bytes)| field(bytes, group, PASSWORD));
+    Ok(found.map(|found| String::from_utf8_lossy(found).into_owned()))
 }
 
 /// Gives a group that the agent made its password, or [`GROUP_MARK`] for none, and records it as the group's mark: before, beside the

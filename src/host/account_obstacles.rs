@@ -169,9 +169,16 @@ pub fn home(
     Ok(match root.observe(&home)? {
         ObservedFile::Absent => {
             let owner = account.uid.unwrap_or_default();
+            if let Some(obstacle) = in_home_of_another(root, accounts, &home, owner)? {
+                return Ok(Some(obstacle));
+            }
             let made = DesiredPath::Directory { mode: None, uid: None, gid: None };
             examine(root, &Change::new(&*home, owner, made))?.obstacle
         }
+        ObservedFile::Directory { uid: 0, .. } if is_of_system(&home) => Some(Obstacle {
+            cause: format!("its home {home} is a directory of the system, which belongs to root"),
+            next: format!("Choose a directory of its own, such as /home/{name}."),
+        }),
         ObservedFile::Directory { uid, .. } if uid == 0 || account.uid == Some(uid) => {
             if account.keys.is_empty() { None } else { keys::examined(root, &home, uid)?.obstacle }
         }
@@ -180,6 +187,39 @@ pub fn home(
         ObservedFile::Symlink { .. } => kind("a link"),
         ObservedFile::Special | ObservedFile::Unreachable => kind("of another kind"),
     })
+}
+
+/// Returns the obstacle of a home that would be made in a directory of another account.
+fn in_home_of_another(
+    root: &Root,
+    accounts: &Accounts,
+    home: &str,
+    owner: u32,
+) -> Result<Option<Obstacle>, HostError> {
+    let mut path = home;
+    while let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
+        match root.observe(above)? {
+            ObservedFile::Directory { uid, .. } if uid != 0 && uid != owner => {
+                let of = accounts.user_name(uid).map_or_else(|| format!("uid {uid}"), str::to_owned);
+                let cause = format!("its home {home} would be in {above}, which belongs to {of}");
+                let next = "Choose a homeDir that is in no directory of another account.".to_owned();
+                return Ok(Some(Obstacle { cause, next }));
+            }
+            ObservedFile::Absent => path = above,
+            ObservedFile::Regular { .. }
+            | ObservedFile::Symlink { .. }
+            | ObservedFile::Directory { .. }
+            | ObservedFile::Special
+            | ObservedFile::Unreachable => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// Returns true for a directory in the trees of configuration, programs and run-time files: what is there is not to be an account's.
+fn is_of_system(home: &str) -> bool {
+    let is_in = |tree: &str| home.strip_prefix(tree).is_some_and(|rest| rest.starts_with('/'));
+    ["/etc", "/usr", "/run"].iter().any(|tree| is_in(tree)) && !is_in("/usr/local")
 }
 
 fn of_another(accounts: &Accounts, home: &str, uid: u32) -> Obstacle {

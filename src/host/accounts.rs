@@ -141,7 +141,7 @@ fn user_of(line: &str, is_local: bool) -> Option<(String, User)> {
     let uid = fields.nth(1)?.parse().ok()?;
     let gid = fields.next()?.parse().ok()?;
     let gecos = fields.next()?.to_owned();
-    let home = fields.next()?.to_owned();
+    let home = without_empty_parts(fields.next()?);
     let shell = fields.next().unwrap_or_default().to_owned();
     Some((name.to_owned(), User { uid, gid, home, gecos, shell, is_local }))
 }
@@ -191,6 +191,17 @@ fn field_of(shadow: &[u8], user: &str) -> Option<std::ops::Range<usize>> {
         start += line.len();
     }
     None
+}
+
+/// Returns a path with single slashes: `//home/a` is `/home/a` to every program.
+fn without_empty_parts(path: &str) -> String {
+    let mut plain = String::with_capacity(path.len());
+    for c in path.chars() {
+        if c != '/' || !plain.ends_with('/') {
+            plain.push(c);
+        }
+    }
+    plain
 }
 
 /// Returns the mark of an account that the agent made: the ninth and last field of its line in `/etc/shadow`, which no program uses

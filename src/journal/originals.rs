@@ -355,8 +355,11 @@ fn found_before(
     observed: &BTreeSet<ManagedPath>,
 ) -> Result<Vec<(String, Vec<u8>)>, HostError> {
     let (mut kept, before) = (Vec::new(), from.managed());
-    let entries = to.entries().into_iter().filter(|(path, _)| to.is_listed(path));
-    let mut new = entries.filter(|(path, _)| !before.contains(path) && !observed.contains(path)).peekable();
+    let mut new = to
+        .entries()
+        .into_iter()
+        .filter(|(path, _)| !before.contains(path) && !observed.contains(path))
+        .peekable();
     if new.peek().is_none() {
         return Ok(kept);
     }
@@ -437,10 +440,10 @@ fn document(path: &ManagedPath, original: &PathSnapshot) -> Result<(String, Vec<
 }
 
 /// Returns the units that the new config masks and the old one did not, and that are masked: if no step did that, they were
-/// before. On a host that was never managed a mask is taken for the config's, as a file is.
+/// before. What Ignition made of the first config is taken for the config's, as a file is.
 fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedPath>, HostError> {
     let mut found = Vec::new();
-    if from.is_unmanaged() {
+    if from.is_unmanaged() && Installed::load(root)? != Installed::Otherwise {
         return Ok(found);
     }
     let before = from.managed();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::timeout;
 
 use crate::host::os::Preflight;
+use crate::host::saved::PathSnapshot;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
@@ -16,7 +17,7 @@ use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitNam
 
 use super::obstacles::obstacles;
 use super::parents::Parents;
-use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, users};
+use super::{ObserveError, kernel, machine, managed_with, paths, unit_links, unit_sources, users};
 use crate::model::obstacles::Obstacle;
 
 /// Mark of a live system of ostree.
@@ -53,8 +54,12 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         })?,
     };
     let parents = Parents::load(root, from, to)?;
-    let (restorable, own_masks) = originals(root, &from.managed().union(&parents.made).cloned().collect())?;
-    let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &links)?;
+    let OriginalPaths { restorable, own_masks, not_files } =
+        originals(root, &from.managed().union(&parents.made).cloned().collect())?;
+    let entries = (&from.entries(), &to.entries());
+    let after =
+        unit_sources::links_after(root, (from, to), entries).map_err(ObserveError::wrap("the units"))?;
+    let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &after)?;
     obstacles.layers = host.os.layering_obstacle().map(|cause| Obstacle {
         cause: cause.to_owned(),
         next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
@@ -71,8 +76,10 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         made: parents.made,
         spare: parents.spare,
         own_masks,
+        not_files,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
+        stored_units: unit_sources::stored(&after, from, to).map_err(ObserveError::wrap("the units"))?,
         accounts: users::facts(root, to)?,
         fips: kernel::fips(root)?,
         soft_reboot: soft_reboot(host).await,
@@ -90,21 +97,28 @@ async fn soft_reboot(host: &Host) -> Option<SoftRebootFacts> {
     Some(found.map_or_else(|error| SoftRebootFacts::refused(chain(&error)), |found| found.facts))
 }
 
-/// Returns which of the paths have an original to put back, and where that is a mask.
-fn originals(
-    root: &Root,
-    paths: &BTreeSet<ManagedPath>,
-) -> Result<(BTreeSet<ManagedPath>, BTreeSet<ManagedPath>), ObserveError> {
-    let (mut restorable, mut own_masks) = (BTreeSet::new(), BTreeSet::new());
+/// Paths that have an original to put back, and those of them where that is a mask or no regular file.
+#[derive(Debug, Default)]
+struct OriginalPaths {
+    restorable: BTreeSet<ManagedPath>,
+    own_masks: BTreeSet<ManagedPath>,
+    not_files: BTreeSet<ManagedPath>,
+}
+
+fn originals(root: &Root, paths: &BTreeSet<ManagedPath>) -> Result<OriginalPaths, ObserveError> {
+    let mut found = OriginalPaths::default();
     for path in paths {
         let original = saved::original(root, path).map_err(ObserveError::wrap("the originals"))?;
         let Some(original) = original else { continue };
-        restorable.insert(path.clone());
+        found.restorable.insert(path.clone());
         if original.is_mask() {
-            own_masks.insert(path.clone());
+            found.own_masks.insert(path.clone());
+        }
+        if matches!(original, PathSnapshot::Link { .. } | PathSnapshot::Directory { .. }) {
+            found.not_files.insert(path.clone());
         }
     }
-    Ok((restorable, own_masks))
+    Ok(found)
 }
 
 /// Returns the directories of the old config, and those made for it, that can't give way to a file or a link of the new one: they

@@ -13,6 +13,7 @@ mod stateroot;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod unit_sources;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet};

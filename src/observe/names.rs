@@ -24,7 +24,7 @@ pub(super) fn obstacles(
     let mut refuse = |path: &ManagedPath, cause: String| {
         if old.get(path) != new.get(path) {
             let next =
-                "List it by one name; another name takes an update without either in between.".to_owned();
+                "List it by one name. To change that name, apply a config without either first.".to_owned();
             found.paths.entry(path.clone()).or_insert(Obstacle { cause, next });
         }
     };

@@ -10,7 +10,7 @@
 //! | `UnsafeDirectory`, `Kind` | yes |
 //! | `TooLarge` | yes: of originals by the plan, of extended attributes here |
 //! | `UnknownAccount` | yes, by the plan |
-//! | `Unit` | yes: the links are made in memory; a mask by the plan |
+//! | `Unit` | yes: the links are made in memory (`unit_sources`); a mask by the plan |
 //! | `Malformed` | of accounts: this observation fails; of the agent's originals: no, they are made by the batch |
 //! | `Timeout` | another program holds `/etc/.pwd.lock`: yes; systemd does not answer: no |
 //! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, ids, groups and homes (`account_obstacles`); others: no |
@@ -24,20 +24,18 @@ use std::collections::BTreeSet;
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
-use crate::host::systemd::{LinkVerb, UnitLinks};
+use crate::host::systemd::UnitLinks;
 use crate::host::{HostError, Root, account_obstacles, account_programs, keys};
 use crate::model::ids::STATE_DIR;
-use crate::model::observation::UnitFileState;
 use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
-use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UnitName, UserName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UserName,
 };
 
 use super::parents::Parents;
 use super::replaced::{Entries, ReplacedPaths};
-use super::{ObserveError, names};
+use super::{ObserveError, names, unit_sources};
 
 /// Looks for the obstacles of an update.
 pub(super) fn obstacles(
@@ -45,7 +43,7 @@ pub(super) fn obstacles(
     (from, to): (&HostSpec, &HostSpec),
     observed: &Observation,
     (restorable, parents): (&BTreeSet<ManagedPath>, &Parents),
-    links: &UnitLinks<'_>,
+    after: &UnitLinks<'_>,
 ) -> Result<Obstacles, ObserveError> {
     let mut found = Obstacles::default();
     let entries = (&from.entries(), &to.entries());
@@ -55,7 +53,8 @@ pub(super) fn obstacles(
         Paths { root, specs: (from, to), entries, observed, restorable, parents, replaced: &replaced };
     paths.files(&mut found).map_err(failed())?;
     names::obstacles(root, entries, &replaced, &mut found).map_err(failed())?;
-    units(root, (from, to), observed, links, &mut found).map_err(ObserveError::wrap("the units"))?;
+    unit_sources::obstacles(root, (from, to), observed, after, &mut found)
+        .map_err(ObserveError::wrap("the units"))?;
     let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
     if has_users(from) || has_users(to) {
         let known = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
@@ -176,59 +175,6 @@ fn uid(principal: &Principal, observed: &Observation) -> Option<u32> {
     match principal {
         Principal::Id(uid) => Some(*uid),
         Principal::Name(name) => observed.user_ids.get(name).copied(),
-    }
-}
-
-/// Tries the changes of links in memory.
-fn units(
-    root: &Root,
-    (from, to): (&HostSpec, &HostSpec),
-    observed: &Observation,
-    links: &UnitLinks<'_>,
-    found: &mut Obstacles,
-) -> Result<(), HostError> {
-    let changed = to.units.iter().filter(|(name, unit)| from.units.get(*name) != Some(*unit));
-    let changed: Vec<_> = changed.collect();
-    if changed.is_empty() {
-        return Ok(());
-    }
-    let (mut links, mut seen) = (links.clone(), BTreeSet::new());
-    for (name, unit) in changed {
-        for verb in verbs(unit) {
-            match links.make(verb, name) {
-                // The plan says whether a mask stays.
-                Err(HostError::Unit { .. }) if is_masked(name, observed) => {}
-                Err(error @ HostError::Unit { .. }) => {
-                    found.units.insert(name.clone(), (&error).into());
-                }
-                made => made?,
-            }
-        }
-        for change in links.changes(&[]) {
-            if seen.insert(change.path().to_owned())
-                && let Some(obstacle) = examine(root, &change)?.obstacle
-            {
-                found.units.entry(name.clone()).or_insert(obstacle);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn is_masked(name: &UnitName, observed: &Observation) -> bool {
-    observed.units.get(name).is_some_and(|unit| unit.enabled == UnitFileState::Masked)
-}
-
-fn verbs(unit: &UnitSpec) -> Vec<LinkVerb> {
-    let enablement = match unit.enablement {
-        Enablement::Enabled => LinkVerb::Enable,
-        Enablement::Disabled => LinkVerb::Disable,
-        Enablement::Preset => LinkVerb::Preset,
-    };
-    match unit.mask {
-        Mask::Masked => vec![LinkVerb::Mask],
-        Mask::Unmasked => vec![LinkVerb::Unmask, enablement],
-        Mask::Unset => vec![enablement],
     }
 }
 

@@ -7,7 +7,7 @@ use crate::host::accounts::{self, Accounts, User};
 use crate::host::{HostError, Root, account_lines, account_programs, keys};
 use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
 use crate::model::users::{CORE, KEYS_FILE};
-use crate::model::{HostSpec, ManagedPath, UserName};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, UserName};
 
 use super::ObserveError;
 
@@ -101,6 +101,8 @@ pub(super) fn facts(root: &Root, to: &HostSpec) -> Result<AccountFacts, ObserveE
     Ok(AccountFacts {
         homes,
         home_owners,
+        lacks_shadow: root.observe("/etc/shadow").map_err(ObserveError::wrap("the accounts"))?
+            == ObservedFile::Absent,
         missing_programs: account_programs::missing(),
         missing_groups: named.filter(|name| accounts.group(name).is_none()).cloned().collect(),
         uid_owners: entries()

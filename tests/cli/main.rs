@@ -29,6 +29,7 @@ mod rendered;
 mod test_host;
 
 mod architecture;
+mod back;
 mod bad_input;
 mod catalog;
 mod collect;
@@ -52,6 +53,7 @@ mod old_records;
 mod packages;
 mod plan_agrees;
 mod plan_current;
+mod plan_units;
 mod reboot;
 mod seed;
 mod server_manifests;

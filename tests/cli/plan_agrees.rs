@@ -132,6 +132,52 @@ fn two_names_of_one_file_are_refused() {
     assert_eq!(node.read("root/etc/alias/x"), "new");
 }
 
+#[test]
+fn homes_that_no_account_can_have_are_refused() {
+    let users = |users: Value| with_users(files(&[]), users);
+    let two = |one: &str, other: &str| {
+        users(json!([{"name": "u1", "homeDir": one}, {"name": "u2", "homeDir": other}]))
+    };
+    is_refused(&Node::new(), &two("/home/x", "/home/x/sub"), "/home/x/sub is in /home/x, the home of u1");
+    is_refused(&Node::new(), &two("/home/x/sub", "/home/x"), "/home/x/sub is in /home/x, the home of u2");
+    let node = Node::new();
+    std::os::unix::fs::chown(node.path("root/home/core"), Some(1000), Some(1000)).unwrap();
+    let below = users(json!([{"name": "u1", "homeDir": "/home/core/a/b"}]));
+    is_refused(&node, &below, "would be in /home/core, which belongs to core");
+    for home in ["/etc/systemd/system", "/usr/lib/systemd", "/run/lock"] {
+        let node = Node::new();
+        std::fs::create_dir_all(node.path(&format!("root{home}"))).unwrap();
+        let spec = users(json!([{"name": "u1", "homeDir": home}]));
+        is_refused(&node, &spec, "is a directory of the system, which belongs to root");
+    }
+    let node = Node::new();
+    std::fs::remove_file(node.path("root/etc/shadow")).unwrap();
+    let spec = users(json!([{"name": "u1", "passwordHash": "$6$a$b"}]));
+    is_refused(&node, &spec, "this host has no /etc/shadow for its password");
+}
+
+/// Programs take `//home/a` for `/home/a`.
+#[test]
+fn home_with_empty_parts_is_taken() {
+    let node = Node::new();
+    node.put("root/etc/passwd", "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000:://home/core:/bin/sh\n");
+    let user = json!([{"name": "core", "gecos": "Core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
+    node.put("b.json", config("rendered-b", &with_users(files(&[]), user)));
+    assert_eq!(node.plan("b.json").code, 0);
+}
+
+/// A hard link needs a file, also after this update.
+#[test]
+fn hard_link_to_what_becomes_link_is_refused() {
+    let hard = json!([{"path": "/etc/h", "target": "/etc/l", "hard": true}]);
+    let node = Node::new();
+    node.put("root/etc/target", "t");
+    symlink("target", node.path("root/etc/l")).unwrap();
+    node.commit("rendered-a.json", &files(&["/etc/l"]));
+    let spec = ignition(json!({"storage": {"links": hard}}));
+    is_refused(&node, &spec, "its target /etc/l is a file that leaves with the old config");
+}
+
 /// The advice of a field that is named leads on: the entry can be removed, as long as nothing shows that it was applied.
 #[test]
 fn installation_that_host_never_got_can_be_left() {

@@ -292,3 +292,110 @@ fn systemctl_answers_only_by_writing() {
     assert!(!systemctl(refused.path(), &["enable", "nowhere.service", "wanted.service"]).status.success());
     assert_eq!(links(refused.path()), before);
 }
+
+/// Forms of an `[Install]` section: the unit, the section, and what the host has beside it, by path and text; a text that begins with
+/// `->` is a link's.
+const FORMS: [(&str, &str, &[(&str, &str)]); 60] = [
+    ("a.service", "WantedBy=../x", &[]),
+    ("a.service", "WantedBy=x", &[]),
+    ("a.service", "WantedBy=x.foo", &[]),
+    ("a.service", "WantedBy=%Z.target", &[]),
+    ("a.service", "WantedBy=%", &[]),
+    ("a.service", "WantedBy=%%.target", &[]),
+    ("a.service", "WantedBy=\"x.target y.target\"", &[]),
+    ("a.service", "WantedBy=\"x.target\" 'y.target'", &[]),
+    ("a.service", "WantedBy=\"x.target", &[]),
+    ("a.service", "WantedBy=x@.target", &[]),
+    ("a.service", "WantedBy=x@y.target", &[]),
+    ("a.service", "WantedBy=x.slice", &[]),
+    ("a.service", "WantedBy=\u{e4}.target", &[]),
+    ("a.service", "WantedBy=x.target ../y", &[]),
+    ("a.service", "RequiredBy=../x", &[]),
+    ("a.service", "DefaultInstance=q\nWantedBy=x.target", &[]),
+    ("a.service", "Foo=x", &[]),
+    ("a.service", "Alias=y.socket", &[]),
+    ("a.service", "Alias=y.service y.socket", &[]),
+    ("a.service", "Alias=y", &[]),
+    ("a.service", "Alias=/x.service", &[]),
+    ("a.service", "Alias=../x.service", &[]),
+    ("a.service", "Alias=y@.service", &[]),
+    ("a.service", "Alias=y@i.service", &[]),
+    ("a.service", "Alias=a.service", &[]),
+    ("a.service", "Alias='q.service'", &[]),
+    ("a.service", "Alias=x.target.wants/a.service", &[]),
+    ("a.service", "Alias=x.target.wants/b.service", &[]),
+    ("a.service", "Alias=multi/a.service", &[]),
+    ("a.service", "Alias=b.service", &[("/etc/systemd/system/b.service", "[Service]\n")]),
+    ("a.service", "Alias=b.service", &[("/usr/lib/systemd/system/b.service", "[Service]\n")]),
+    ("a.service", "Alias=b.service", &[("/etc/systemd/system/b.service/x", "")]),
+    ("a.mount", "Alias=b.mount", &[]),
+    ("a.automount", "Alias=b.automount", &[]),
+    ("a.swap", "Alias=b.swap", &[]),
+    ("a.slice", "Alias=b.slice", &[]),
+    ("a.socket", "Alias=b.socket", &[]),
+    ("a.target", "Alias=b.target", &[]),
+    ("z@.service", "WantedBy=x.target", &[]),
+    ("z@.service", "WantedBy=x@.target", &[]),
+    ("z@.service", "WantedBy=x@y.target", &[]),
+    ("z@.service", "WantedBy=x.target\nDefaultInstance=i", &[]),
+    ("z@.service", "WantedBy=x.target\nDefaultInstance=%p", &[]),
+    ("z@.service", "WantedBy=x.target\nDefaultInstance=i/j", &[]),
+    ("z@.service", "Alias=y@.service", &[]),
+    ("z@.service", "Alias=y.service", &[]),
+    ("z@.service", "Alias=y.service\nDefaultInstance=i", &[]),
+    ("z@.service", "Alias=y@i.service", &[]),
+    ("z@q.service", "Alias=y@q.service", &[]),
+    ("z@q.service", "Alias=y@.service", &[]),
+    ("z@q.service", "Alias=y@r.service", &[]),
+    ("z@q.service", "Alias=y.service", &[]),
+    ("a.service", "Also=../x", &[]),
+    ("a.service", "Also=%p.socket", &[("/etc/systemd/system/a.socket", "[Install]\nWantedBy=s.target\n")]),
+    ("a.service", "Also=x@.service", &[("/etc/systemd/system/x@.service", "[Install]\nWantedBy=q.target\n")]),
+    ("a.service", "Also=b.service", &[("/etc/systemd/system/b.service", "[Install]\nWantedBy=../q\n")]),
+    ("a.service", "WantedBy=x.target", &[("/etc/systemd/system/x.target.wants", "")]),
+    ("a.service", "WantedBy=x.target", &[("/etc/systemd/system/x.target.wants/a.service", "")]),
+    ("a.service", "WantedBy=x.target", &[("/etc/systemd/system/x.target.wants/a.service/x", "")]),
+    ("a.service", "WantedBy=x.target", &[("/etc/systemd/system/x.target.wants/a.service", "->/foo")]),
+];
+
+/// What systemctl refuses of an `[Install]` section is refused by its reader, and so by the plan; what it takes makes the same links.
+#[test]
+fn install_sections_are_taken_as_systemctl_takes_them() {
+    if !is_available() {
+        return;
+    }
+    let (mut wrong, mut refused) = (Vec::new(), 0);
+    for (unit, install, beside) in FORMS {
+        let made = || {
+            let dir = tempfile::tempdir().unwrap();
+            write(
+                dir.path(),
+                &format!("{ETC}/{unit}"),
+                &format!("[Unit]\nDescription=x\n[Install]\n{install}\n"),
+            );
+            for (path, text) in beside {
+                match text.strip_prefix("->") {
+                    Some(target) => {
+                        let at = dir.path().join(path.trim_start_matches('/'));
+                        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+                        std::os::unix::fs::symlink(target, at).unwrap();
+                    }
+                    None => write(dir.path(), path, text),
+                }
+            }
+            dir
+        };
+        let (own, other) = (made(), made());
+        let is_taken = ours(own.path(), &[(LinkVerb::Enable, unit)]);
+        let output = systemctl(other.path(), &["enable", unit]);
+        let case = format!("{unit} {install:?} {beside:?}");
+        if is_taken != output.status.success() {
+            wrong.push(format!("{case}: {}", String::from_utf8_lossy(&output.stderr)));
+        } else if is_taken && links(own.path()) != links(other.path()) {
+            wrong.push(format!("{case}: {:?} {:?}", links(own.path()), links(other.path())));
+        }
+        refused += usize::from(!is_taken);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(refused > 20, "{refused}");
+}

@@ -49,10 +49,12 @@ impl Facts {
             made: BTreeSet::new(),
             spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
+            not_files: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
             obstacles: Obstacles::default(),
             companions: BTreeMap::new(),
+            stored_units: BTreeMap::new(),
             accounts: AccountFacts::default(),
             fips,
         })

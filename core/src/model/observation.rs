@@ -303,6 +303,8 @@ pub struct AccountFacts {
     pub gid_owners: BTreeMap<u32, String>,
     /// The homes of the accounts of the config, as they are or will be, where they really are.
     pub homes: BTreeMap<String, String>,
+    /// The host has no `/etc/shadow`: an account that is made has no line for its password there.
+    pub lacks_shadow: bool,
     /// Other accounts of the host that have one of these homes, by the account of the config.
     pub home_owners: BTreeMap<String, String>,
 }
@@ -409,8 +411,12 @@ pub struct Facts {
     pub spare: BTreeSet<ManagedPath>,
     /// Those of the restorable paths whose version to put back masks a unit: an administrator, or the image, had masked it before.
     pub own_masks: BTreeSet<ManagedPath>,
+    /// Those of the restorable paths whose version to put back is no regular file: a hard link to it would have nothing to lead to.
+    pub not_files: BTreeSet<ManagedPath>,
     /// The units that the `Also=` of a unit names, directly or not, as the host has both now. A unit without is absent.
     pub companions: BTreeMap<UnitName, BTreeMap<UnitName, ObservedUnit>>,
+    /// The units of the new config whose files come or go with the storage of a config, as they are once that is written.
+    pub stored_units: BTreeMap<UnitName, ObservedUnit>,
     /// Facts that decide whether accounts and groups can be applied.
     pub accounts: AccountFacts,
     /// FIPS mode of the kernel.

@@ -174,6 +174,20 @@ impl HostSpec {
         directories.chain(links)
     }
 
+    /// Returns the files and links of its storage that bring a unit: its unit file or its template's, and their drop-ins.
+    pub fn unit_sources(&self, unit: &UnitName) -> impl Iterator<Item = &ManagedPath> {
+        let name = unit.as_str();
+        let template = name.split_once('@').zip(name.rsplit_once('.'));
+        let template = template.map(|((prefix, _), (_, suffix))| format!("{prefix}@.{suffix}"));
+        let is_of = move |path: &&ManagedPath| {
+            let Some((_, below)) = path.as_str().split_once("/systemd/system/") else { return false };
+            let of = below.split_once('/').map_or(below, |(folder, _)| folder.trim_end_matches(".d"));
+            let is_drop_in = below.split_once('/').is_none_or(|(folder, _)| folder.ends_with(".d"));
+            is_drop_in && (of == unit.as_str() || template.as_deref() == Some(of))
+        };
+        self.files.keys().chain(self.links.keys()).filter(is_of)
+    }
+
     /// Returns the files that its hard links are other names of.
     pub fn hard_targets(&self) -> impl Iterator<Item = (&ManagedPath, &ManagedPath)> {
         self.links.iter().filter_map(|(path, link)| Some((path, link.hard_target()?)))

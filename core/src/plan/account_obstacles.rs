@@ -128,11 +128,13 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
         blocked.push(refusal(field.clone(), message));
     }
     let found = observed.accounts.get(&name);
-    if let (Op::SetPassword { .. }, Some(found)) = (&step.op, found)
-        && found.password.is_none()
-    {
-        let message = "the account has no line in /etc/shadow for its password; add one (`pwconv`), or remove \
-                       passwordHash";
+    let has_no_line = found.map_or(facts.lacks_shadow, |found| found.password.is_none());
+    if matches!(step.op, Op::SetPassword { .. }) && has_no_line {
+        let message = if found.is_some() {
+            "the account has no line in /etc/shadow for its password; add one (`pwconv`), or remove passwordHash"
+        } else {
+            "this host has no /etc/shadow for its password; make it (`pwconv`), or remove passwordHash"
+        };
         blocked.push(refusal(format!("{field} passwordHash"), message));
     }
     let (Op::CreateUser { user } | Op::ModifyUser { user }) = &step.op else { return blocked };

@@ -153,7 +153,8 @@ pub(super) fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> 
 
 fn masked(input: &PlanInput<'_>, unit: &UnitName, steps: &[Step]) -> Option<Unreachable> {
     let spec = input.to.units.get(unit)?;
-    let observed = input.facts.observed.units.get(unit)?.enabled == UnitFileState::Masked;
+    let found = input.facts.stored_units.get(unit).or_else(|| input.facts.observed.units.get(unit))?;
+    let observed = found.enabled == UnitFileState::Masked;
     let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
     // A file's restored original may be an administrator's mask.
     let removed = planned(&Op::RemoveUnit { unit: unit.clone() });

@@ -143,6 +143,20 @@ fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<R
         let message = format!("{own} is the home of {other}, too; give each account a home of its own");
         return Some(refusal(field, message));
     }
+    // Root makes no directory in another account's home, and one that it made on the way would be root's.
+    let mut others = input
+        .to
+        .users
+        .accounts
+        .iter()
+        .filter(|(other, account)| *other != user && uses_home(input, other, account));
+    let is_in = |home: &str, above: &str| home.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
+    if let Some((other, account)) = others.find(|(other, account)| is_in(&own, &home(input, other, account)))
+    {
+        let above = home(input, other, account);
+        let message = format!("{own} is in {above}, the home of {other}; choose a directory beside it");
+        return Some(refusal(field, message));
+    }
     let is_new = !input.facts.observed.accounts.contains_key(user.as_str());
     let other = input.facts.accounts.home_owners.get(user.as_str()).filter(|_| is_new)?;
     let message = format!("{own} is the home of {other} on this host; choose a directory of its own");

@@ -104,8 +104,8 @@ pub(super) fn through_link(input: &PlanInput<'_>, path: &ManagedPath, steps: &[S
     let mut both = links.chain(files);
     let (other, what) = both.find(|(other, _)| !input.from.unapplied.contains(*other) && is_open(other))?;
     Some(format!(
-        "it leads through {other}, a {what} of the old config that leaves with this update; remove the {what} in an update of \
-         its own first, or list {other} in storage.directories"
+        "{other} above it is a {what} of the old config, which this update removes; remove {other} in an update of its own first, \
+         or list it in storage.directories"
     ))
 }
 
@@ -129,7 +129,8 @@ fn kept_directory(input: &PlanInput<'_>, path: &ManagedPath) -> Option<String> {
 fn dead_target(input: &PlanInput<'_>, link: &LinkSpec) -> Option<String> {
     let target = link.hard_target()?;
     let found = input.facts.observed.files.get(target).unwrap_or(&ObservedFile::Absent);
-    let goes = input.leaves(target) && !input.restorable(target);
+    let is_file_after = input.restorable(target) && !input.facts.not_files.contains(target);
+    let goes = input.leaves(target) && !is_file_after;
     let is_file = matches!(found, ObservedFile::Regular { .. }) && !goes;
     let comes = matches!(input.new_entry(target), Some(PathSpec::File(_)));
     if is_file || comes {

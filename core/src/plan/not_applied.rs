@@ -1,20 +1,31 @@
 //! Fields of a config that this host does not get: named in the plan, the status, `verify` and a condition, never dropped in
 //! silence.
 
+use std::collections::BTreeMap;
+
 use super::input::PlanInput;
 use super::installation::missing;
 use super::{Batch, Step, late, not_enabled, os};
 use crate::model::fixed::FIPS_FIELD;
-use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation};
+use crate::model::observation::ObservedUnit;
+use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
 
 /// Returns what is not applied of a spec on the observed host, in the order of the fields.
 pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
+    found(spec, observed, &BTreeMap::new())
+}
+
+fn found(
+    spec: &HostSpec,
+    observed: &Observation,
+    stored: &BTreeMap<UnitName, ObservedUnit>,
+) -> Vec<NotApplied> {
     let storage = spec.fixed.entries().into_iter().filter_map(|entry| missing(&entry, observed));
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
     found.extend(fips(spec, observed));
     found.extend(os::fields_without_os(spec, observed).map(without_os));
     found.extend(late::accounts(spec, observed));
-    found.extend(not_enabled::units(spec, observed));
+    found.extend(not_enabled::units(spec, observed, stored));
     found.sort();
     found.dedup();
     found
@@ -22,7 +33,7 @@ pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
 
 /// Returns what a plan does not apply: of units, those that another OS could bring are not known yet.
 pub(super) fn planned(input: &PlanInput<'_>, steps: &[Step]) -> Vec<NotApplied> {
-    let mut found = not_applied(input.to, &input.facts.observed);
+    let mut found = found(input.to, &input.facts.observed, &input.facts.stored_units);
     let is_known = |one: &NotApplied| {
         let mut of_os = input.to.units.iter().filter(|(_, unit)| not_enabled::is_of_os(unit));
         !of_os.any(|(name, _)| not_enabled::field(name) == one.field)

@@ -3,19 +3,25 @@
 //! systemctl(1) fails on the first, and says so of the second; Ignition writes a preset that matches nothing. The host is as it
 //! would be without the field.
 
-use crate::model::observation::UnitFileState;
+use std::collections::BTreeMap;
+
+use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{Contents, FileSpec, HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
 
 use super::compare::holds;
 
+/// Units whose files come with storage, as they are once it is written.
+type StoredUnits = BTreeMap<UnitName, ObservedUnit>;
+
 /// Returns the units of a spec that are enabled in it alone.
-pub(super) fn units(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
+pub(super) fn units(spec: &HostSpec, observed: &Observation, stored: &StoredUnits) -> Vec<NotApplied> {
     let enabled = spec
         .units
         .iter()
         .filter(|(_, unit)| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked);
-    enabled.filter_map(|(name, unit)| unit_of(name, unit, observed)).collect()
+    let found = |name| stored.get(name).or_else(|| observed.units.get(name));
+    enabled.filter_map(|(name, unit)| unit_of((name, unit), *found(name)?, observed)).collect()
 }
 
 /// Returns true if a unit comes with the OS, or not at all: another OS may have it.
@@ -28,8 +34,11 @@ pub(super) fn field(name: &UnitName) -> String {
     format!("systemd.units {:?} enabled", name.as_str())
 }
 
-fn unit_of(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option<NotApplied> {
-    let found = observed.units.get(name)?;
+fn unit_of(
+    (name, unit): (&UnitName, &UnitSpec),
+    found: ObservedUnit,
+    observed: &Observation,
+) -> Option<NotApplied> {
     let message = match (found.enabled, &unit.contents) {
         (UnitFileState::NotFound, None) => {
             "this host has no such unit file, so nothing is enabled; install what brings it, then `systemctl enable` it, or \
@@ -80,7 +89,7 @@ mod tests {
     use super::*;
     use crate::model::ObservedFile;
     use crate::model::machineconfig::MachineConfig;
-    use crate::model::observation::{ObservedUnit, UnitFilePreset};
+    use crate::model::observation::UnitFilePreset;
 
     fn spec(unit: &str) -> HostSpec {
         let text = format!(
@@ -98,7 +107,7 @@ mod tests {
         if !is_written {
             observed.files.values_mut().for_each(|file| *file = ObservedFile::Absent);
         }
-        units(&spec, &observed).into_iter().map(|one| one.to_string()).collect()
+        units(&spec, &observed, &BTreeMap::new()).into_iter().map(|one| one.to_string()).collect()
     }
 
     const PLAIN: &str = r#"{"name":"a.service","enabled":true}"#;

@@ -43,7 +43,7 @@ fn home(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let home = homes::home(input, user, account);
     let directory = gone_at_boot(&home).filter(|_| homes::uses_home(input, user, account))?;
     let message =
-        format!("{directory} is empty after each boot, and so the home {home} is gone then; choose another");
+        format!("the home {home} is in {directory}, which is empty after each boot; choose a home elsewhere");
     Some(warning(user, "homeDir", &message))
 }
 
@@ -56,7 +56,7 @@ fn attributes(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     ];
     let parts: Vec<&str> =
         parts.into_iter().filter(|(_, is_other)| *is_other).map(|(part, _)| part).collect();
-    let message = "it was changed on this host, and this update overwrites it; put the new one into the config to keep it";
+    let message = "it was changed on this host, and this update sets the config's value; to keep the host's, put it into the config";
     (!parts.is_empty()).then(|| warning(user, &parts.join(" and "), message))
 }
 
@@ -68,17 +68,20 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
     let message = match (old, new) {
         (Some(old), _) if password_holds(old, found) => return None,
         (Some(_), Some(_)) => {
-            "it was changed on this host, and this update sets that of the config; put the new hash into the config to keep it"
+            "it was changed on this host, and this update sets the config's password; to keep the host's, put its hash into the config"
         }
         (Some(_), None) if user.is_core() => {
-            "it was changed on this host, and this update locks it with the entry that leaves; set passwordHash to keep one"
+            "it was changed on this host, and this update locks the password, since the config has none any more; to keep one, set \
+             passwordHash"
         }
         (Some(_), None) => {
-            "it was changed on this host, and this update sets the one from before the config; set it again afterwards (`passwd`)"
+            "it was changed on this host, and this update restores the password from before the config; to keep the host's, set it \
+             again afterwards (`passwd`)"
         }
         // Keys alone lock it (MCD-161), which nobody would guess.
         (None, Some(new)) if new.is_locked() && !is_password_locked(found) => {
-            "this host has a password for the account, and this update locks it; set passwordHash to keep one"
+            "the account has a password on this host, and this update locks it, since the config has keys and no password; to keep \
+             one, set passwordHash"
         }
         (None, _) => return None,
     };

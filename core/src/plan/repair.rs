@@ -90,11 +90,13 @@ fn facts(observed: &Observation) -> Facts {
         made: std::collections::BTreeSet::new(),
         spare: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
+        not_files: std::collections::BTreeSet::new(),
         is_live: false,
         accounts: crate::model::observation::AccountFacts::default(),
         soft_reboot: None,
         obstacles: Obstacles::default(),
         companions: std::collections::BTreeMap::new(),
+        stored_units: std::collections::BTreeMap::new(),
         fips: ObservedFips::Unknown,
     }
 }

@@ -92,7 +92,7 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     for (name, spec) in &input.to.units {
         let Some((because, rewritten)) = touched(input, name, spec) else { continue };
-        let observed = input.facts.observed.units.get(name).copied().unwrap_or(UNOBSERVED);
+        let observed = observed_unit(input, name);
         let mask = mask(input, name, spec, observed);
         let skipped = is_settled(input, name, spec, rewritten)
             || stays_masked(spec, observed, mask.as_ref())
@@ -133,6 +133,18 @@ fn links_of_dropped(input: &PlanInput<'_>) -> Vec<Step> {
     steps
 }
 
+/// Returns a unit as it is once the files are written: those of storage may bring it.
+fn observed_unit(input: &PlanInput<'_>, name: &UnitName) -> ObservedUnit {
+    let stored = input.facts.stored_units.get(name);
+    stored.or_else(|| input.facts.observed.units.get(name)).copied().unwrap_or(UNOBSERVED)
+}
+
+/// Returns why the files of a unit that are in the storage of a config change.
+fn stored_moves(input: &PlanInput<'_>, name: &UnitName) -> Option<StepReason> {
+    let mut sources = input.to.unit_sources(name).chain(input.from.unit_sources(name));
+    sources.find_map(|path| input.write(path).or_else(|| input.take_away(path)))
+}
+
 /// Change of a unit's links in this plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rewritten {
@@ -159,7 +171,8 @@ fn rewritten(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<
     let old = input.from.units.get(name);
     let gone = || input.take_away(&file_goes(input, name, old?)?);
     let dropins = || install_moves(input, name, &[old, Some(spec)]);
-    let because = writes_file(input, name, spec).or_else(gone).or_else(dropins)?;
+    let stored = || stored_moves(input, name);
+    let because = writes_file(input, name, spec).or_else(gone).or_else(dropins).or_else(stored)?;
     // The unit itself stays.
     Some(if because == StepReason::Removed { StepReason::Changed } else { because })
 }
@@ -268,7 +281,11 @@ fn is_remade(input: &PlanInput<'_>, name: &UnitName) -> bool {
     match (input.from.units.get(name), input.to.units.get(name)) {
         (_, Some(new)) => rewritten(input, name, new).is_some(),
         (Some(old), None) if old.mask == Mask::Masked => !stays_as_masked(input, name),
-        (Some(old), None) => old.contents.is_some() || install_moves(input, name, &[Some(old)]).is_some(),
+        (Some(old), None) => {
+            old.contents.is_some()
+                || install_moves(input, name, &[Some(old)]).is_some()
+                || stored_moves(input, name).is_some()
+        }
         (None, None) => false,
     }
 }

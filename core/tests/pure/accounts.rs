@@ -453,7 +453,7 @@ fn password_of_administrator_is_named_before_it_goes() {
     host.accounts.get_mut("core").unwrap().password =
         machine_config_core::model::users::PasswordHash::new("$6$x");
     let found = warned(&host, &none, &keys);
-    assert!(found.len() == 1 && found[0].contains("this update locks it; set passwordHash"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("this update locks it, since the config"), "{found:?}");
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn home_that_is_gone_at_boot_and_obstacles_of_keys_are_warned_of() {
     let host = ModelHost::bare(None, Image::default());
     let to = spec("rendered-a", json!([{"name": "app", "homeDir": "/run/app"}]), json!([]));
     let found = warned(&host, &none, &to);
-    assert!(found.len() == 1 && found[0].contains("/run is empty after each boot"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("is in /run, which is empty after each boot"), "{found:?}");
     let to = spec("rendered-a", json!([{"name": "core", "sshAuthorizedKeys": ["a"]}]), json!([]));
     let mut facts = host.facts(&none, &to, EmbeddedConfig::Unknown);
     let (path, aside) = ("/home/core/.ssh".to_owned(), "/home/core/.ssh.mca-foreign".to_owned());

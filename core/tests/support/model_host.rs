@@ -400,6 +400,7 @@ impl ModelHost {
             made: BTreeSet::new(),
             spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
+            not_files: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
             obstacles: Obstacles::default(),
@@ -408,6 +409,7 @@ impl ModelHost {
                 ..AccountFacts::default()
             },
             companions: BTreeMap::new(),
+            stored_units: BTreeMap::new(),
             fips: ObservedFips::Off,
             observed,
         }

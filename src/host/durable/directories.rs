@@ -167,25 +167,39 @@ impl Batch<'_> {
         let mut going: Vec<_> =
             changes.iter().filter(|change| matches!(change.want, DesiredPath::NoDirectory)).collect();
         going.sort_by(|one, other| other.path.cmp(&one.path));
-        let (mut gone, mut left) = (0, Vec::new());
-        for change in going {
-            if leads_elsewhere(self.root, change, changes)? {
-                continue;
+        let mut gone = 0;
+        loop {
+            let (mut left, before) = (Vec::new(), gone);
+            for change in going {
+                match self.remove_empty(change, changes)? {
+                    None => {}
+                    Some(true) => {
+                        gone += 1;
+                        fail_points.hit("directory-removed");
+                    }
+                    Some(false) => left.push(change),
+                }
             }
-            if self.run != Attempt::First {
-                self.clear_leftover(change)?;
+            // One may hold another one that has the name of a link on the way.
+            if left.is_empty() || gone == before {
+                return Ok((gone, left.into_iter().map(|change| change.path.clone()).collect()));
             }
-            if !matches!(self.entry(change)?, Entry::Directory { .. }) {
-                continue;
-            }
-            if self.remove_directory(change)? {
-                gone += 1;
-                fail_points.hit("directory-removed");
-            } else {
-                left.push(change.path.clone());
-            }
+            going = left;
         }
-        Ok((gone, left))
+    }
+
+    /// Removes a directory that is to go, if nothing is in it; `None` where none is.
+    fn remove_empty(&mut self, change: &Change<'_>, all: &[Change<'_>]) -> Result<Option<bool>, HostError> {
+        if leads_elsewhere(self.root, change, all)? {
+            return Ok(None);
+        }
+        if self.run != Attempt::First {
+            self.clear_leftover(change)?;
+        }
+        if !matches!(self.entry(change)?, Entry::Directory { .. }) {
+            return Ok(None);
+        }
+        self.remove_directory(change).map(Some)
     }
 
     fn take_away(&mut self, change: &Change<'_>) -> Result<(), HostError> {

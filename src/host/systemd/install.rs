@@ -1,6 +1,10 @@
 //! The `[Install]` section of a unit file: parsed and expanded as systemctl(1) does.
 
 use crate::host::HostError;
+use crate::model::UnitName;
+
+/// Types of units that have no other names: systemd ignores their `Alias=`.
+const WITHOUT_ALIAS: [&str; 4] = ["mount", "swap", "automount", "slice"];
 
 /// The `[Install]` section of a unit file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -10,7 +14,7 @@ pub(super) struct Install {
     upheld_by: Vec<String>,
     alias: Vec<String>,
     /// Units that are enabled and disabled together with this one.
-    pub(super) also: Vec<String>,
+    also: Vec<String>,
     default_instance: Option<String>,
 }
 
@@ -51,33 +55,36 @@ impl Install {
         if value.is_empty() {
             list.clear();
         }
-        list.extend(value.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned()));
+        if key == "Also" {
+            // The one list without quotes.
+            list.extend(value.split_whitespace().map(str::to_owned));
+        } else {
+            list.extend(words(value));
+        }
     }
 
     /// Returns the links that enabling `unit` makes.
     pub(super) fn links(&self, unit: &str) -> Result<Vec<InstallLink>, HostError> {
-        let error = |cause: String| HostError::Unit { unit: unit.to_owned(), cause };
         let mut links = Vec::new();
-        for alias in &self.alias {
-            let alias = expand(alias, unit)?;
-            if suffix(&alias) != suffix(unit) || alias.contains('/') {
-                return Err(error(format!("Alias={alias} is not of the same type")));
-            }
-            links.push(InstallLink { at: alias });
+        let has_aliases = suffix(unit).is_none_or(|suffix| !WITHOUT_ALIAS.contains(&suffix));
+        for alias in self.alias.iter().filter(|_| has_aliases) {
+            links.extend(alias_link(&expand(alias, unit)?, unit)?.map(|at| InstallLink { at }));
         }
-        let groups =
-            [(&self.wanted_by, "wants"), (&self.required_by, "requires"), (&self.upheld_by, "upholds")];
-        for (targets, folder) in groups {
+        let groups = [
+            ("WantedBy", &self.wanted_by, "wants"),
+            ("RequiredBy", &self.required_by, "requires"),
+            ("UpheldBy", &self.upheld_by, "upholds"),
+        ];
+        for (key, targets, folder) in groups {
             for target in targets {
                 let target = expand(target, unit)?;
-                let name = self.instance_of(unit);
-                if target.contains('/') || suffix(&target).is_none() {
-                    return Err(error(format!("{target:?} is no unit that can want it")));
+                let name = self.instance_of(unit)?;
+                if !is_name(&target) {
+                    return Err(refused(unit, format!("{target:?} in its {key}= is no name of a unit")));
                 }
-                if is_template(&name) && !is_template(&target) {
-                    return Err(error(
-                        "it is a template: name an instance, or give it DefaultInstance=".to_owned(),
-                    ));
+                if is_template(&name) && !target.contains('@') {
+                    let cause = "it is a template: name an instance, or give it DefaultInstance=";
+                    return Err(refused(unit, cause.to_owned()));
                 }
                 links.push(InstallLink { at: format!("{target}.{folder}/{name}") });
             }
@@ -85,13 +92,66 @@ impl Install {
         Ok(links)
     }
 
+    /// Returns the units of its `Also=`.
+    pub(super) fn also(&self, unit: &str) -> Result<Vec<String>, HostError> {
+        let name = |text: &String| {
+            let name = expand(text, unit)?;
+            if is_name(&name) {
+                Ok(name)
+            } else {
+                Err(refused(unit, format!("{name:?} in its Also= is no name of a unit")))
+            }
+        };
+        self.also.iter().map(name).collect()
+    }
+
     /// Returns the instance that enabling a template stands for.
-    fn instance_of(&self, unit: &str) -> String {
-        match (&self.default_instance, unit.split_once("@.")) {
-            (Some(instance), Some((prefix, suffix))) => format!("{prefix}@{instance}.{suffix}"),
-            _ => unit.to_owned(),
+    fn instance_of(&self, unit: &str) -> Result<String, HostError> {
+        let (Some(instance), Some((prefix, suffix))) = (&self.default_instance, unit.split_once("@.")) else {
+            return Ok(unit.to_owned());
+        };
+        let name = format!("{prefix}@{}.{suffix}", expand(instance, unit)?);
+        if is_name(&name) {
+            return Ok(name);
+        }
+        Err(refused(unit, format!("DefaultInstance={instance} makes no name of a unit")))
+    }
+}
+
+fn refused(unit: &str, cause: String) -> HostError {
+    HostError::Unit { unit: unit.to_owned(), cause }
+}
+
+fn is_name(text: &str) -> bool {
+    UnitName::new(text).is_ok()
+}
+
+/// Returns the path of the link that an alias is; `None` for the unit's own name. Type and instance have to be those of the
+/// unit; a template's alias may name an instance.
+fn alias_link(alias: &str, unit: &str) -> Result<Option<String>, HostError> {
+    if alias == unit {
+        return Ok(None);
+    }
+    if let Some((folder, name)) = alias.rsplit_once('/') {
+        let of = [".wants", ".requires"].iter().find_map(|end| folder.strip_suffix(end));
+        if name == unit && of.is_some_and(is_name) {
+            return Ok(Some(alias.to_owned()));
+        }
+    } else if is_name(alias) && suffix(alias) == suffix(unit) {
+        match (instance(unit), instance(alias)) {
+            (None, None) | (Some(""), Some(_)) => return Ok(Some(alias.to_owned())),
+            (Some(own), Some("")) => return Ok(Some(alias.replacen('@', &format!("@{own}"), 1))),
+            (Some(own), Some(other)) if own == other => return Ok(Some(alias.to_owned())),
+            (Some(_) | None, _) => {}
         }
     }
+    Err(refused(unit, format!("Alias={alias} can't be a name of it: type and instance have to be the same")))
+}
+
+/// Returns the instance of a unit's name: nothing of a template, `None` of a plain one.
+fn instance(unit: &str) -> Option<&str> {
+    let (_, rest) = unit.split_once('@')?;
+    rest.rsplit_once('.').map(|(instance, _)| instance)
 }
 
 /// Returns the template of an instance: `a@.service` of `a@b.service`.
@@ -107,6 +167,25 @@ fn is_template(unit: &str) -> bool {
 
 fn suffix(unit: &str) -> Option<&str> {
     unit.rsplit_once('.').map(|(_, suffix)| suffix)
+}
+
+/// Splits a value into words, as systemd does: in quotes blanks are of the word. A quote without its end makes systemd ignore the
+/// value.
+fn words(value: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in value.chars() {
+        match (quote, c) {
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (Some(open), _) if open == c => quote = None,
+            (None, _) if c.is_whitespace() => words.extend(word.take()),
+            (Some(_) | None, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    if quote.is_some() { Vec::new() } else { words }
 }
 
 /// Joins lines that end in a backslash and drops comments, also those in between.
@@ -213,6 +292,7 @@ mod tests {
         for (unit, text) in [
             ("a@.service", "[Install]\nWantedBy=multi-user.target\n"),
             ("a.service", "[Install]\nAlias=b.socket\n"),
+            ("a.service", "[Install]\nWantedBy=x.foo\n"),
             ("a.service", "[Install]\nWantedBy=../../x.target\n"),
             ("a.service", "[Install]\nWantedBy=%H.target\n"),
         ] {

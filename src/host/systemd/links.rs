@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::HostError;
 use crate::host::durable::{Change, DesiredPath};
-use crate::host::root::{Entry, Root};
+use crate::host::root::Root;
+
 use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::Mask;
 use crate::model::{ManagedPath, UnitName};
 
+use super::coming::{Coming, Source, Sources};
 use super::install::{Install, template};
 use super::link_verbs::Calls;
 use super::preset::{Preset, Presets};
@@ -31,7 +33,7 @@ const MAX_HOPS: u32 = 8;
 /// An entry of `/etc/systemd/system` or of one of its folders of links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A unit file.
+    /// A unit file, or what else is no link.
     File,
     /// A link, and its text.
     Link(String),
@@ -59,7 +61,7 @@ enum Bringing {
 /// The links of a root's units, as they are and as they should become.
 #[derive(Debug, Clone)]
 pub struct UnitLinks<'a> {
-    root: &'a Root,
+    sources: Sources<'a>,
     pub(super) before: BTreeMap<String, Node>,
     pub(super) now: BTreeMap<String, Node>,
     pub(super) calls: Calls,
@@ -69,26 +71,36 @@ pub struct UnitLinks<'a> {
 impl<'a> UnitLinks<'a> {
     /// Reads the links and the presets of a root.
     pub fn load(root: &'a Root) -> Result<Self, HostError> {
+        Self::load_with(root, BTreeMap::new())
+    }
+
+    /// Reads the links as they will be with the files of an update, by their paths.
+    pub fn load_with(root: &'a Root, coming: BTreeMap<ManagedPath, Coming>) -> Result<Self, HostError> {
+        let sources = Sources::new(root, coming);
         let mut before = BTreeMap::new();
-        for name in root.list(UNIT_DIR)? {
-            match Entry::at(root, &format!("{UNIT_DIR}/{name}"))? {
-                Entry::File { .. } => drop(before.insert(name, Node::File)),
-                Entry::Link { target, .. } => drop(before.insert(name, Node::Link(target))),
-                Entry::Directory { .. }
-                    if [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end)) =>
-                {
-                    for link in root.list(&format!("{UNIT_DIR}/{name}"))? {
-                        if let Entry::Link { target, .. } =
-                            Entry::at(root, &format!("{UNIT_DIR}/{name}/{link}"))?
-                        {
-                            before.insert(format!("{name}/{link}"), Node::Link(target));
-                        }
-                    }
+        for name in sources.list(UNIT_DIR)? {
+            let path = format!("{UNIT_DIR}/{name}");
+            let is_folder = [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end));
+            if is_folder && sources.is_directory(&path)? {
+                for link in sources.list(&path)? {
+                    let node = node(sources.entry(&format!("{path}/{link}"))?);
+                    before.extend(node.map(|node| (format!("{name}/{link}"), node)));
                 }
-                Entry::Absent | Entry::Directory { .. } | Entry::Other(_) => {}
+                continue;
+            }
+            let entry = sources.entry(&path)?;
+            // Directories of drop-ins are no units.
+            if entry != Source::Other || is_folder || UnitName::new(&*name).is_ok() {
+                before.extend(node(entry).map(|node| (name, node)));
             }
         }
-        Ok(Self { root, now: before.clone(), before, calls: Calls::default(), presets: Presets::load(root)? })
+        Ok(Self {
+            now: before.clone(),
+            before,
+            calls: Calls::default(),
+            presets: Presets::load(root)?,
+            sources,
+        })
     }
 
     /// Makes a unit's `[Install]` links, and those of the units in its `Also=`, exactly. A unit that is not there, and
@@ -160,6 +172,22 @@ impl<'a> UnitLinks<'a> {
         self.changing(earlier).into_iter().filter_map(change).collect()
     }
 
+    /// Returns the directories of links that lose their last one. systemd removes them, too.
+    pub fn emptied(&self) -> Result<BTreeSet<ManagedPath>, HostError> {
+        let folder = |at: &String| at.split_once('/').map(|(folder, _)| folder.to_owned());
+        let (before, now): (BTreeSet<_>, BTreeSet<_>) =
+            (self.before.keys().filter_map(folder).collect(), self.now.keys().filter_map(folder).collect());
+        let mut emptied = BTreeSet::new();
+        for folder in before.difference(&now) {
+            let Ok(path) = ManagedPath::new(format!("{UNIT_DIR}/{folder}")) else { continue };
+            // A link to a directory stays.
+            if self.sources.entry(path.as_str())? == Source::Other {
+                emptied.insert(path);
+            }
+        }
+        Ok(emptied)
+    }
+
     /// Returns the paths below the directory of links that [`UnitLinks::changes`] is about.
     pub(super) fn changing(&self, earlier: &[String]) -> BTreeSet<String> {
         let below = earlier
@@ -209,6 +237,20 @@ impl<'a> UnitLinks<'a> {
         Ok(self.now.iter().filter_map(stray).collect())
     }
 
+    /// Returns those of a unit's `[Install]` links that lead to another one, and to which.
+    pub fn taken(&self, unit: &UnitName) -> Result<Vec<(String, String)>, HostError> {
+        let Found::At { name, path } = self.find(unit.as_str())? else { return Ok(Vec::new()) };
+        let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
+        let other = |at: String| match self.now.get(&at) {
+            Some(Node::Link(target)) if !self.leads_to(&at, &path) => {
+                let other = base(target).to_owned();
+                Some((at, other))
+            }
+            Some(Node::Link(_) | Node::File) | None => None,
+        };
+        Ok(links.into_iter().filter_map(|link| other(link.at)).collect())
+    }
+
     /// Returns the links to a unit, to its aliases and to the units in its `Also=`; its mask is one.
     pub fn leading_to(&self, unit: &UnitName) -> Result<Vec<ManagedPath>, HostError> {
         let names = self.together(unit.as_str())?;
@@ -250,8 +292,8 @@ impl<'a> UnitLinks<'a> {
             return Ok(if all { UnitFileState::Enabled } else { UnitFileState::Disabled });
         }
         // A unit that only names others is as enabled as they are; systemctl calls it indirect.
-        for also in &install.also {
-            if let Found::At { name, path } = self.find(also)? {
+        for also in install.also(name).unwrap_or_default() {
+            if let Found::At { name, path } = self.find(&also)? {
                 let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
                 let all = links.iter().all(|link| self.leads_to(&link.at, &path));
                 return Ok(if all { UnitFileState::Enabled } else { UnitFileState::Disabled });
@@ -281,17 +323,25 @@ impl<'a> UnitLinks<'a> {
                 }
             }
         }
+        if let Some(cause) = enabled_links.keys().find_map(|at| self.in_the_way(at)) {
+            return Err(HostError::Unit { unit: unit.to_owned(), cause });
+        }
         self.remove_links(enabled, &enabled_links.keys().cloned().collect(), Bringing::Stays);
         for (at, path) in enabled_links {
-            if self.now.get(&at) == Some(&Node::File) {
-                let cause = format!("{UNIT_DIR}/{at} is a file, not the alias that it asks for");
-                return Err(HostError::Unit { unit: unit.to_owned(), cause });
-            }
             if !self.leads_to(&at, &path) {
                 self.now.insert(at, Node::Link(path));
             }
         }
         Ok(())
+    }
+
+    /// Returns what keeps a link from being made: systemd replaces other links alone.
+    fn in_the_way(&self, at: &str) -> Option<String> {
+        let taken = |at: &str, what: &str| format!("{UNIT_DIR}/{at} is there, and no {what}; move it away");
+        match at.split_once('/') {
+            Some((folder, _)) if self.now.contains_key(folder) => Some(taken(folder, "directory")),
+            Some(_) | None => (self.now.get(at) == Some(&Node::File)).then(|| taken(at, "link")),
+        }
     }
 
     /// Removes links by their own name or by the name of their target, but for `kept`. A removed alias is a name
@@ -323,7 +373,7 @@ impl<'a> UnitLinks<'a> {
         while let Some(name) = names.get(at).cloned() {
             at += 1;
             if let Found::At { name, path } = self.find(&name)? {
-                for other in self.install(&name, &path)?.also.into_iter().chain([name]) {
+                for other in self.install(&name, &path)?.also(&name)?.into_iter().chain([name]) {
                     if !names.contains(&other) {
                         names.push(other);
                     }
@@ -363,27 +413,25 @@ impl<'a> UnitLinks<'a> {
     fn look_up(&self, name: &str) -> Result<(Found, Option<String>), HostError> {
         for unit in [Some(name.to_owned()), template(name)].into_iter().flatten() {
             let own = match self.now.get(&unit) {
-                Some(Node::Link(target)) => {
-                    Some((UNIT_DIR, Entry::Link { target: target.clone(), owner: (0, 0) }))
-                }
-                Some(Node::File) => Some((UNIT_DIR, Entry::at(self.root, &format!("{UNIT_DIR}/{unit}"))?)),
+                Some(Node::Link(target)) => Some((UNIT_DIR, Source::Link(target.clone()))),
+                Some(Node::File) => Some((UNIT_DIR, self.sources.entry(&format!("{UNIT_DIR}/{unit}"))?)),
                 None => None,
             };
             let vendor = VENDOR_DIRS
                 .iter()
-                .map(|dir| Ok::<_, HostError>((*dir, Entry::at(self.root, &format!("{dir}/{unit}"))?)));
+                .map(|dir| Ok::<_, HostError>((*dir, self.sources.entry(&format!("{dir}/{unit}"))?)));
             for place in own.map(Ok).into_iter().chain(vendor) {
                 let (directory, entry) = place?;
                 match entry {
-                    Entry::Absent | Entry::Directory { .. } | Entry::Other(_) => {}
+                    Source::Absent | Source::Other => {}
                     // systemd takes an empty unit file for a mask.
-                    Entry::File { stat, .. } if stat.st_size == 0 => return Ok((Found::Masked, None)),
-                    Entry::Link { target, .. } if target == DEV_NULL => return Ok((Found::Masked, None)),
-                    Entry::File { .. } => {
+                    Source::Empty => return Ok((Found::Masked, None)),
+                    Source::Link(target) if target == DEV_NULL => return Ok((Found::Masked, None)),
+                    Source::File => {
                         let found = Found::At { name: name.to_owned(), path: format!("{directory}/{unit}") };
                         return Ok((found, Some(name.to_owned())));
                     }
-                    Entry::Link { target, .. } => return Ok(linked(name, &unit, directory, &target)),
+                    Source::Link(target) => return Ok(linked(name, &unit, directory, &target)),
                 }
             }
         }
@@ -392,20 +440,21 @@ impl<'a> UnitLinks<'a> {
 
     fn install(&self, name: &str, path: &str) -> Result<Install, HostError> {
         let mut install = Install::default();
-        install.read(&String::from_utf8_lossy(&self.root.read(path)?.unwrap_or_default()));
+        install.read(&String::from_utf8_lossy(&self.sources.read(path)?.unwrap_or_default()));
         // Drop-ins in the order of their names, across directories; /etc hides the vendor's.
         let mut dropins = BTreeMap::new();
         for unit in [template(name), Some(name.to_owned())].into_iter().flatten() {
             for directory in VENDOR_DIRS.iter().rev().copied().chain([UNIT_DIR]) {
                 let folder = format!("{directory}/{unit}.d");
-                for dropin in self.root.list(&folder)?.into_iter().filter(|name| ending(name) == Some("conf"))
+                for dropin in
+                    self.sources.list(&folder)?.into_iter().filter(|name| ending(name) == Some("conf"))
                 {
                     dropins.insert(dropin.clone(), format!("{folder}/{dropin}"));
                 }
             }
         }
         for dropin in dropins.values() {
-            match self.root.read(dropin) {
+            match self.sources.read(dropin) {
                 Ok(bytes) => install.read(&String::from_utf8_lossy(&bytes.unwrap_or_default())),
                 // A link to /dev/null takes a vendor's drop-in away.
                 Err(HostError::Kind { .. }) => {}
@@ -413,6 +462,14 @@ impl<'a> UnitLinks<'a> {
             }
         }
         Ok(install)
+    }
+}
+
+fn node(entry: Source) -> Option<Node> {
+    match entry {
+        Source::Absent => None,
+        Source::Link(target) => Some(Node::Link(target)),
+        Source::File | Source::Empty | Source::Other => Some(Node::File),
     }
 }
 

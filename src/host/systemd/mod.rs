@@ -4,6 +4,7 @@ mod active;
 mod at_shutdown;
 pub(in crate::host) mod bus;
 mod call;
+mod coming;
 mod install;
 mod link_verbs;
 mod links;
@@ -22,6 +23,7 @@ use crate::model::UnitName;
 
 pub use at_shutdown::ShutdownHook;
 pub use bus::{SOFT_REBOOT_TARGET, ServiceOutcome, Systemd};
+pub use coming::Coming;
 pub use link_verbs::{Calls, LinkVerb};
 pub use links::UnitLinks;
 pub use service::ServiceState;

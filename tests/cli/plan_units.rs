@@ -1,0 +1,210 @@
+//! Units that can't be enabled, and those whose unit file comes with the storage of the config: the plan knows, as systemd would,
+//! before anything is touched.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::test_host::{Node, config, ignition};
+
+const WANTED: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+const LINK: &str = "root/etc/systemd/system/multi-user.target.wants/x.service";
+
+/// A host whose policy lets these units and files change without a reboot.
+fn host() -> Node {
+    let node = Node::new();
+    let none = json!([{"type": "None"}]);
+    let units = ["a.service", "b.service", "x.service", "z@.service", "q@i.service", "m.mount"];
+    let units: Vec<Value> = units.iter().map(|name| json!({"name": name, "actions": none})).collect();
+    let files = ["/etc", "/run"].map(|path| json!({"path": path, "actions": none}));
+    let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {"files": files, "units": units}}});
+    node.put("policy.json", policy.to_string());
+    node
+}
+
+fn source(text: &str) -> Value {
+    json!({"source": format!("data:,{}", text.replace('%', "%25").replace('\n', "%0A").replace(' ', "%20").replace('"', "%22").replace('[', "%5B").replace(']', "%5D"))})
+}
+
+fn unit(name: &str, install: &str) -> Value {
+    let contents = format!("[Service]\nExecStart=/bin/true\n[Install]\n{install}\n");
+    json!({"name": name, "enabled": true, "contents": contents})
+}
+
+fn units(units: &[Value]) -> Value {
+    ignition(json!({"systemd": {"units": units}}))
+}
+
+/// A unit without contents, and its file in the storage of the same config.
+fn stored(path: &str, text: &str) -> Value {
+    let files = json!([{"path": path, "mode": 420, "contents": source(text)}]);
+    ignition(
+        json!({"storage": {"files": files}, "systemd": {"units": [{"name": "x.service", "enabled": true}]}}),
+    )
+}
+
+#[test]
+fn unit_file_of_storage_is_enabled() {
+    let node = host();
+    let spec = stored("/etc/systemd/system/x.service", WANTED);
+    node.put("a.json", config("rendered-a", &spec));
+    let planned = node.plan("a.json");
+    assert!(planned.code == 0 && !planned.out.contains("Not applied"), "{}", planned.out);
+    assert!(planned.out.contains("enable") && planned.out.contains("x.service"), "{}", planned.out);
+    node.commit("rendered-a.json", &spec);
+    assert!(node.path(LINK).is_symlink());
+    // Its section moves, and goes.
+    node.commit(
+        "rendered-b.json",
+        &stored("/etc/systemd/system/x.service", &WANTED.replace("multi-user", "other")),
+    );
+    assert!(!node.path(LINK).is_symlink());
+    assert!(node.path("root/etc/systemd/system/other.target.wants/x.service").is_symlink());
+    node.commit("rendered-c.json", &ignition(json!({})));
+    assert!(!node.path("root/etc/systemd/system/other.target.wants/x.service").is_symlink());
+}
+
+/// By a drop-in, a link, and a directory of units beside `/etc`; a file without the section is named.
+#[test]
+fn other_sources_of_storage_are_read() {
+    let node = host();
+    node.put("root/usr/lib/systemd/system/x.service", "[Service]\nExecStart=/bin/true\n");
+    let drop_in = "/etc/systemd/system/x.service.d/i.conf";
+    node.commit("rendered-a.json", &stored(drop_in, "[Install]\nWantedBy=multi-user.target\n"));
+    assert!(node.path(LINK).is_symlink());
+
+    let node = host();
+    node.commit("rendered-a.json", &stored("/run/systemd/system/x.service", WANTED));
+    assert!(node.path(LINK).is_symlink());
+
+    let node = host();
+    node.put("root/opt/x.service", WANTED);
+    let links = json!([{"path": "/etc/systemd/system/x.service", "target": "/opt/x.service"}]);
+    let spec = ignition(
+        json!({"storage": {"links": links}, "systemd": {"units": [{"name": "x.service", "enabled": true}]}}),
+    );
+    node.put("a.json", config("rendered-a", &spec));
+    let (planned, applied) = (node.plan("a.json"), node.apply("a.json"));
+    assert_eq!(planned.code, applied.code, "{}{}{}", planned.out, applied.out, applied.err);
+
+    let node = host();
+    let bare = stored("/etc/systemd/system/x.service", "[Service]\nExecStart=/bin/true\n");
+    node.put("a.json", config("rendered-a", &bare));
+    let planned = node.plan("a.json");
+    assert!(planned.out.contains("no [Install] section"), "{}", planned.out);
+    assert_eq!(node.apply("a.json").code, 0);
+}
+
+type Prepare = fn(&Node);
+
+#[test]
+fn what_systemd_refuses_is_refused_before_anything_is_touched() {
+    let nothing: Prepare = |_| ();
+    let table: [(Vec<Value>, Prepare, &str); 13] = [
+        (vec![unit("a.service", "WantedBy=../x")], nothing, r#""../x" in its WantedBy= is no name"#),
+        (vec![unit("a.service", "WantedBy=%H.target")], nothing, "the specifier %H"),
+        (vec![unit("a.service", "Alias=y.socket")], nothing, "Alias=y.socket can't be a name of it"),
+        (vec![unit("z@.service", "WantedBy=x.target")], nothing, "it is a template"),
+        (vec![unit("a.service", "Also=../x")], nothing, r#""../x" in its Also= is no name"#),
+        (
+            vec![unit("a.service", "Alias=n.service"), unit("b.service", "Alias=n.service")],
+            nothing,
+            "n.service would lead to b.service, and so a.service would not be enabled",
+        ),
+        (
+            vec![unit("a.service", "Alias=b.service"), unit("b.service", "WantedBy=x.target")],
+            nothing,
+            "/etc/systemd/system/b.service is there, and no link; move it away",
+        ),
+        (
+            vec![unit("a.service", "Alias=b.service")],
+            |node| node.put("root/etc/systemd/system/b.service", "[Service]\n"),
+            "/etc/systemd/system/b.service is there, and no link",
+        ),
+        (
+            vec![unit("a.service", "WantedBy=x.target")],
+            |node| node.put("root/etc/systemd/system/x.target.wants", "x"),
+            "x.target.wants is there, and no directory",
+        ),
+        (
+            vec![unit("a.service", "WantedBy=x.target")],
+            |node| node.put("root/etc/systemd/system/x.target.wants/a.service", "x"),
+            "x.target.wants/a.service is there, and no link",
+        ),
+        (
+            vec![unit("a.service", "WantedBy=x.target")],
+            |node| symlink("nowhere", node.path("root/etc/systemd/system/x.target.wants")).unwrap(),
+            "x.target.wants is there, and no directory",
+        ),
+        (
+            vec![
+                json!({"name": "a.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n",
+                "dropins": [{"name": "i.conf", "contents": "[Install]\nRequiredBy=x\n"}]}),
+            ],
+            nothing,
+            r#""x" in its RequiredBy= is no name"#,
+        ),
+        (vec![unit("a.service", "UpheldBy=x/y.target")], nothing, r#""x/y.target" in its UpheldBy="#),
+    ];
+    for (listed, prepare, words) in table {
+        let node = host();
+        std::fs::create_dir_all(node.path("root/etc/systemd/system")).unwrap();
+        prepare(&node);
+        node.put("a.json", config("rendered-a", &units(&listed)));
+        let before = node.listing("root/etc");
+        let planned = node.plan("a.json");
+        assert!(
+            planned.code == 3 && planned.out.contains(words),
+            "{words}: {} {}",
+            planned.code,
+            planned.out
+        );
+        let applied = node.apply("a.json");
+        assert!(
+            applied.code == 3 && applied.err.contains(words),
+            "{words}: {} {}",
+            applied.code,
+            applied.err
+        );
+        assert_eq!(node.listing("root/etc"), before, "{words}");
+    }
+}
+
+/// A unit that is not in the update loses its name to one that is: both are named.
+#[test]
+fn alias_of_unit_that_stays_is_not_taken() {
+    let node = host();
+    let first = unit("a.service", "Alias=n.service");
+    node.commit("rendered-a.json", &units(&[first.clone()]));
+    node.put("b.json", config("rendered-b", &units(&[first, unit("b.service", "Alias=n.service")])));
+    let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+    assert!(planned.code == 3 && planned.out.contains("would lead to b.service"), "{}", planned.out);
+    assert_eq!(applied.code, 3, "{}", applied.err);
+}
+
+/// What systemd takes is taken: other names of an instance, words in quotes, a directory of links by a link.
+#[test]
+fn what_systemd_takes_is_applied() {
+    let node = host();
+    std::fs::create_dir_all(node.path("root/etc/systemd/system/real.wants")).unwrap();
+    symlink("real.wants", node.path("root/etc/systemd/system/x.target.wants")).unwrap();
+    let listed = [
+        unit("a.service", "WantedBy=\"x.target\"\nAlias=a.service"),
+        unit("z@.service", "WantedBy=y.target\nDefaultInstance=%p"),
+        unit("q@i.service", "Alias=r@.service"),
+        unit("m.mount", "Alias=n.mount\nWantedBy=y.target"),
+    ];
+    node.put("a.json", config("rendered-a", &units(&listed)));
+    let planned = node.plan("a.json");
+    assert_eq!(planned.code, 0, "{}", planned.out);
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    for link in
+        ["real.wants/a.service", "y.target.wants/z@z.service", "r@i.service", "y.target.wants/m.mount"]
+    {
+        assert!(node.path(&format!("root/etc/systemd/system/{link}")).is_symlink(), "{link}");
+    }
+    node.commit("rendered-c.json", &ignition(json!({})));
+    assert!(!node.path("root/etc/systemd/system/r@i.service").is_symlink());
+}
