@@ -60,10 +60,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let after =
         unit_sources::links_after(root, (from, to), entries).map_err(ObserveError::wrap("the units"))?;
     let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &after)?;
-    obstacles.layers = host.os.layering_obstacle().map(|cause| Obstacle {
-        cause: cause.to_owned(),
-        next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
-    });
+    obstacles.layers = layering_obstacle(host);
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),
@@ -85,6 +82,14 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         soft_reboot: soft_reboot(host).await,
         obstacles,
         observed,
+    })
+}
+
+/// Returns why the OS backend can't layer packages.
+fn layering_obstacle(host: &Host) -> Option<Obstacle> {
+    host.os.layering_obstacle().map(|cause| Obstacle {
+        cause: cause.to_owned(),
+        next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
     })
 }
 
