@@ -51,7 +51,8 @@ pub(super) fn links_after<'a>(
 /// Returns true for the path of a unit file, a drop-in, or a link to a unit, wherever it is.
 fn is_source(path: &ManagedPath) -> bool {
     let Some((directory, name)) = path.as_str().rsplit_once('/') else { return false };
-    UnitName::new(name).is_ok() || (name.ends_with(".conf") && directory.ends_with(".d"))
+    let is_drop_in = name.strip_suffix(".conf").is_some() && directory.strip_suffix(".d").is_some();
+    is_drop_in || UnitName::new(name).is_ok()
 }
 
 fn as_entry(

@@ -282,13 +282,7 @@ impl NodeTask {
             let wait = match self.decide(&node, &view, now) {
                 Step::Nothing | Step::Refuse(_) => break,
                 Step::Cordon(patch) => {
-                    // Pods that were listed before the cordon may be incomplete.
-                    (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
-                    self.unlisted = None;
-                    info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
-                    if self.write(&node, &patch).await {
-                        self.reached(&view, Reached::Cordoned).await;
-                    }
+                    self.cordon(&node, &view, &patch).await;
                     continue;
                 }
                 Step::Acknowledge(patch) => {
@@ -331,6 +325,16 @@ impl NodeTask {
         self.context.metrics.blocked(self.reported.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
         self.name
+    }
+
+    async fn cordon(&mut self, node: &Node, view: &NodeView<'_>, patch: &crate::drain::Patch) {
+        // Pods that were listed before the cordon may be incomplete.
+        (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
+        self.unlisted = None;
+        info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
+        if self.write(node, patch).await {
+            self.reached(view, Reached::Cordoned).await;
+        }
     }
 
     /// Decides by the pods, the budgets and the rules as they are now.

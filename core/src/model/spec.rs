@@ -181,9 +181,8 @@ impl HostSpec {
         let template = template.map(|((prefix, _), (_, suffix))| format!("{prefix}@.{suffix}"));
         let is_of = move |path: &&ManagedPath| {
             let Some((_, below)) = path.as_str().split_once("/systemd/system/") else { return false };
-            let of = below.split_once('/').map_or(below, |(folder, _)| folder.trim_end_matches(".d"));
-            let is_drop_in = below.split_once('/').is_none_or(|(folder, _)| folder.ends_with(".d"));
-            is_drop_in && (of == unit.as_str() || template.as_deref() == Some(of))
+            let of = below.split_once('/').map_or(Some(below), |(folder, _)| folder.strip_suffix(".d"));
+            of.is_some_and(|of| of == unit.as_str() || template.as_deref() == Some(of))
         };
         self.files.keys().chain(self.links.keys()).filter(is_of)
     }

@@ -79,7 +79,7 @@ pub(super) async fn collect(
     let node = last_report::SavedReport::load(root).ok().flatten().map(|left| left.report.node);
     let mut bundle = Bundle::new(Secrets::load(root), node.unwrap_or_else(machine_name));
     match from.host.observe() {
-        Ok(host) => of_host(&mut bundle, from, environment, &host, now).await,
+        Ok(host) => Box::pin(of_host(&mut bundle, from, environment, &host, now)).await,
         Err(error) => bundle.note("status, plan, verify, deployments", &chain(&error)),
     }
     history(&mut bundle, root);

@@ -78,6 +78,16 @@ pub(super) fn follow(world: &World, action: &Action, rules: &Rules) -> Vec<World
 pub(super) type Outcome = (Option<Curse>, World);
 
 impl World {
+    fn archive(&mut self) {
+        let record = self.record.as_ref().unwrap();
+        if !record.is_undone() {
+            self.left = Some(self.target());
+        } else if os_in_place(record, &self.observe()) {
+            self.undone_runs = true;
+        }
+        self.record = None;
+    }
+
     /// The node loses its workload.
     fn cordon(&mut self) {
         self.has_written &= self.is_cordoned;
@@ -123,15 +133,7 @@ fn outcomes(world: &World, action: Action, rules: &Rules) -> Vec<Outcome> {
             good.record = None;
         }
         Action::Commit => return commit(good, bad),
-        Action::Archive => {
-            let record = good.record.as_ref().unwrap();
-            if !record.is_undone() {
-                good.left = Some(good.target());
-            } else if os_in_place(record, &good.observe()) {
-                good.undone_runs = true;
-            }
-            good.record = None;
-        }
+        Action::Archive => good.archive(),
         Action::Forgive => good.record.as_mut().unwrap().fault = None,
         Action::RebootInVain { .. } | Action::Requeue => {}
         Action::Prefetch(image) => good.memory.prefetch.begin(image),
