@@ -1,5 +1,6 @@
 //! Cost of the controller for a cluster, against a real API server: memory and requests at rest with 200 and with 5,000 nodes, the time
-//! from a new MachineConfig to the first node that gets it and to the Job that builds its image, and the time of one rendering.
+//! from a new MachineConfig to the first node that gets it and to the Job that builds its image, the time of one rendering, and the
+//! CPU time of one change of a node with up to 20,000 of them.
 
 #![allow(
     clippy::print_stdout,
@@ -47,19 +48,41 @@ struct Scale {
     pools: usize,
     nodes: usize,
     configs: usize,
+    /// Files of each MachineConfig.
+    files: usize,
     what: &'static str,
-    /// Target of the RSS.
+    /// Targets of the RSS and of its peak.
     rss: &'static str,
+    peak: &'static str,
 }
 
-const SMALL: Scale =
-    Scale { pools: 3, nodes: 200, configs: 50, what: "200 nodes, 3 pools, 50 MachineConfigs", rss: "20 MiB" };
+const SMALL: Scale = Scale {
+    pools: 3,
+    nodes: 200,
+    configs: 50,
+    files: FILES.0,
+    what: "200 nodes, 3 pools, 50 MachineConfigs",
+    rss: "20 MiB",
+    peak: "-",
+};
+/// What etcd takes of a rendered config is 1.5 MiB, so the MachineConfigs are those of many pools.
+const HEAVY: Scale = Scale {
+    pools: 16,
+    nodes: 50,
+    configs: 80,
+    files: 128,
+    what: "50 nodes, 16 pools, 80 MachineConfigs of 15 MB together",
+    rss: "25 MiB",
+    peak: "40 MiB",
+};
 const LARGE: Scale = Scale {
     pools: 10,
     nodes: 5000,
     configs: 200,
+    files: FILES.0,
     what: "5,000 nodes, 10 pools, 200 MachineConfigs",
     rss: "120 MiB",
+    peak: "-",
 };
 /// Files of a MachineConfig, and bytes of each.
 const FILES: (usize, usize) = (10, 1500);
@@ -72,6 +95,10 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Nodes of the second part, and its rounds.
 const FEW_NODES: usize = 200;
 const ROUNDS: usize = 9;
+/// Sizes of a pool of which nodes become `NotReady` and Ready again: how many do, and the pause between two changes.
+const FLIPPED_OF: [usize; 3] = [500, 5000, 20_000];
+const FLIPPED: usize = 100;
+const FLIP_PAUSE: Duration = Duration::from_millis(50);
 /// MachineConfigs of one pool, and how often they are rendered.
 const RENDERED: usize = 150;
 /// Files of each of these: together they stay below the 1.5 MiB that etcd takes.
@@ -101,8 +128,16 @@ fn main() {
         if is_wanted("small") {
             at_rest(&SMALL).await;
         }
+        if is_wanted("heavy") {
+            at_rest(&HEAVY).await;
+        }
         if is_wanted("large") {
             at_rest(&LARGE).await;
+        }
+        if is_wanted("flips") {
+            for nodes in FLIPPED_OF {
+                flips(nodes).await;
+            }
         }
     });
 }
@@ -301,6 +336,52 @@ async fn first_job() {
     );
 }
 
+/// CPU time of a process, all its threads.
+fn cpu(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let nanoseconds = threads.map(|thread| {
+        let text = fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+        text.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}
+
+/// One pool in which nodes become `NotReady` and Ready again, one after another.
+async fn flips(nodes: usize) {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("50-lab", 0)).await;
+    let first = cluster.start("first", &["--lease-duration", "15"]);
+    let config = cluster.until_target("worker", "").await;
+    tokio::time::sleep(REST).await;
+    let without = mebibytes(first.0.pid(), "VmRSS:");
+    assert!(first.terminate().await.success());
+    create_nodes(&cluster.client, "worker", &config, nodes).await;
+    let controller = cluster.start("second", &["--lease-duration", "15"]);
+    let pid = controller.0.pid();
+    until_counted(&cluster, "worker", nodes).await;
+    tokio::time::sleep(REST).await;
+    let (rss, before) = (mebibytes(pid, "VmRSS:"), cpu(pid));
+    let api = node_api(&cluster.client);
+    for change in 0..2 * FLIPPED {
+        let (number, ready) = (change % FLIPPED * nodes / FLIPPED, change >= FLIPPED);
+        let status = if ready { "True" } else { "False" };
+        let patch = json!({ "status": { "conditions": [{ "type": "Ready", "status": status }] } });
+        let patch = kube::api::Patch::Merge(patch);
+        let name = format!("worker-{number:04}");
+        api.patch_status(&name, &kube::api::PatchParams::default(), &patch).await.unwrap();
+        tokio::time::sleep(FLIP_PAUSE).await;
+    }
+    let is_ready = |pool: &Value| pool["status"]["readyMachineCount"] == nodes;
+    cluster.until_pool("worker", "all nodes Ready", is_ready).await;
+    let one = cpu(pid).saturating_sub(before).as_secs_f64() * 1e3 / (2 * FLIPPED) as f64;
+    row(&format!("CPU time of one Ready flip, {nodes} nodes"), "1 ms", &format!("{one:.2} ms"));
+    let kibibytes = (rss - without) * 1024.0 / nodes as f64;
+    let whole = format!("{kibibytes:.1} KiB ({rss:.0} MiB in all)");
+    row(&format!("RSS of one node, of {nodes}"), "20 KiB", &whole);
+    assert!(controller.terminate().await.success());
+}
+
 async fn at_rest(scale: &Scale) {
     let cluster = Cluster::new().await;
     let names: Vec<String> = (0..scale.pools).map(|number| format!("pool-{number}")).collect();
@@ -308,7 +389,8 @@ async fn at_rest(scale: &Scale) {
         cluster.pool(name).await;
     }
     for number in 0..scale.configs {
-        cluster.config(&names[number % scale.pools], config(&format!("{number:03}-lab"), 0)).await;
+        let config = config_of(&format!("{number:03}-lab"), 0, scale.files);
+        cluster.config(&names[number % scale.pools], config).await;
     }
     // The nodes are there first, as on a cluster that gets a controller.
     let first = cluster.start("first", &["--controllers", "render", "--lease-duration", "15"]);
@@ -339,7 +421,14 @@ async fn at_rest(scale: &Scale) {
     let own = requests.iter().filter(|one| one.user == "controller" && one.resource != "leases");
     let (rss, peak) = (mebibytes(controller.0.pid(), "VmRSS:"), mebibytes(controller.0.pid(), "VmHWM:"));
     row(&format!("RSS, {}, idle", scale.what), scale.rss, &format!("{rss:.1} MiB"));
-    row("peak RSS of the start", "-", &format!("{peak:.0} MiB"));
+    row("peak RSS of the start", scale.peak, &format!("{peak:.0} MiB"));
     row("requests in an idle minute, without the Lease", "0", &own.count().to_string());
+    let all = requests.iter().filter(|one| one.user == "controller").count();
+    row("requests in an idle minute, Lease of 15 s", "-", &all.to_string());
+    if cluster::own_only("connections of the controller") {
+        let connected = cluster.bench.connected();
+        let own = connected.values().filter(|agent| agent.starts_with("machine-config-controller/"));
+        row("connections", "2", &own.count().to_string());
+    }
     assert!(controller.terminate().await.success());
 }
