@@ -295,7 +295,6 @@ fn systemctl_answers_only_by_writing() {
 
 /// Forms of an `[Install]` section: the unit, the section, and what the host has beside it, by path and text; a text that begins with
 /// `->` is a link's.
-/// Name of the unit, its `[Install]` section, and files beside it.
 type Form = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const FORMS: [Form; 60] = [
