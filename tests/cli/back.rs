@@ -44,12 +44,13 @@ fn units(unit: &Value) -> Value {
     ignition(json!({"systemd": {"units": [unit]}}))
 }
 
-#[test]
-fn empty_config_brings_host_back() {
-    type Prepare = fn(&Node);
+type Prepare = fn(&Node);
+
+/// What the host has before, and the config that replaces it.
+fn cases() -> Vec<(&'static str, Prepare, Value)> {
     let unit_file: Prepare = |node| node.put("root/etc/systemd/system/crio.service", UNIT);
     let link: Prepare = |node| symlink("none", node.path("root/etc/l")).unwrap();
-    let table: [(&str, Prepare, Value); 8] = [
+    vec![
         (
             "links of a unit",
             |node| node.put("root/etc/systemd/system/o.service", ""),
@@ -94,9 +95,13 @@ fn empty_config_brings_host_back() {
                 json!({"storage": {"files": [{"path": "/etc/l/f/g", "contents": {"source": "data:,x"}}]}}),
             ),
         ),
-    ];
+    ]
+}
+
+#[test]
+fn empty_config_brings_host_back() {
     let mut wrong = Vec::new();
-    for (case, prepare, spec) in table {
+    for (case, prepare, spec) in cases() {
         let node = Node::new();
         // The presets decide about a unit that leaves the config.
         node.put("root/usr/lib/systemd/system-preset/99.preset", "disable *\n");

@@ -98,10 +98,10 @@ fn other_sources_of_storage_are_read() {
 
 type Prepare = fn(&Node);
 
-#[test]
-fn what_systemd_refuses_is_refused_before_anything_is_touched() {
+/// Units, what the host has besides, and the refusal.
+fn refused() -> Vec<(Vec<Value>, Prepare, &'static str)> {
     let nothing: Prepare = |_| ();
-    let table: [(Vec<Value>, Prepare, &str); 13] = [
+    vec![
         (vec![unit("a.service", "WantedBy=../x")], nothing, r#""../x" in its WantedBy= is no name"#),
         (vec![unit("a.service", "WantedBy=%H.target")], nothing, "the specifier %H"),
         (vec![unit("a.service", "Alias=y.socket")], nothing, "Alias=y.socket can't be a name of it"),
@@ -146,8 +146,12 @@ fn what_systemd_refuses_is_refused_before_anything_is_touched() {
             r#""x" in its RequiredBy= is no name"#,
         ),
         (vec![unit("a.service", "UpheldBy=x/y.target")], nothing, r#""x/y.target" in its UpheldBy="#),
-    ];
-    for (listed, prepare, words) in table {
+    ]
+}
+
+#[test]
+fn what_systemd_refuses_is_refused_before_anything_is_touched() {
+    for (listed, prepare, words) in refused() {
         let node = host();
         std::fs::create_dir_all(node.path("root/etc/systemd/system")).unwrap();
         prepare(&node);
@@ -176,7 +180,7 @@ fn what_systemd_refuses_is_refused_before_anything_is_touched() {
 fn alias_of_unit_that_stays_is_not_taken() {
     let node = host();
     let first = unit("a.service", "Alias=n.service");
-    node.commit("rendered-a.json", &units(&[first.clone()]));
+    node.commit("rendered-a.json", &units(std::slice::from_ref(&first)));
     node.put("b.json", config("rendered-b", &units(&[first, unit("b.service", "Alias=n.service")])));
     let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
     assert!(planned.code == 3 && planned.out.contains("would lead to b.service"), "{}", planned.out);

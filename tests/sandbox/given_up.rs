@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 
 use crate::sandbox_node::{Played, config};
 
-/// The configs, with their kernel arguments and files.
-const CONFIGS: [(&str, &[&str], &[(&str, &str)]); 4] = [
+/// Name, kernel arguments and files.
+type Config = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+const CONFIGS: [Config; 4] = [
     ("rendered-a", &["mca.a=1"], &[("/etc/mca-x", "a")]),
     ("rendered-b", &["mca.b=1", "mca.b=2"], &[("/etc/mca-x", "b"), ("/etc/mca-y", "b")]),
     ("rendered-c", &["mca.c=1"], &[("/etc/mca-z", "c")]),

@@ -379,7 +379,7 @@ fn decide(
         held_elsewhere: controller.fleet.held_elsewhere(name),
         topology: controller.topology.clone(),
         selector_error: controller.fleet.error(name).cloned(),
-        unlabeled: provisioned::unlabeled(snapshot, name, controller),
+        unlabeled: provisioned::unlabeled(snapshot, name, &controller.fleet, &controller.writes),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
         unreadable_policy: snapshot

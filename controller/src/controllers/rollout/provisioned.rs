@@ -9,7 +9,6 @@ use futures_util::{StreamExt as _, stream};
 use kube::Client;
 use tracing::{info, warn};
 
-use super::Controller;
 use crate::api::MachineConfigPool;
 use crate::controllers::cache::{Cache, Snapshot};
 use crate::controllers::client::uptime;
@@ -34,14 +33,14 @@ pub(super) fn pending(snapshot: &Snapshot, node: &Node) -> Option<NodePatch> {
 }
 
 /// Returns the nodes that wait for the labels of a pool and could not be written to.
-pub(super) fn unlabeled(snapshot: &Snapshot, pool: &str, controller: &Controller) -> Vec<Node> {
-    if controller.writes.is_well() {
+pub(super) fn unlabeled(snapshot: &Snapshot, pool: &str, fleet: &Fleet, writes: &NodeWrites) -> Vec<Node> {
+    if writes.is_well() {
         return Vec::new();
     }
     let is_of_pool = |node: &&Arc<Node>| {
         waiting(snapshot, node).is_some_and(|(found, _)| found.metadata.name.as_deref() == Some(pool))
     };
-    let nodes = controller.fleet.unlabeled().filter_map(|name| snapshot.nodes.get(name));
+    let nodes = fleet.unlabeled().filter_map(|name| snapshot.nodes.get(name));
     nodes.filter(is_of_pool).map(|node| Node::clone(node)).collect()
 }
 
