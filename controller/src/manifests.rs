@@ -152,7 +152,7 @@ impl Manifests {
             } else if path.is_dir() {
                 manifests.notes.push(format!("{}: it is a directory, which is not read", path.display()));
             } else {
-                let cause = "it is no file, or a link that leads to none; mend or remove it".to_owned();
+                let cause = "not a regular file, or a dangling link; fix or remove it".to_owned();
                 errors.push(ManifestError::Unread { path, cause });
             }
         }
@@ -172,7 +172,7 @@ impl Manifests {
         let before = self.taken;
         let mut errors = self.add_file(path, reading);
         if errors.is_empty() && self.taken == before {
-            let cause = "it has no object that is read here; name a file with a MachineConfig or a pool";
+            let cause = "contains no object that this command reads; name a file with a MachineConfig or a MachineConfigPool";
             errors.push(ManifestError::Unread { path: path.to_owned(), cause: cause.to_owned() });
         }
         ManifestError::all(errors).map_or(Ok(()), Err)

@@ -55,7 +55,7 @@ impl SavedReport {
     pub(super) fn load_or_name(root: &Root, unread: &mut Vec<String>) -> Result<Option<Self>, HostError> {
         match Self::load(root) {
             Err(error @ HostError::Kind { .. }) => {
-                unread.push(format!("{}. Next: {}", chain(&error), error.next()));
+                unread.push(format!("{}; move it away: the agent writes a new report", chain(&error)));
                 Ok(None)
             }
             other => other,

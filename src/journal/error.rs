@@ -37,7 +37,7 @@ pub enum JournalError {
         cause: String,
     },
     /// Something else is in the place of a file or a directory of the state.
-    #[error("{path} can't be used: it is {found}, not {expected}; nothing was touched")]
+    #[error("{path} can't be used: it is {found}, not {expected}")]
     Misplaced {
         /// The path.
         path: String,
@@ -131,20 +131,34 @@ impl JournalError {
             Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
                 format!("Restore {path} from a backup, or move record.json beside it away to start over.")
             }
-            Self::Unreadable { path, .. } if path.ends_with("/accounts.json") => format!(
-                "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's own."
-            ),
-            Self::Unreadable { path, .. } if path.ends_with("/kargs.json") => format!(
-                "Restore {path} from a backup, or move it away: arguments that earlier configs left on the kernel's command line \
+            Self::Misplaced { path, .. } if path.ends_with("/target.json") => {
+                format!(
+                    "Restore {path} from a backup, or move it and record.json beside it away to start over."
+                )
+            }
+            Self::Unreadable { path, .. } | Self::Misplaced { path, .. }
+                if path.ends_with("/accounts.json") =>
+            {
+                format!(
+                    "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's own."
+                )
+            }
+            Self::Unreadable { path, .. } | Self::Misplaced { path, .. } if path.ends_with("/kargs.json") => {
+                format!(
+                    "Restore {path} from a backup, or move it away: arguments that earlier configs left on the kernel's command line \
                  then count as the host's own."
-            ),
+                )
+            }
             Self::Misplaced { path, .. } if path.ends_with("lock") => {
-                format!("Move {path} away; the agent makes it again.")
+                format!("Move {path} away; the agent creates a new one.")
             }
-            Self::Misplaced { path, .. } => {
-                format!("Move {path} away, and restore it from a backup; without it the agent starts over.")
+            Self::Misplaced { path, .. } if path.ends_with("/history") => {
+                format!("Move {path} away: the list of past updates starts empty.")
             }
-            Self::Unreadable { path, .. } => {
+            Self::Misplaced { path, .. } if path.ends_with("/preimages") => format!(
+                "Restore {path} from a backup, or move it away: the originals in it are lost, and no update can restore them."
+            ),
+            Self::Unreadable { path, .. } | Self::Misplaced { path, .. } => {
                 format!("Restore {path} from a backup, or move it away to start over.")
             }
             Self::NotImported { path, .. } => format!(

@@ -167,13 +167,22 @@ pub fn read(root: &Root, path: &str, shown: &str) -> Result<NodeSettings, FileEr
 pub fn check_spec(spec: &HostSpec) -> Result<(), Irreconcilable> {
     let file = spec.files.iter().find(|(path, _)| path.as_str() == SETTINGS_PATH);
     let Some((path, file)) = file else { return Ok(()) };
-    let read = std::str::from_utf8(file.contents.bytes());
-    let read = read.map_err(|_| "it is not UTF-8".to_owned());
+    let bytes = file.contents.bytes();
+    let is_too_large = u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES);
+    let too_large = || format!("{SETTINGS_PATH} is larger than {MAX_BYTES} bytes");
+    let read = if is_too_large { Err(too_large()) } else { text_of(bytes) };
     let found = read.and_then(|text| parse(text, SETTINGS_PATH).map_err(|error| error.to_string()));
     found.map(drop).map_err(|cause| {
         let field = format!("storage.files {:?} contents", path.as_str());
-        Irreconcilable::of_config(field, format!("{cause}; correct it (keys and values: reference.md)"))
+        Irreconcilable::of_config(
+            field,
+            format!("{cause}; correct the file's contents (keys and values: reference.md)"),
+        )
     })
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("{SETTINGS_PATH} is not UTF-8"))
 }
 
 /// Reads the text of the file of this name.

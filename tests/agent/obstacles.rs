@@ -107,7 +107,7 @@ const OBSTACLES: [(&str, &str, Act, Act); 9] = [
     ),
     (
         "a directory in place of a link of the unit",
-        "a.service is there, and no link",
+        "a.service exists and is not a link",
         |at| fs::create_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service/in")).unwrap(),
         |at| fs::remove_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service")).unwrap(),
     ),

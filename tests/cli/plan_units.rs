@@ -102,11 +102,19 @@ type Prepare = fn(&Node);
 fn refused() -> Vec<(Vec<Value>, Prepare, &'static str)> {
     let nothing: Prepare = |_| ();
     vec![
-        (vec![unit("a.service", "WantedBy=../x")], nothing, r#""../x" in its WantedBy= is no name"#),
+        (
+            vec![unit("a.service", "WantedBy=../x")],
+            nothing,
+            r#""../x" in its WantedBy= is not a valid unit name"#,
+        ),
         (vec![unit("a.service", "WantedBy=%H.target")], nothing, "the specifier %H"),
-        (vec![unit("a.service", "Alias=y.socket")], nothing, "Alias=y.socket can't be a name of it"),
+        (
+            vec![unit("a.service", "Alias=y.socket")],
+            nothing,
+            "Alias=y.socket must have the type and instance of a.service",
+        ),
         (vec![unit("z@.service", "WantedBy=x.target")], nothing, "it is a template"),
-        (vec![unit("a.service", "Also=../x")], nothing, r#""../x" in its Also= is no name"#),
+        (vec![unit("a.service", "Also=../x")], nothing, r#""../x" in its Also= is not a valid unit name"#),
         (
             vec![unit("a.service", "Alias=n.service"), unit("b.service", "Alias=n.service")],
             nothing,
@@ -115,27 +123,27 @@ fn refused() -> Vec<(Vec<Value>, Prepare, &'static str)> {
         (
             vec![unit("a.service", "Alias=b.service"), unit("b.service", "WantedBy=x.target")],
             nothing,
-            "/etc/systemd/system/b.service is there, and no link; move it away",
+            "/etc/systemd/system/b.service exists and is not a link; move it away",
         ),
         (
             vec![unit("a.service", "Alias=b.service")],
             |node| node.put("root/etc/systemd/system/b.service", "[Service]\n"),
-            "/etc/systemd/system/b.service is there, and no link",
+            "/etc/systemd/system/b.service exists and is not a link",
         ),
         (
             vec![unit("a.service", "WantedBy=x.target")],
             |node| node.put("root/etc/systemd/system/x.target.wants", "x"),
-            "x.target.wants is there, and no directory",
+            "x.target.wants exists and is not a directory",
         ),
         (
             vec![unit("a.service", "WantedBy=x.target")],
             |node| node.put("root/etc/systemd/system/x.target.wants/a.service", "x"),
-            "x.target.wants/a.service is there, and no link",
+            "x.target.wants/a.service exists and is not a link",
         ),
         (
             vec![unit("a.service", "WantedBy=x.target")],
             |node| symlink("nowhere", node.path("root/etc/systemd/system/x.target.wants")).unwrap(),
-            "x.target.wants is there, and no directory",
+            "x.target.wants exists and is not a directory",
         ),
         (
             vec![
@@ -143,7 +151,7 @@ fn refused() -> Vec<(Vec<Value>, Prepare, &'static str)> {
                 "dropins": [{"name": "i.conf", "contents": "[Install]\nRequiredBy=x\n"}]}),
             ],
             nothing,
-            r#""x" in its RequiredBy= is no name"#,
+            r#""x" in its RequiredBy= is not a valid unit name"#,
         ),
         (vec![unit("a.service", "UpheldBy=x/y.target")], nothing, r#""x/y.target" in its UpheldBy="#),
     ]

@@ -228,7 +228,7 @@ fn worker_that_never_answers_is_ended_and_told() {
     // The next one comes to read.
     silent.held = fs::OpenOptions::new().write(true).open(silent.host.at("host/ostree/repo/config")).unwrap();
     let told = silent.stop();
-    assert!(told.contains("OsWorkerFailed") && told.contains("gave no answer within 30 s"), "{told}");
+    assert!(told.contains("OsWorkerFailed") && told.contains("did not answer within 30 s"), "{told}");
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl RequestError {
                 status.message = format!("{what} is refused: {}", status.message);
                 Self::Refused(status)
             }
-            Self::TimedOut => Self::TimedOut,
+            Self::TimedOut => Self::Failed(format!("{what}: {}", Self::TimedOut)),
             Self::Failed(cause) => Self::Failed(format!("{what}: {cause}")),
         }
     }

@@ -331,8 +331,8 @@ impl NodeTask {
         // Pods that were listed before the cordon may be incomplete.
         (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
         self.unlisted = None;
-        info!("Cordons node {} for {}", self.name, view.desired.unwrap_or_default());
         if self.write(node, patch).await {
+            info!("Cordoned node {} for {}", self.name, view.desired.unwrap_or_default());
             self.reached(view, Reached::Cordoned).await;
         }
     }
@@ -457,7 +457,10 @@ impl NodeTask {
         let Some(cause) = &self.unlisted else { return true };
         let why = format!("its pods can't be listed: {cause}");
         let Some(patch) = blocked(view, Some(&why)) else { return true };
-        warn!("node {}: the drain waits: {why}", self.name);
+        warn!(
+            "Could not list the pods of node {}: {cause}; its drain waits until they are listed",
+            self.name
+        );
         self.write(node, &patch).await;
         false
     }
@@ -528,7 +531,9 @@ impl NodeTask {
                     Some(Ok(event)) => if self.see(event) { return },
                     Some(Err(error)) => {
                         let cause = Failure::new(&error).cause;
-                        warn!("node {}: its pods can't be watched: {cause}", self.name);
+                        if self.pods.is_listed() {
+                            warn!("Watch of the pods of node {} failed: {cause}; the controller retries", self.name);
+                        }
                         self.asked = None;
                         let is_news = self.unlisted.as_ref() != Some(&cause);
                         self.unlisted = Some(cause);

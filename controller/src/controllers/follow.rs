@@ -90,7 +90,7 @@ impl WatchState {
         if std::mem::take(&mut self.is_failing) {
             self.since = Instant::now();
             if self.logged.is_some() {
-                info!("Watch of {} works again", self.kind.resource());
+                info!("Watch of {} recovered", self.kind.resource());
             }
             cache.change(|snapshot| snapshot.failing.remove(&self.kind).is_some());
         }

@@ -80,7 +80,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Se
 fn tell_wait(until: Duration) {
     let seconds = until.saturating_sub(uptime()).as_secs();
     info!(
-        "A Lease of the Machine Config Operator in {NAMESPACE} has a holder: waiting {seconds} s for a renewal, which would show that the operator runs. Where the \
+        "A Lease of the Machine Config Operator in {NAMESPACE} has a holder: waiting {seconds} s for a renewal, which would show that the operator runs. If the \
          operator is gone, delete {} to start at once",
         LEASES.map(|name| format!("leases/{name}")).join(" and ")
     );

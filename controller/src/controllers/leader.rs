@@ -226,7 +226,7 @@ impl Leader {
                     return;
                 }
                 Err(error) => {
-                    warn!("Lease {} was not released: {error}", self.candidacy.name);
+                    warn!("Failed to release Lease {}: {error}", self.candidacy.name);
                     // A renewal whose answer was lost has given it another version.
                     if !self.look().await {
                         break;

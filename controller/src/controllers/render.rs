@@ -222,7 +222,7 @@ impl Controller {
             }
             // No config to compare with: it was deleted.
             Err(error) if error.code() == 404 => return Ok(Ok(rendered)),
-            Err(error) => return Err(error.about(&format!("the read of MachineConfig {target}"))),
+            Err(error) => return Err(error.about(&format!("reading of MachineConfig {target}"))),
         };
         Ok(match reconcilable(&from, &rendered, &policy) {
             Err(error @ RenderError::Irreconcilable { .. }) => Err(error.to_string()),
@@ -401,7 +401,7 @@ impl Controller {
                 Err(error) if matches!(error.code(), 404 | 409) => {}
                 // One that refuses keeps no other.
                 Err(error) if error.is_refusal() => {
-                    failed = Err(error.about(&format!("MachineConfig {name}")));
+                    failed = Err(error.about(&format!("deletion of MachineConfig {name}")));
                 }
                 Err(error) => return Err(error),
             }

@@ -98,7 +98,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
 
 async fn pause(changes: &mut watch::Receiver<u64>, wait: Duration) {
     tokio::select! {
-        // Changes that come together get one decision: each decision reads all nodes.
+        // Changes that come together get one decision.
         _ = changes.changed() => sleep(COALESCE).await,
         () = sleep(wait.min(LONGEST_WAIT)) => {}
     }

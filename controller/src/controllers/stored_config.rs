@@ -1,5 +1,5 @@
 //! A MachineConfig in the cache. Its Ignition config is most of it and is read for a rendering alone, so it is kept
-//! compressed: 80 MachineConfigs of 15 MB are 4 MB.
+//! compressed.
 
 use std::io::{Read as _, Write as _};
 

@@ -75,13 +75,22 @@ pub(super) enum Failure {
     },
     /// Somebody else answers in its place.
     #[error(
-        "{registry} is no registry: it answers {status} to /v2/; look at what stands before the registry"
+        "{registry} is not a registry: the answer to /v2/ (status {status}) is not from one; check the proxy or load balancer in front \
+         of it"
     )]
     NoRegistry {
         /// Which.
         registry: String,
         /// The answer.
         status: u16,
+    },
+    /// A page for people.
+    #[error(
+        "registry {registry} returned an HTML page, as a login proxy does; check the proxy in front of it"
+    )]
+    Page {
+        /// Which.
+        registry: String,
     },
     /// An answer that can't be used.
     #[error("registry {registry} can't be understood: {what}; look at its log")]
@@ -127,6 +136,7 @@ impl Failure {
             Self::TooManyRequests { .. }
             | Self::Server { .. }
             | Self::NoRegistry { .. }
+            | Self::Page { .. }
             | Self::Answer { .. }
             | Self::Unreachable { .. }
             | Self::Timeout { .. } => Retry::Later,

@@ -121,9 +121,7 @@ impl<'a> Session<'a> {
     pub(super) fn checked(&self, answer: Response) -> Result<Response, Failure> {
         let (registry, status) = (self.host().to_owned(), answer.status());
         if status.is_success() && is_page(&answer) {
-            return Err(
-                self.unusable("it answers with a page of text/html, as a proxy that wants a login does")
-            );
+            return Err(Failure::Page { registry });
         }
         if status.is_success() {
             return Ok(answer);

@@ -223,7 +223,7 @@ async fn kind_that_may_not_be_read_is_named_and_makes_controller_unready() {
     let lines = controller.lines();
     let told = lines.iter().filter(|line| line.contains("rolloutpolicies")).count();
     assert_eq!(told, 1, "{lines:#?}");
-    assert!(!lines.iter().any(|line| line.contains("watched again")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("recovered")), "{lines:#?}");
     cluster.bench.clear_faults();
     page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
     cluster.until_pool("worker", "read", |pool| !unread(pool)).await;

@@ -128,12 +128,12 @@ pub struct OpenUpdate {
 impl OpenUpdate {
     fn text(&self) -> String {
         let then = match self.then {
-            "goes-on" => "`apply` goes on with it; these are all its steps",
-            "held" => "it failed and is held; these are all its steps",
+            "goes-on" => "`apply` continues it; these are all its steps",
+            "held" => "it failed and waits for you; these are all its steps",
             "undone-first" => "it is undone before this plan",
-            "ends-first" => "it ends before this plan begins",
-            "left-as-it-is" => "it ended wrong, and this plan starts from what it left",
-            _ => "it is undone",
+            "ends-first" => "it finishes before this plan begins",
+            "left-as-it-is" => "it failed, and this plan starts from the observed state",
+            _ => "it is already undone",
         };
         let fault = self.fault.as_ref().map(|fault| format!("\n       {fault}")).unwrap_or_default();
         format!("Open   update {} to {} in phase {}: {then}{fault}\n", self.id, self.to.config, self.phase)

@@ -85,8 +85,8 @@ fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
     });
     (mode & OTHERS_MAY_WRITE != 0 || !is_roots).then(|| {
         format!(
-            "the agent uses {file}, and only where root alone can change it; give it the owner root and no write permission of group \
-             and others"
+            "the agent refuses {file} if others than root can change it; set owner root and no write permission for group and others on \
+             {path}"
         )
     })
 }

@@ -170,7 +170,7 @@ fn or_unread<T: Default>(
 ) -> Result<T, CliError> {
     match result {
         Err(error) if otherwise && error.is_denied() => {
-            unread.push(chain(&error));
+            unread.push(format!("{}; run it as root", chain(&error)));
             Ok(T::default())
         }
         other => other,

@@ -102,7 +102,7 @@ pub(super) fn text(status: &Status) -> String {
     }
     lines.extend(status.not_applied.iter().map(|one| format!("  not applied  {one}")));
     lines.extend(status.moved_aside.iter().map(moved_aside));
-    lines.extend(status.unread.iter().map(|what| format!("  unread   {what}; run it as root")));
+    lines.extend(status.unread.iter().map(|what| format!("  unread   {what}")));
     for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
         lines.extend(diff.lines().map(|line| format!("    {line}")));
     }

@@ -80,7 +80,7 @@ impl Install {
                 let target = expand(target, unit)?;
                 let name = self.instance_of(unit)?;
                 if !is_name(&target) {
-                    return Err(refused(unit, format!("{target:?} in its {key}= is no name of a unit")));
+                    return Err(refused(unit, format!("{target:?} in its {key}= is not a valid unit name")));
                 }
                 if is_template(&name) && !target.contains('@') {
                     let cause = "it is a template: name an instance, or give it DefaultInstance=";
@@ -99,7 +99,7 @@ impl Install {
             if is_name(&name) {
                 Ok(name)
             } else {
-                Err(refused(unit, format!("{name:?} in its Also= is no name of a unit")))
+                Err(refused(unit, format!("{name:?} in its Also= is not a valid unit name")))
             }
         };
         self.also.iter().map(name).collect()
@@ -114,7 +114,7 @@ impl Install {
         if is_name(&name) {
             return Ok(name);
         }
-        Err(refused(unit, format!("DefaultInstance={instance} makes no name of a unit")))
+        Err(refused(unit, format!("DefaultInstance={instance} does not make a valid unit name")))
     }
 }
 
@@ -145,7 +145,7 @@ fn alias_link(alias: &str, unit: &str) -> Result<Option<String>, HostError> {
             (Some(_) | None, _) => {}
         }
     }
-    Err(refused(unit, format!("Alias={alias} can't be a name of it: type and instance have to be the same")))
+    Err(refused(unit, format!("Alias={alias} must have the type and instance of {unit}")))
 }
 
 /// Returns the instance of a unit's name: nothing of a template, `None` of a plain one.

@@ -337,7 +337,8 @@ impl<'a> UnitLinks<'a> {
 
     /// Returns what keeps a link from being made: systemd replaces other links alone.
     fn in_the_way(&self, at: &str) -> Option<String> {
-        let taken = |at: &str, what: &str| format!("{UNIT_DIR}/{at} is there, and no {what}; move it away");
+        let taken =
+            |at: &str, what: &str| format!("{UNIT_DIR}/{at} exists and is not a {what}; move it away");
         match at.split_once('/') {
             Some((folder, _)) if self.now.contains_key(folder) => Some(taken(folder, "directory")),
             Some(_) | None => (self.now.get(at) == Some(&Node::File)).then(|| taken(at, "link")),

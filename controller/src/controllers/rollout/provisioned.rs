@@ -91,7 +91,7 @@ pub(super) async fn label(
                 metrics.wrote("node", "failed");
                 let answer = Answer::from_code(error.code());
                 let error = error.about(&format!("labeling for pool {pool}"));
-                warn!("node {name}: {error}; no pool updates it until it has them");
+                warn!("Failed to label node {name}: {error}; no pool updates it until it has its labels");
                 writes.failed(&node, None, &patch, answer, &error.to_string());
                 again.extend(writes.wait(&node, None));
             }

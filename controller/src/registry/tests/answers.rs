@@ -185,10 +185,10 @@ async fn page_of_login_is_no_answer() {
     let registry = FakeRegistry::new(page).await;
     for image in [registry.image("os:1"), registry.image(&format!("os@sha256:{HEX}"))] {
         let found = registry.client().find(&image, &Credentials::default()).await.unwrap_err();
-        assert!(found.to_string().contains("it answers with a page of text/html"), "{found}");
+        assert!(found.to_string().contains("returned an HTML page"), "{found}");
         assert_eq!(found.retry(), Retry::Later);
         let removed = registry.client().remove(&image, &Credentials::default()).await.unwrap_err();
-        assert!(removed.to_string().contains("page of text/html"), "{removed}");
+        assert!(removed.to_string().contains("returned an HTML page"), "{removed}");
     }
     // Nor does its 200 make it a registry that may say that an image is missing.
     let registry = FakeRegistry::new(|head, _| {

@@ -55,10 +55,7 @@ async fn queries_of_images_fail() {
     let host = &registry.host;
     for (failing, words) in [
         (Failing::AnswersLate, String::new()),
-        (
-            Failing::AnswersSomethingElse,
-            format!("registry {host} can't be understood: it answers with a page of text/html"),
-        ),
+        (Failing::AnswersSomethingElse, format!("registry {host} returned an HTML page")),
         (Failing::NeverAnswers, format!("registry {host} can't be reached")),
     ] {
         registry.fail("/os/worker/", failing);
@@ -105,7 +102,7 @@ async fn deletion_of_image_is_answered_with_page() {
         .unwrap();
     registry.failed().await;
     let line = controller.line("can't be deleted: ").await;
-    assert!(line.contains("it answers with a page of text/html"), "{line}");
+    assert!(line.contains("returned an HTML page"), "{line}");
     registry.mend();
     within("the build is gone", async {
         while !builds.builds().list(&ListParams::default()).await.unwrap().items.is_empty() {

@@ -305,7 +305,7 @@ impl Worker {
         let Ok((answer, complaints)) = answered else {
             let seconds = limit.as_secs();
             return Err(failed(format!(
-                "the worker process gave no answer within {seconds} s, and was ended"
+                "the worker process did not answer within {seconds} s and was killed"
             )));
         };
         match answer {
