@@ -183,9 +183,10 @@ fn stands_in(did: &Did) -> bool {
         // The image follows; the record is still there.
         Did::Moved { to, .. } => to.ends_with("/currentconfig"),
         // The target goes right after the record; without a record it means nothing.
-        // The directory of the file was made for it, and goes right after it.
+        // The directory of the file, or of the link, was made for it, and goes right after it.
         Did::Removed(path) => {
-            path.ends_with("/record.json") || path.ends_with("/target.json") || path == "/opt/a"
+            let goes_alone = ["/record.json", "/target.json", "/multi-user.target.wants/a.service"];
+            goes_alone.iter().any(|end| path.ends_with(end)) || path == "/opt/a"
         }
         Did::Created(_) | Did::Named(_) | Did::Synced(_) => false,
     }
