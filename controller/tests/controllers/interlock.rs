@@ -59,7 +59,7 @@ async fn nothing_is_written_while_operator_renews_its_lease() {
     renew(&cluster.client, Some("mco"), 137, 0).await;
     let mark = cluster.bench.mark().await;
     let mut controller = cluster.start("a", &[]);
-    let line = controller.line("waits for 13").await;
+    let line = controller.line("waiting 13").await;
     assert!(line.contains("delete leases/machine-config-controller"), "{line}");
     renew(&cluster.client, Some("mco"), 137, 1).await;
     assert!(!controller.end().await.success());

@@ -177,19 +177,21 @@ fn take_over(home: &Path) -> Scenario {
     made.scenario("a take-over from MCD, then a file", vec![same, next])
 }
 
-/// A template without an instance can't be enabled: that is found out after the files were written.
+/// A file takes the place of the directory in which a link has to be made: that is found out after the files were written.
 fn failing() -> Ask {
-    let template = UNIT.replace("Description=X", "Description=%i");
+    let unit = UNIT.replace("multi-user.target", "report.target");
     let config = base("f")
         .file("/etc/motd", 0o644, "f\n")
         .file("/etc/many/f", 0o644, "f\n")
         .unit(json!({"name": "b.service", "enabled": true, "contents": UNIT}))
-        .unit(json!({"name": "report@.service", "enabled": true, "contents": template}));
+        .file(&format!("/{UNITS}/report.target.wants"), 0o644, "f\n")
+        .unit(json!({"name": "report.service", "enabled": true, "contents": unit}));
     let changes = vec![
         file("etc/motd", 0o644, "f\n"),
         file("etc/many/f", 0o644, "f\n"),
         file(&format!("{UNITS}/b.service"), 0o644, UNIT),
-        file(&format!("{UNITS}/report@.service"), 0o644, &template),
+        file(&format!("{UNITS}/report.target.wants"), 0o644, "f\n"),
+        file(&format!("{UNITS}/report.service"), 0o644, &unit),
         link(&format!("{UNITS}/multi-user.target.wants/b.service"), "/etc/systemd/system/b.service"),
     ];
     Ask { ends: Ends::Fails, ..Ask::new(config, changes) }
