@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::process::{Flock, FlockOffsetType, FlockType};
 
 use super::HostError;
@@ -229,24 +229,34 @@ pub(crate) fn lock(root: &Root) -> Result<OwnedFd, HostError> {
     let Some(etc) = root.walk("/etc", 0, Missing::Make, &mut Vec::new())? else {
         return Err(failed(rustix::io::Errno::NOENT));
     };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(&etc, LOCK, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    let fd = open_lock(&etc, OFlags::CREATE)?.ok_or_else(|| failed(rustix::io::Errno::NOENT))?;
     wait(fd, LOCK_WAIT)
+}
+
+/// Opens the lock file; `None` if there is none. Something else in its place is no lock, and a pipe is not waited for.
+fn open_lock(etc: impl AsFd, more: OFlags) -> Result<Option<OwnedFd>, HostError> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | more;
+    let kind = |found| HostError::Kind { path: LOCK_PATH.to_owned(), expected: "a regular file", found };
+    let failed = |errno: rustix::io::Errno| HostError::io("lock", LOCK_PATH, errno);
+    let fd = match rustix::fs::openat(etc, LOCK, flags, Mode::RUSR | Mode::WUSR) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(rustix::io::Errno::ISDIR) => return Err(kind("a directory")),
+        Err(rustix::io::Errno::LOOP) => return Err(kind("a symbolic link")),
+        Err(rustix::io::Errno::NXIO) => return Err(kind("a pipe or a socket")),
+        opened => opened.map_err(failed)?,
+    };
+    let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(kind("a special file"));
+    }
+    Ok(Some(fd))
 }
 
 /// Returns the process that holds the lock of lckpwdf(3) for longer than a moment. Makes no lock file.
 pub(in crate::host) fn lock_holder(root: &Root) -> Result<Option<i32>, HostError> {
     let failed = |errno: rustix::io::Errno| HostError::io("inspect", LOCK_PATH, errno);
     let Ok((etc, true)) = root.walk_existing("/etc", 0) else { return Ok(None) };
-    let fd = match rustix::fs::openat(
-        &etc,
-        LOCK,
-        OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        opened => opened.map_err(failed)?,
-    };
+    let Some(fd) = open_lock(&etc, OFlags::empty())? else { return Ok(None) };
     let whole = Flock {
         start: 0,
         length: 0,

@@ -306,7 +306,7 @@ impl HostError {
             }
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
-                "Restore {path} from a backup, or move it away: the paths in it then stay as they are."
+                "Restore {path} from a backup, or move it away: its path then has no original, and is removed with its entry."
             ),
             Self::Malformed { path, format: ACCOUNT_RECORDS, .. } => format!(
                 "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's \

@@ -155,9 +155,11 @@ impl JournalError {
             Self::Misplaced { path, .. } if path.ends_with("/history") => {
                 format!("Move {path} away: the list of past updates starts empty.")
             }
-            Self::Misplaced { path, .. } if path.ends_with("/preimages") => format!(
-                "Restore {path} from a backup, or move it away: the originals in it are lost, and no update can restore them."
-            ),
+            Self::Misplaced { path, .. } if path.ends_with("/preimages") || path.ends_with("/kept") => {
+                format!(
+                    "Restore {path} from a backup, or move it away: the originals in it are lost, and no update can restore them."
+                )
+            }
             Self::Unreadable { path, .. } | Self::Misplaced { path, .. } => {
                 format!("Restore {path} from a backup, or move it away to start over.")
             }

@@ -12,7 +12,7 @@ pub(super) const LOCK: &str = "lock";
 const FILES: [&str; 7] =
     ["record.json", "target.json", "from.json", "current.json", "kargs.json", "accounts.json", LOCK];
 /// Directories that an update writes to.
-const DIRECTORIES: [&str; 2] = ["history", "preimages"];
+const DIRECTORIES: [&str; 3] = ["history", "preimages", "preimages/kept"];
 
 /// Refuses what a start could not read, or an update could not write to.
 pub(super) fn check(root: &Root) -> Result<(), JournalError> {

@@ -232,3 +232,20 @@ fn control_characters_of_host_are_escaped() {
     }
     assert!(wrong.is_empty(), "{wrong}");
 }
+
+/// The lock of the accounts is opened without waiting: a pipe in its place is no lock.
+#[test]
+fn pipe_in_place_of_lock_of_accounts_is_named() {
+    let node = Node::new();
+    let lock = node.path("root/etc/.pwd.lock");
+    assert!(std::process::Command::new("mkfifo").arg(&lock).status().unwrap().success());
+    let spec = ignition(
+        json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]}}),
+    );
+    node.put("b.json", config("rendered-b", &spec));
+    let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+    assert_eq!(planned.code, applied.code, "{}{} {}", planned.out, planned.err, applied.err);
+    for text in [planned.out + &planned.err, applied.err] {
+        assert!(text.contains("/etc/.pwd.lock") && text.contains("a regular file"), "{text}");
+    }
+}

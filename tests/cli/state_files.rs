@@ -258,7 +258,7 @@ fn give_away(node: &Node, path: &str) {
 
 const LIB: &str = "root/var/lib/machine-config-agent";
 
-const PLACES: [Case; 17] = [
+const PLACES: [Case; 18] = [
     ("garbage record", |node| node.put(&format!("{LIB}/record.json"), "x"), 5, "record.json"),
     ("garbage accounts", |node| node.put(&format!("{LIB}/accounts.json"), "x"), 5, "accounts.json"),
     ("garbage kernel arguments", |node| node.put(&format!("{LIB}/kargs.json"), "x"), 5, "kargs.json"),
@@ -294,6 +294,7 @@ const PLACES: [Case; 17] = [
         "a link that leads nowhere",
     ),
     ("originals pipe", |node| pipe(node, &format!("{LIB}/preimages")), 5, "preimages"),
+    ("kept originals pipe", |node| pipe(node, &format!("{LIB}/preimages/kept")), 5, "preimages/kept"),
     ("writable directory", |node| node.mode(LIB, 0o777), 4, "chmod go-w /var/lib/machine-config-agent"),
     ("directory of a user", |node| give_away(node, LIB), 4, "chown root:root /var/lib/machine-config-agent"),
     (
