@@ -535,26 +535,24 @@ async fn status_without_root_names_unreadable_state() {
     assert!(err.contains("Next: Run it as root"), "{err}");
 }
 
-/// An update that could not be committed is not at work: it is not continued, and the status names the command that does.
+/// An update whose process died in the commit is not at work: it is not continued, and the status names the command that does.
 #[test]
-fn status_beside_failed_commit_names_open_update() {
+fn status_beside_killed_commit_names_open_update() {
     let node = Node::new();
     node.put("a.yaml", motd("rendered-worker-a", "a"));
     node.put("policy.yaml", QUIET);
-    // No original can be kept there.
-    node.put(&format!("root/{}/preimages/kept", test_host::STATE), "in the way");
     let to = ["apply", "--to", "a.yaml", "--policy", "policy.yaml", "--yes"];
-    let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
-    assert_eq!(ran.code, 4, "{}{}", ran.out, ran.err);
+    let words = [&to[..], &["--root", "root", "--os-backend", "none"]].concat();
+    let killed = node.command(&words).env("MCA_FAIL_POINT", "kill:originals-kept").output().unwrap();
+    assert_eq!(killed.status.code(), None, "{}", String::from_utf8_lossy(&killed.stderr));
     let ran = run_status(&node, &["--output", "json"]);
     let status: Value = serde_json::from_str(&ran.out).unwrap();
     let message = status["fault"]["message"].as_str().unwrap_or_default();
     assert_eq!((&status["state"], &status["phase"]), (&json!("Degraded"), &json!("Verifying")), "{status}");
     assert!(message.starts_with("no process continues update "), "{status}");
     assert_eq!(run_status(&node, &["--exit-code"]).code, 4);
-    // The cause is mended, and the same command goes on.
-    std::fs::remove_file(node.path(&format!("root/{}/preimages/kept", test_host::STATE))).unwrap();
-    let ran = node.run(&[&to[..], &["--root", "root", "--os-backend", "none"]].concat());
+    // The same command goes on.
+    let ran = node.run(&words);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert_eq!(run_status(&node, &["--exit-code"]).code, 0);
 }
