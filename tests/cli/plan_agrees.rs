@@ -151,6 +151,11 @@ fn homes_that_no_account_can_have_are_refused() {
         let spec = users(json!([{"name": "u1", "homeDir": home}]));
         is_refused(&node, &spec, "is a directory of the system, which belongs to root");
     }
+    // The agent refuses files of its own that others own: no later update could start.
+    for home in ["/etc/machine-config-agent", "/etc/machine-config-daemon/x", "/run/machine-config-agent"] {
+        let spec = users(json!([{"name": "u1", "homeDir": home}]));
+        is_refused(&Node::new(), &spec, "is a directory of the system and no account's home");
+    }
     let node = Node::new();
     std::fs::remove_file(node.path("root/etc/shadow")).unwrap();
     let spec = users(json!([{"name": "u1", "passwordHash": "$6$a$b"}]));

@@ -310,7 +310,7 @@ async fn reads_of_rendered_configs_fail() {
         if failing != Failing::AnswersLate {
             infra = cluster.until_target("infra", &infra).await;
             let words = format!(
-                "the read of MachineConfig {target}{}{words}",
+                "reading of MachineConfig {target}{}{words}",
                 if words.starts_with("is") { " " } else { ": " }
             );
             let is_told = |pool: &Value| {

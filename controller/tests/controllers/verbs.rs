@@ -230,7 +230,7 @@ fn documents_without_kind_are_named() {
         std::fs::write(place.path().join("none.yaml"), text).unwrap();
         let ran = run(place.path(), &["plan", "--pool", "worker", "-f", "none.yaml", "--manifests", "good"]);
         assert!(
-            ran.code == Some(2) && ran.err.contains("none.yaml: it has no object"),
+            ran.code == Some(2) && ran.err.contains("none.yaml: contains no object"),
             "{text}: {}",
             ran.err
         );

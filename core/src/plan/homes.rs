@@ -43,8 +43,18 @@ const OF_SYSTEM: [&str; 30] = [
     "/var/tmp",
 ];
 
-/// Directories of which all that is in them is the system's.
-const TREES: [&str; 6] = ["/boot", "/dev", "/ostree", "/proc", "/sys", "/sysroot"];
+/// Directories of which all that is in them is the system's, or the agent's own.
+const TREES: [&str; 9] = [
+    "/boot",
+    "/dev",
+    "/etc/machine-config-agent",
+    "/etc/machine-config-daemon",
+    "/ostree",
+    "/proc",
+    "/run/machine-config-agent",
+    "/sys",
+    "/sysroot",
+];
 
 /// Returns the homes that the steps can't give to their accounts.
 pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
