@@ -94,7 +94,7 @@ impl State {
     /// Returns the deployment that ran before the booted one, when it may go.
     pub(super) fn rollback(&self) -> Option<&Deployment> {
         let after = self.deployments.iter().skip_while(|deployment| !deployment.is_booted).skip(1);
-        after.into_iter().find(|deployment| !deployment.is_pinned)
+        after.into_iter().find(|deployment| !deployment.is_pinned && !deployment.is_booted)
     }
 
     /// Describes the next boot's deployment.
