@@ -87,19 +87,11 @@ fn is_tried(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::machineconfig::MachineConfig;
+    use crate::decide::example::spec;
     use crate::model::policy::DisruptionPolicy;
-    use crate::model::{BootId, Facts, FaultClass, HostSpec, Timestamp, UpdateId};
+    use crate::model::{BootId, Facts, FaultClass, Timestamp, UpdateId};
     use crate::plan::plan;
     use crate::update::Fault;
-
-    fn spec(name: &str) -> HostSpec {
-        let text = format!(
-            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
-            "storage":{{"files":[{{"path":"/etc/a","contents":{{"source":"data:,{name}"}}}}]}}}}}}}}"#
-        );
-        MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
-    }
 
     /// In each phase, for the target of the update and for another one.
     #[test]

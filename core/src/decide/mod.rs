@@ -32,6 +32,8 @@ pub mod answer;
 pub mod down;
 pub mod drift;
 pub mod ended;
+#[cfg(test)]
+mod example;
 pub mod failed;
 pub mod first_boot;
 pub mod hold;

@@ -20,22 +20,14 @@ mod tests {
 
     use super::*;
     use crate::decide::action::Action;
+    use crate::decide::example::spec;
     use crate::decide::inputs::{Answers, Memory};
     use crate::decide::mode::{Reboots, RunMode};
     use crate::decide::next::decide;
-    use crate::model::machineconfig::MachineConfig;
     use crate::model::policy::DisruptionPolicy;
-    use crate::model::{BootId, Facts, FaultClass, HostSpec, NodeSettings, Timestamp, UpdateId};
+    use crate::model::{BootId, Facts, FaultClass, NodeSettings, Timestamp, UpdateId};
     use crate::plan::plan;
     use crate::update::Transition;
-
-    fn spec(name: &str) -> HostSpec {
-        let text = format!(
-            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}},
-            "storage":{{"files":[{{"path":"/etc/a","contents":{{"source":"data:,{name}"}}}}]}}}}}}}}"#
-        );
-        MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
-    }
 
     /// In each phase: the update is undone, or goes on to an end of its own.
     #[test]
