@@ -184,7 +184,7 @@ async fn ahead(host: &Host, state: &State, target: &Target, forced: bool) -> Res
     let identified = |stored: Stored| if is_told { stored.identified() } else { stored };
     let Some(OpenUpdate { record, to, unreadable }) = &state.open else {
         let committed = state.committed(&host.root)?.map(|stored| identified(stored).target);
-        let has_left = state.left.as_ref().is_some_and(|left| Some(&left.target) != committed.as_ref());
+        let has_left = state.left.as_ref().is_some_and(|left| left.is_left_beside(committed.as_ref()));
         return Ok(Ahead::of_idle(committed.as_ref(), target, forced || has_left));
     };
     let committed = state.current.clone().map(|stored| identified(stored).target);

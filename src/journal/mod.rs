@@ -179,7 +179,8 @@ impl Journal {
     /// its deployment runs.
     pub fn has_left_effects(&self) -> Result<bool, JournalError> {
         let left = self.decoded.of(&self.root, FROM)?;
-        Ok(left.is_some_and(|left| left.undone_runs || Some(&left.target) != self.current.as_ref()))
+        let current = self.current.as_ref();
+        Ok(left.is_some_and(|left| stored::is_left_beside(&left.target, left.undone_runs, current)))
     }
 
     /// Frees the memory of decoded files. They are read again when needed.

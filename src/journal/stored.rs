@@ -157,6 +157,11 @@ impl Stored {
         self.undone_runs
     }
 
+    /// Returns true if, kept as what an update left, it makes an update due although `current` is the target.
+    pub fn is_left_beside(&self, current: Option<&Target>) -> bool {
+        is_left_beside(&self.target, self.undone_runs, current)
+    }
+
     /// Takes a config that was applied without its directories, links and other accounts than `core`.
     #[must_use]
     pub fn imported(self) -> Self {
@@ -298,6 +303,11 @@ impl Stored {
         serde_json::to_writer(&mut bytes, &written).map_err(unwritable)?;
         Ok(root.replace(path, &bytes, STATE_MODE)?)
     }
+}
+
+/// Returns true if what an update left makes another one due: it is not the current target, adopted meanwhile.
+pub(super) fn is_left_beside(left: &Target, undone_runs: bool, current: Option<&Target>) -> bool {
+    undone_runs || Some(left) != current
 }
 
 /// Reads a file of the state. What is in its place and no file of ours is damage of the file, not of the disk.
