@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -133,7 +134,8 @@ func (f *faults) meet(r *http.Request) *fault {
 // lose serves a write, and loses the answer of one that was made.
 func (f *faults) lose(met *fault, api http.Handler, w http.ResponseWriter, r *http.Request) {
 	served := httptest.NewRecorder()
-	api.ServeHTTP(served, r)
+	// Another answer that is lost closes the connection of this one too: a write that was begun ends, and is audited as it ended.
+	api.ServeHTTP(served, r.WithContext(context.WithoutCancel(r.Context())))
 	lost := served.Code < http.StatusMultipleChoices && f.loses(met)
 	if lost {
 		f.wires.lose(r)
