@@ -25,6 +25,7 @@ use crate::model::{
     ConfigName, HostSpec, ImageRef, ModelError, NotApplied, Sha256, check_ignition, drop_stale_digests,
     is_version,
 };
+use crate::plan::refused_everywhere;
 
 /// The Ignition version of rendered configs.
 const IGNITION: &str = "3.5.0";
@@ -111,7 +112,9 @@ pub fn render<'a>(
     }
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
-    remarks.extend(host_spec(&object).map_err(|error| blamed(error, &chosen, release))?.remarks);
+    let of_nodes = host_spec(&object).map_err(|error| blamed(error, &chosen, release))?;
+    refuse_everywhere(&of_nodes, name_of(&object), &chosen)?;
+    remarks.extend(of_nodes.remarks);
     size::check(&object, &chosen)?;
     Ok(Rendered {
         object,
@@ -278,6 +281,16 @@ fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> R
         Some(if cause.contains(&name) { error } else { RenderError::Part { config: name, cause } })
     };
     chosen.iter().find_map(blame).unwrap_or_else(|| of_release(whole, release))
+}
+
+/// Refuses what each node would refuse; names the MachineConfig that has it.
+fn refuse_everywhere(spec: &HostSpec, rendered: &str, chosen: &[&MachineConfig]) -> Result<(), RenderError> {
+    let Some(refused) = refused_everywhere(spec) else { return Ok(()) };
+    let has_it =
+        |config: &&&MachineConfig| host_spec(config).is_ok_and(|part| refused_everywhere(&part).is_some());
+    let config = chosen.iter().find(has_it).map_or(rendered, |config| name_of(config));
+    let config = format!("MachineConfig {config}");
+    Err(RenderError::Irreconcilable { config, refused: refused.to_string() })
 }
 
 /// Names the source of an image that no MachineConfig has.

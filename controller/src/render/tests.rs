@@ -381,3 +381,28 @@ fn config_that_etcd_would_refuse_is_refused_with_size_limit_and_largest_parts() 
     // Each part may be stored alone; a merge is what is too large.
     assert!(sized(1_000_000, 0).is_ok() && sized(0, 96_000).is_ok());
 }
+
+/// What each node of the pool would refuse, its hosts alike, never becomes a target; the MachineConfig that has it is named.
+#[test]
+fn what_every_node_refuses_is_not_rendered() {
+    let users = json!({ "config": { "ignition": { "version": "3.2.0" },
+        "passwd": { "users": [{ "name": "operator" }] } } });
+    let refusal = |configs: &[MachineConfig]| {
+        let refused = render(&pool("worker", &["worker"]), configs, &Release::default()).unwrap_err();
+        assert!(matches!(refused, RenderError::Irreconcilable { .. }), "{refused}");
+        refused.to_string()
+    };
+    let good = || config("00-a", "worker", file("/etc/a", "1"));
+    for path in ["/etc/machine-config-daemon/currentconfig", "/run/machine-config-daemon-force"] {
+        let text = refusal(&[good(), config("50-own", "worker", file(path, ""))]);
+        assert!(text.contains("MachineConfig 50-own is refused") && text.contains(path), "{text}");
+        assert!(text.contains("remove the entry"), "{text}");
+    }
+    // Each of the two alone is taken.
+    let both = [config("50-a", "worker", file("/etc/passwd", "x")), config("60-b", "worker", users)];
+    for one in &both {
+        assert!(render(&pool("worker", &["worker"]), [one], &Release::default()).is_ok());
+    }
+    let text = refusal(&both);
+    assert!(text.contains("MachineConfig rendered-worker-") && text.contains("\"/etc/passwd\""), "{text}");
+}

@@ -40,7 +40,10 @@ pub const OF_SPEC: &[FieldFate] = &[
     applied("spec.baseOSExtensionsContainerImage", "packages of kernels and extensions come from it"),
     applied("spec.extensions", "refused without an OS backend, and on libostree and bootc"),
     applied("spec.fips", "compared with the kernel; a difference is refused"),
-    applied("spec.kernelArguments", "refused on a host without an OS backend"),
+    applied(
+        "spec.kernelArguments",
+        "refused on a host without an OS backend; `ostree=`, `BOOT_IMAGE=` and `initrd=` are refused everywhere",
+    ),
     applied("spec.kernelType", "refused without an OS backend, and on libostree and bootc"),
     applied("spec.osImageURL", "refused on a host without an OS backend"),
 ];

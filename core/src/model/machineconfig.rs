@@ -167,7 +167,7 @@ impl Fields {
         };
         spec.os_image_url = image("spec.osImageURL", self.os_image_url)?;
         spec.extensions_image = image("spec.baseOSExtensionsContainerImage", self.extensions_image)?;
-        spec.kargs = kargs(name, &self.kernel_arguments.unwrap_or_default())?;
+        spec.kargs = kargs(name, &self.kernel_arguments.unwrap_or_default(), reading)?;
         if reading == Reading::Target {
             check_layers(name, self.kernel_type.as_deref(), self.extensions.as_deref())?;
         }
@@ -348,13 +348,21 @@ pub fn check_layers(
     Ok(())
 }
 
-fn kargs(name: &ConfigName, entries: &[String]) -> Result<Vec<Karg>, ModelError> {
+fn kargs(name: &ConfigName, entries: &[String], reading: Reading) -> Result<Vec<Karg>, ModelError> {
     let broken = |entry: &&String| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
     if let Some(entry) = entries.iter().find(broken) {
         let cause = "it holds a NUL or an open quote; the kernel has no escapes, close the quote";
         return Err(field(name, format!("spec.kernelArguments {:?}", short(entry, 100)), cause));
     }
-    Ok(entries.iter().flat_map(|entry| Karg::split(entry)).collect())
+    let kargs: Vec<Karg> = entries.iter().flat_map(|entry| Karg::split(entry)).collect();
+    // They are not in the command line that a host is compared by, so none of them could ever be found there.
+    let is_set_elsewhere = |karg: &&Karg| karg.is_of_ostree() || karg.is_of_boot_loader();
+    if let Some(karg) = kargs.iter().find(is_set_elsewhere).filter(|_| reading == Reading::Target) {
+        let whose = if karg.is_of_ostree() { "libostree sets it" } else { "the boot loader sets it" };
+        let of = format!("spec.kernelArguments {:?}", short(karg.as_str(), 100));
+        return Err(field(name, of, format!("{whose} for each deployment; remove it")));
+    }
+    Ok(kargs)
 }
 
 fn field(config: &ConfigName, name: impl Into<String>, cause: impl Into<String>) -> ModelError {

@@ -92,7 +92,7 @@ pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
 pub use origin::observed_origin;
 pub use paths::{keep_unapplied, not_held};
-pub use reconcilable::{Irreconcilable, Unreachable};
+pub use reconcilable::{Irreconcilable, Unreachable, refused_everywhere};
 pub use step::{Op, Step, StepReason};
 pub use warnings::Warning;
 

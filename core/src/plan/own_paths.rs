@@ -5,7 +5,7 @@ use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
 use crate::model::ids::STATE_DIR;
 use crate::model::users::{Account, KEYS_FILE, user_field};
-use crate::model::{FileMode, ManagedPath, PathSpec, Principal, UserName};
+use crate::model::{FileMode, HostSpec, ManagedPath, PathSpec, Principal, UserName};
 
 /// Databases of accounts.
 const DATABASES: [&str; 6] =
@@ -27,8 +27,11 @@ const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Returns the entries of the new config that are refused.
 pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
-    let to = input.to;
-    let keys = keys_of_accounts(input);
+    in_config(input.to, &keys_of_accounts(input))
+}
+
+/// Returns the entries of a config that are refused whatever the host is like, where the accounts with their keys files are these.
+pub(super) fn in_config(to: &HostSpec, keys: &[(String, ManagedPath)]) -> Vec<Refusal> {
     let is_account = to.users.accounts.iter().any(|(name, account)| {
         account.is_made(name) || account.password.is_some() || account.sets_attributes()
     });

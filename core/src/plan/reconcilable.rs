@@ -96,16 +96,27 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
     let mut reasons = fixed(from, to, &facts.observed, policy);
     let of_accounts = accounts::refused(input).into_iter();
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
-    if to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE) {
-        let message = "a config must not create MCD's force file; remove the entry";
-        reasons.push(unreachable(format!("storage.files {FORCE_FILE:?}"), message));
-    }
+    reasons.extend(force_file(to));
     let of_paths = own_paths::refused(input).into_iter();
     reasons.extend(of_paths.map(|(field, message)| unreachable(field, message)));
     reasons.extend(fips(from, to, facts));
     reasons.extend(image(input));
     reasons.extend(os_fields(to, facts));
     reasons
+}
+
+/// Returns what no host takes of a config: a pool that has it would be Degraded on each node.
+pub fn refused_everywhere(to: &HostSpec) -> Option<Irreconcilable> {
+    let of_paths = own_paths::in_config(to, &[]).into_iter();
+    let of_paths = of_paths.map(|(field, message)| unreachable(field, message));
+    let reasons: Vec<Unreachable> = force_file(to).into_iter().chain(of_paths).collect();
+    (!reasons.is_empty()).then_some(Irreconcilable { reasons, is_of_host: false })
+}
+
+fn force_file(to: &HostSpec) -> Option<Unreachable> {
+    let is_there = to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE);
+    let message = "a config must not create MCD's force file; remove the entry";
+    is_there.then(|| unreachable(format!("storage.files {FORCE_FILE:?}"), message))
 }
 
 /// Sections that only an installation makes. Entries that this host never got can be taken out.

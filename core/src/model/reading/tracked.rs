@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use super::super::text::short;
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 
 /// The most unknown fields that are kept of one document.
@@ -175,6 +175,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
+        // What is derived takes a list for a struct, field by field; no other reader of these documents does.
+        if self.known.is_some() {
+            return Err(serde::de::Error::invalid_type(Unexpected::Seq, &self));
+        }
         self.visitor.visit_seq(Items { access, at: self.at, sink: self.sink, index: 0 })
     }
 
