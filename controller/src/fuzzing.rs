@@ -42,7 +42,7 @@ fn manifests(bytes: &[u8]) -> Vec<String> {
 
 fn manifest(document: &Document) -> Vec<String> {
     let tree = document.read::<Value>().map(|found| found.value).unwrap_or_default();
-    let mut found = api::check(&tree);
+    let mut found: Vec<String> = api::check(&tree).into_iter().map(|found| found.text).collect();
     found.extend(match document.kind() {
         kind if kind == Kind::MACHINE_CONFIG.kind => read::<MachineConfig>(document, &tree),
         kind if kind == Kind::POOL.kind => read::<MachineConfigPool>(document, &tree),

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{
-    ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, ROLE, RolloutPolicy, check,
-    rendered_for,
+    ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, ROLE, RolloutPolicy, Violation,
+    check, rendered_for,
 };
 use crate::reading::{Object, of_document};
 use crate::render::Release;
@@ -43,8 +43,8 @@ pub struct Manifests {
     pub controller_config: Option<WholeObject>,
     /// The disruption policy of the cluster, where one is there.
     pub policy: Option<DisruptionPolicy>,
-    /// Refusals of an API server with our definitions, with file, object, field and next step.
-    pub violations: Vec<String>,
+    /// Refusals of an API server with our definitions; their texts begin with the file.
+    pub violations: Vec<Violation>,
     /// Rules of rollouts, by name.
     pub rollout_policies: BTreeMap<String, RolloutPolicy>,
     /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
@@ -250,8 +250,9 @@ impl Manifests {
         };
         self.taken += 1;
         let object: Value = document.read().map_err(|error| ManifestError::refused(path, error))?.value;
-        let violations = check(&object).into_iter().map(|cause| format!("{}: {cause}", path.display()));
-        self.violations.extend(violations);
+        let in_file =
+            |found: Violation| Violation { text: format!("{}: {}", path.display(), found.text), ..found };
+        self.violations.extend(check(&object).into_iter().map(in_file));
         match kind {
             Kind::MACHINE_CONFIG => {
                 let (name, config) = self.read_object::<MachineConfig>(document, path, reading)?;

@@ -46,8 +46,17 @@ static DEFINITIONS: LazyLock<Vec<Definition>> = LazyLock::new(|| {
     definitions().into_iter().filter_map(definition).collect()
 });
 
-/// Returns what the API server would refuse, with object and field; nothing for an object of another kind.
-pub fn check(object: &Value) -> Vec<String> {
+/// A refusal of an API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The field; empty where it is the object.
+    pub field: String,
+    /// Object, field, cause and next step.
+    pub text: String,
+}
+
+/// Returns what the API server would refuse; nothing for an object of another kind.
+pub fn check(object: &Value) -> Vec<Violation> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (group, kind) = (text("/apiVersion").split('/').next().unwrap_or_default(), text("/kind"));
     let is_it = |one: &&Definition| one.group == group && one.kind == kind;
@@ -58,9 +67,9 @@ pub fn check(object: &Value) -> Vec<String> {
     errors
         .found
         .into_iter()
-        .map(|(field, cause)| match &*field {
-            "" => escaped(&format!("{title}: {cause}")),
-            field => escaped(&format!("{title}: {field}: {cause}")),
+        .map(|(field, cause)| {
+            let place = if field.is_empty() { String::new() } else { format!("{field}: ") };
+            Violation { text: escaped(&format!("{title}: {place}{cause}")), field: escaped(&field) }
         })
         .collect()
 }

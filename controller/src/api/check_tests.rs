@@ -103,8 +103,9 @@ fn error_names_object_field_cause_and_next_step() {
     let object = json!({ "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": { "name": "worker" },
         "spec": { "windows": [{ "start": "25:00", "length": "0h" }], "allowedFailures": "101%", "waves": [{ "nodes": 0 }] } });
+    let texts: Vec<String> = check(&object).into_iter().map(|found| found.text).collect();
     assert_eq!(
-        check(&object),
+        texts,
         [
             "RolloutPolicy worker: spec.allowedFailures: \"101%\" is neither a number nor a percentage up to 100%; write it as 3 or 10%",
             "RolloutPolicy worker: spec.waves[0]: nodes must be at least 1, or 1%",
@@ -119,8 +120,9 @@ fn error_names_object_field_cause_and_next_step() {
         )
     };
     let [error] = &pool(json!({ "paused": "yes" }))[..] else { panic!() };
+    assert_eq!(error.field, "spec.paused");
     assert_eq!(
-        error,
+        error.text,
         "MachineConfigPool a: spec.paused: it is a string, and must be of type boolean; correct it"
     );
     assert!(pool(json!({ "paused": true, "other": 1 })).is_empty(), "unknown fields are pruned");

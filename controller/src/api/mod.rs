@@ -20,7 +20,7 @@ pub mod pool;
 pub mod rollout_policy;
 mod schema;
 
-pub use check::check;
+pub use check::{Violation, check};
 pub use config_node::{MachineConfigNode, MachineConfigNodeSpec, MachineConfigNodeStatus};
 pub use controller_config::{ControllerConfig, ControllerConfigSpec};
 pub use definitions::definitions;

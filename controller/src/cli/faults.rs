@@ -4,6 +4,7 @@ use machine_config_core::model::refusal::Refusal;
 
 use super::CliError;
 use super::error::{FAILED, of_bootstrap, of_manifest};
+use crate::api::Violation;
 use crate::bootstrap::{BootstrapError, SeedError};
 use crate::manifests::{ManifestError, Manifests};
 use crate::render::RenderError;
@@ -22,7 +23,7 @@ pub(super) fn refuse<T>(
         let is_own = |error: &&BootstrapError| unread.is_empty() || !follows(error);
         faults.extend(errors.iter().filter(is_own).flat_map(of_bootstrap));
     }
-    faults.extend(manifests.violations.iter().map(|violation| of_violation(violation)));
+    faults.extend(manifests.violations.iter().map(of_violation));
     match outcome {
         Ok(output) if faults.is_empty() => Ok(output),
         _ => Err(CliError::Faults(faults)),
@@ -39,16 +40,15 @@ fn follows(error: &BootstrapError) -> bool {
     }
 }
 
-/// Returns true if a violation, `FILE: KIND NAME: FIELD: CAUSE`, is the fault by which its file could not be read.
-fn is_same(fault: &Refusal, violation: &str) -> bool {
-    let mut parts = violation.split(": ");
-    let (file, field) = (parts.next(), parts.nth(1));
-    field.is_some()
-        && fault.field.as_deref() == field
+/// Returns true if a violation is the fault by which its file could not be read.
+fn is_same(fault: &Refusal, violation: &Violation) -> bool {
+    let file = violation.text.split(": ").next();
+    fault.field.as_deref().is_some_and(|field| !field.is_empty() && field == violation.field)
         && file.is_some_and(|file| fault.message.starts_with(file))
 }
 
 /// Returns what an API server would refuse of an object.
-fn of_violation(violation: &str) -> Refusal {
-    Refusal { class: "degraded", reason: FAILED, field: None, message: violation.to_owned(), next: None }
+fn of_violation(violation: &Violation) -> Refusal {
+    let field = Some(violation.field.clone()).filter(|field| !field.is_empty());
+    Refusal { class: "degraded", reason: FAILED, field, message: violation.text.clone(), next: None }
 }
