@@ -6,6 +6,7 @@
 //! wrote the other part of it, which the daemon compares with the host before it takes it over.
 
 use std::future::pending;
+use std::time::Duration;
 
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -27,8 +28,13 @@ use crate::host::{Host, machine_name, nics};
 use crate::journal::{Journal, JournalError, mcd, state};
 use crate::model::message;
 use crate::settings::Environment;
+use crate::telemetry::Telemetry;
 use crate::telemetry::log::{self, Format};
+use crate::telemetry::notify::Notify;
 use crate::update::Fault;
+
+/// Longest silence of a first boot that is well, as of the daemon; TimeoutStartSec= of its unit is the same.
+const SILENCE: Duration = Duration::from_secs(30 * 60);
 
 /// Flags of `firstboot`.
 #[derive(Debug, clap::Args)]
@@ -50,12 +56,13 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     log::start(if environment.journal { Format::Journal } else { Format::Text });
     runtime()?.block_on(async {
         let (node_settings, host) = arguments.container.open(environment)?;
+        let mut notify = Notify::starting(environment.notify.clone(), SILENCE);
         if arguments.persist_nics {
-            persist_nics(&host).await;
+            notify.during(persist_nics(&host)).await;
             return Ok(0);
         }
         let path = &arguments.machineconfig_file;
-        let Some(mut journal) = Box::pin(open(&host, path, environment)).await? else {
+        let Some(mut journal) = notify.during(Box::pin(open(&host, path, environment))).await? else {
             print(&format!("nothing to do: there is no {path}"))?;
             return Ok(0);
         };
@@ -151,7 +158,10 @@ async fn complete(
     last_report::mark_stopped(&root);
     let control = Encapsulated::open(&root, path)?;
     let last = last_report::writer(&root, &Follows::FirstBoot(path.to_owned()));
-    let telemetry = telemetry(environment, &host, Vec::new(), last)?;
+    let telemetry = Telemetry {
+        notify: Notify::starting(environment.notify.clone(), SILENCE),
+        ..telemetry(environment, &host, Vec::new(), last)?
+    };
     let stop =
         ProcessSignals::register().map_err(|source| CliError::Setup { what: "register signals", source })?;
     let mut agent = Agent::new(host, journal, control, telemetry, stop, &machine_name())

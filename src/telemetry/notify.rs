@@ -1,7 +1,8 @@
 //! systemd's readiness, status line and watchdog (`sd_notify(3)`).
 //!
 //! A sign of life is progress: a reported state, a step of a pull, or an idle wait that still works. Silent work
-//! feeds nothing, so systemd ends an agent that hangs; a pull that moves is fed by its own steps.
+//! feeds nothing, so systemd ends an agent that hangs; a pull that moves is fed by its own steps. systemd watches no service
+//! that starts, so a start as long as the first boot extends its timeout instead.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,6 +19,7 @@ use crate::report::{NodeReport, NodeState};
 pub struct Notify {
     socket: Option<PathBuf>,
     watchdog: Option<Duration>,
+    sign: String,
     fed: Option<Instant>,
     last: String,
 }
@@ -25,7 +27,25 @@ pub struct Notify {
 impl Notify {
     /// Takes the socket of `NOTIFY_SOCKET`, and the interval of the watchdog.
     pub fn new(socket: Option<PathBuf>, watchdog: Option<Duration>) -> Self {
-        Self { socket, watchdog, fed: None, last: String::new() }
+        Self { socket, watchdog, sign: "WATCHDOG=1\n".to_owned(), fed: None, last: String::new() }
+    }
+
+    /// The same for a service whose work is its start: each sign of life gives it so long for the next one.
+    pub fn starting(socket: Option<PathBuf>, silence: Duration) -> Self {
+        let sign = format!("EXTEND_TIMEOUT_USEC={}\n", silence.as_micros());
+        Self { sign, ..Self::new(socket, Some(silence)) }
+    }
+
+    /// Waits for work of a start that has no reports.
+    pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        self.progressed();
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = self.idle() => {}
+            }
+        }
     }
 
     /// Notifies the manager of the state, without a wait: a message that can't be sent is dropped.
@@ -68,7 +88,7 @@ impl Notify {
 
     fn alive(&mut self) {
         self.fed = Some(Instant::now());
-        self.send("WATCHDOG=1\n");
+        self.send(&self.sign);
     }
 
     fn send(&self, message: &str) {
@@ -101,5 +121,34 @@ fn send(socket: &Path, message: &str) {
         && sender.set_nonblocking(true).is_ok()
     {
         drop(sender.send_to_addr(message.as_bytes(), &address));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A start that goes on gives a sign each half of the time that it asked for; one that is silent gives none.
+    #[tokio::test(start_paused = true)]
+    async fn start_that_waits_extends_its_timeout_and_silent_one_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let signs = || {
+            let mut bytes = [0; 64];
+            std::iter::from_fn(|| {
+                let count = socket.recv(&mut bytes).ok()?;
+                Some(String::from_utf8(bytes[..count].to_vec()).unwrap())
+            })
+            .collect::<Vec<_>>()
+        };
+        let mut notify = Notify::starting(Some(path.clone()), Duration::from_secs(60));
+        notify.during(tokio::time::sleep(Duration::from_secs(95))).await;
+        assert_eq!(signs(), ["EXTEND_TIMEOUT_USEC=60000000\n"; 4]);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(signs(), [""; 0]);
+        notify.progressed();
+        assert_eq!(signs().len(), 1);
     }
 }
