@@ -100,28 +100,36 @@ pub fn reduced(build: &Value) -> Job {
     match text(build, "/status/phase") {
         "Running" => Job { active: 1, ..job },
         "Complete" => Job { succeeded: 1, is_complete: true, ..job },
-        "Failed" | "Error" | "Cancelled" => Job { failed: 1, failure: Some(failure(build)), ..job },
+        "Failed" | "Error" | "Cancelled" => Job { failed: 1, failure: Some(failure(build, last)), ..job },
         // New, Pending, and what a later version calls so.
         _ => Job { suspended: !is_started, ..job },
     }
 }
 
 /// Returns what a Build that ended has left.
-pub fn outcome(build: &Value, image: impl Fn(&str) -> Option<String>) -> Outcome {
+pub fn outcome(
+    build: &Value,
+    image: impl Fn(&str) -> Option<String>,
+    explained: impl Fn(&str) -> String,
+) -> Outcome {
     match text(build, "/status/phase") {
         "Complete" => Outcome { image: image(text(build, "/status/output/to/imageDigest")), failure: None },
-        _ => Outcome { image: None, failure: Some(failure(build)) },
+        _ => Outcome { image: None, failure: Some(failure(build, explained)) },
     }
 }
 
-/// Its last lines, else the message.
-fn failure(build: &Value) -> String {
+/// Why it failed: by its last lines, else the message.
+fn failure(build: &Value, explained: impl Fn(&str) -> String) -> String {
     let words = ["/status/logSnippet", "/status/message", "/status/reason", "/status/phase"];
     let found = words.into_iter().map(|pointer| text(build, pointer).trim()).find(|words| !words.is_empty());
-    let words = found.unwrap_or("no message");
-    let skipped = words.chars().count().saturating_sub(MAX_FAILURE);
-    let words: String = words.chars().skip(skipped).collect();
+    let words = explained(found.unwrap_or("no message"));
     format!("Build {}: {words}", text(build, "/metadata/name"))
+}
+
+/// The end of a text: the error is there.
+fn last(text: &str) -> String {
+    let skipped = text.chars().count().saturating_sub(MAX_FAILURE);
+    text.chars().skip(skipped).collect()
 }
 
 #[cfg(test)]
@@ -213,13 +221,14 @@ mod tests {
         let digest = format!("sha256:{}", "a".repeat(64));
         let by = |digest: &str| (!digest.is_empty()).then(|| format!("registry.test/os@{digest}"));
         let done = build("Complete", json!({ "output": { "to": { "imageDigest": digest } } }));
-        assert_eq!(outcome(&done, by).image, Some(format!("registry.test/os@{digest}")));
-        assert_eq!(outcome(&build("Complete", json!({})), by).image, None);
+        assert_eq!(outcome(&done, by, last).image, Some(format!("registry.test/os@{digest}")));
+        assert_eq!(outcome(&build("Complete", json!({})), by, last).image, None);
         let snippet = json!({ "logSnippet": "STEP 3: RUN false\nerror: exit status 1", "message": "Docker build failed" });
-        let failure = outcome(&build("Failed", snippet), by).failure.unwrap();
+        let failure = outcome(&build("Failed", snippet), by, last).failure.unwrap();
         assert!(failure.starts_with("Build build-worker-1: STEP 3: RUN false"), "{failure}");
-        let failure =
-            outcome(&build("Cancelled", json!({ "message": "cancelled by user" })), by).failure.unwrap();
+        let failure = outcome(&build("Cancelled", json!({ "message": "cancelled by user" })), by, last)
+            .failure
+            .unwrap();
         assert!(failure.ends_with("cancelled by user"), "{failure}");
     }
 }

@@ -13,6 +13,7 @@ use crate::build::{JobRequest, Outcome, push_spec};
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::RequestError;
 use crate::image::Context;
+use crate::image::local::explained;
 
 /// Future of requests to the API server.
 pub(super) type ApiFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RequestError>> + Send + 'a>>;
@@ -86,7 +87,27 @@ pub(super) trait Builder: std::fmt::Debug + Send + Sync {
     fn find<'a>(&'a self, name: &'a str) -> ApiFuture<'a, Option<String>>;
 
     /// Returns the results of its pods.
-    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> ApiFuture<'a, PodOutcome>;
+    fn outcome<'a>(&'a self, ended: &'a EndedBuild<'a>) -> ApiFuture<'a, PodOutcome>;
+}
+
+/// A build whose results are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EndedBuild<'a> {
+    /// Its name.
+    pub(super) build: &'a str,
+    /// The UID of what ran it.
+    pub(super) uid: &'a str,
+    /// Destination of the image, by tag.
+    pub(super) push_spec: &'a str,
+    /// The user's part of its Containerfile.
+    pub(super) containerfile: &'a str,
+}
+
+impl EndedBuild<'_> {
+    /// Says in one sentence what its last lines are about.
+    pub(super) fn explained(&self, lines: &str) -> String {
+        explained(lines, self.push_spec, self.containerfile)
+    }
 }
 
 /// Results of the pods of a build.

@@ -6,14 +6,11 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::builder::{ApiFuture, Builder, Credentials, Order, PodOutcome, image};
+use super::builder::{ApiFuture, Builder, Credentials, EndedBuild, Order, PodOutcome, image};
 use super::objects::Objects;
 use crate::build::{InputOwner, MACHINE_OS_BUILD, Outcome, inputs, job, job_name, label};
 use crate::controllers::cache::Snapshot;
 use crate::controllers::client::{RequestError, send};
-
-/// The most of a failed pod's last words that is reported.
-const MAX_FAILURE: usize = 1000;
 
 /// Kubernetes Jobs in one namespace.
 #[derive(Debug)]
@@ -82,28 +79,28 @@ impl Builder for Jobs {
         Box::pin(self.objects.find::<Job>(name))
     }
 
-    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> ApiFuture<'a, PodOutcome> {
+    fn outcome<'a>(&'a self, ended: &'a EndedBuild<'a>) -> ApiFuture<'a, PodOutcome> {
         Box::pin(async move {
-            let which = ListParams::default().labels(&format!("{MACHINE_OS_BUILD}={}", label(build)));
+            let which = ListParams::default().labels(&format!("{MACHINE_OS_BUILD}={}", label(ended.build)));
             let pods = send(self.objects.api::<Pod>().list(&which)).await?;
-            let of_job = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
-            Ok(pod_outcome(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), push_spec))
+            let of_job = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == ended.uid);
+            Ok(pod_outcome(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), ended))
         })
     }
 }
 
 /// Returns what pods left.
-fn pod_outcome(pods: &[Pod], push_spec: &str) -> PodOutcome {
+fn pod_outcome(pods: &[Pod], of: &EndedBuild<'_>) -> PodOutcome {
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
     let succeeded = pods.iter().find(|pod| phase(pod) == "Succeeded");
     let digest = succeeded.and_then(|pod| {
         let build = containers(pod).find(|container| container.name == "image-build")?;
         build.state.as_ref()?.terminated.as_ref()?.message.clone()
     });
-    let image = digest.and_then(|digest| image(push_spec, &digest));
+    let image = digest.and_then(|digest| image(of.push_spec, &digest));
     let mut failed: Vec<&Pod> = pods.iter().filter(|pod| phase(pod) == "Failed").collect();
     failed.sort_by_key(|pod| pod.creation_timestamp());
-    let failure = failed.last().map(|pod| failure(pod));
+    let failure = failed.last().map(|pod| failure(pod, of));
     PodOutcome { outcome: Outcome { image, failure }, is_gone: succeeded.is_none() }
 }
 
@@ -115,26 +112,21 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
         .flatten()
 }
 
-/// Returns the last message of a pod that failed.
-fn failure(pod: &Pod) -> String {
+/// Returns why a pod failed.
+fn failure(pod: &Pod, of: &EndedBuild<'_>) -> String {
     let container = containers(pod).find_map(|container| {
         let ended = container.state.as_ref()?.terminated.as_ref().filter(|ended| ended.exit_code != 0)?;
         let words = [ended.message.as_deref().map(str::trim), ended.reason.as_deref()];
         let words = words.into_iter().flatten().find(|word| !word.is_empty());
-        let words = words.map_or_else(|| format!("exit status {}", ended.exit_code), last);
+        let words =
+            words.map_or_else(|| format!("exit status {}", ended.exit_code), |words| of.explained(words));
         Some(format!("pod {}: {words}", pod.name_any()))
     });
     container.unwrap_or_else(|| {
         let status = pod.status.clone().unwrap_or_default();
         let words = status.message.or(status.reason).unwrap_or_else(|| "no message".to_owned());
-        format!("pod {}: {}", pod.name_any(), last(&words))
+        format!("pod {}: {}", pod.name_any(), of.explained(&words))
     })
-}
-
-/// The end of a text: the error is there.
-fn last(text: &str) -> String {
-    let skipped = text.chars().count().saturating_sub(MAX_FAILURE);
-    text.chars().skip(skipped).collect()
 }
 
 #[cfg(test)]
@@ -167,11 +159,12 @@ mod tests {
             bad("a", 1, &json!({ "exitCode": 137, "reason": "OOMKilled" })),
             good,
         ];
-        let found = pod_outcome(&pods, "r.test/os:b-1");
+        let of = EndedBuild { build: "b", uid: "u", push_spec: "r.test/os:b-1", containerfile: "" };
+        let found = pod_outcome(&pods, &of);
         assert_eq!(found.outcome.image, Some(format!("r.test/os@{digest}")));
         assert_eq!(found.outcome.failure.as_deref(), Some("pod b: no space left"));
         assert!(!found.is_gone);
-        let found = pod_outcome(&pods[1..2], "r.test/os:b-1");
+        let found = pod_outcome(&pods[1..2], &of);
         assert_eq!((found.outcome.image, found.is_gone), (None, true));
         assert_eq!(found.outcome.failure.as_deref(), Some("pod a: OOMKilled"));
     }

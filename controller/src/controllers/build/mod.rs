@@ -41,7 +41,8 @@ use super::client::{RequestError, uptime};
 use super::metrics::Metrics;
 use super::unread;
 use crate::build::{
-    Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, waits_for_registry,
+    Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, user_lines,
+    waits_for_registry,
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
@@ -342,6 +343,7 @@ impl Controller {
             builder: self.builder(group, &build),
             secret,
             push_spec: spec.map(|spec| push_spec(&spec.rendered_image_push_spec, &build)).unwrap_or_default(),
+            containerfile: spec.map(|spec| user_lines(spec).to_owned()).unwrap_or_default(),
             is_complete: group.jobs.get(&job_name(&build)).is_some_and(|job| job.is_complete),
             build,
             since,

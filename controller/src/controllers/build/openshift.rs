@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::builder::{ApiFuture, Builder, Credentials, Order, PodOutcome, image};
+use super::builder::{ApiFuture, Builder, Credentials, EndedBuild, Order, PodOutcome, image};
 use super::objects::Objects;
 use super::observed::{BuildJob, put_job};
 use crate::build::{
@@ -142,11 +142,12 @@ impl Builder for OpenShiftBuilds {
         Box::pin(self.objects.find::<OpenShiftBuild>(name))
     }
 
-    fn outcome<'a>(&'a self, build: &'a str, uid: &'a str, push_spec: &'a str) -> ApiFuture<'a, PodOutcome> {
+    fn outcome<'a>(&'a self, ended: &'a EndedBuild<'a>) -> ApiFuture<'a, PodOutcome> {
         Box::pin(async move {
-            match send(self.objects.api::<OpenShiftBuild>().get(&job_name(build))).await {
-                Ok(found) if found.uid().as_deref() == Some(uid) => {
-                    let outcome = openshift_outcome(&found.tree(), |digest| image(push_spec, digest));
+            match send(self.objects.api::<OpenShiftBuild>().get(&job_name(ended.build))).await {
+                Ok(found) if found.uid().as_deref() == Some(ended.uid) => {
+                    let image = |digest: &str| image(ended.push_spec, digest);
+                    let outcome = openshift_outcome(&found.tree(), image, |lines| ended.explained(lines));
                     Ok(PodOutcome { is_gone: false, outcome })
                 }
                 Ok(_) => Ok(PodOutcome { is_gone: true, ..PodOutcome::default() }),

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::builder::{Builder, credentials, image};
+use super::builder::{Builder, EndedBuild, credentials, image};
 use crate::build::{Action, Answers, Deletion, Query, Registry as Found};
 use crate::controllers::client::{RequestError, send};
 use crate::registry::{Registry, RegistryError};
@@ -41,6 +41,8 @@ pub(super) struct QueryRunner {
     /// The build that the query is about, and where it is pushed.
     pub(super) build: String,
     pub(super) push_spec: String,
+    /// The user's part of its Containerfile, as it is now.
+    pub(super) containerfile: String,
     /// Its Job has ended well.
     pub(super) is_complete: bool,
     /// When the same query was sent first.
@@ -87,7 +89,9 @@ impl QueryRunner {
     /// Reads the results of the pods. Of one that somebody removed the registry still has the image, by the build's own tag.
     async fn pods(&self, uid: &str, answers: &mut Answers) -> Result<(), RequestError> {
         let Some(builder) = &self.builder else { return Ok(()) };
-        let mut ended = builder.outcome(&self.build, uid, &self.push_spec).await?;
+        let (push_spec, containerfile) = (&*self.push_spec, &*self.containerfile);
+        let of = EndedBuild { build: &self.build, uid, push_spec, containerfile };
+        let mut ended = builder.outcome(&of).await?;
         if ended.is_gone
             && self.is_complete
             && let Ok(Some(digest)) = self.digest(&self.push_spec).await?

@@ -1,6 +1,13 @@
 //! Causes of buildah's failures, from its output. Pure.
 
+use super::super::dockerfile::{Instruction, parse};
 use super::output::Output;
+
+/// As much of a cause, and of a line of a step, is in the sentence about a build in a cluster.
+const MAX_CAUSE: usize = 300;
+
+/// As much of the output of a build whose cause is not found.
+const MAX_TAIL: usize = 1000;
 
 /// Failed action. Each names the object, the cause and the next step.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +76,12 @@ pub enum BuildFailure {
         /// As buildah says it.
         cause: String,
     },
+    /// The disk of the build is full.
+    #[error("there is no space left for the build (in {step}); give it more, or build a smaller image")]
+    NoSpace {
+        /// The instruction, or the push.
+        step: String,
+    },
     /// It was not pushed.
     #[error("{image} can't be pushed: {cause}; try again when the registry answers")]
     Push {
@@ -91,10 +104,78 @@ fn indented(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["\n  ", line]).collect()
 }
 
+impl BuildFailure {
+    /// Says it in one sentence for a `MachineOSConfig`, whose Secrets take the place of flags. `containerfile` is the user's part.
+    fn in_cluster(&self, containerfile: &str) -> String {
+        let bounded = |text: &str| machine_config_core::model::short(text, MAX_CAUSE);
+        let with_last = |cause: &str, lines: &[String]| match lines.last() {
+            Some(line) => format!("{}: {}", bounded(cause), bounded(line)),
+            None => bounded(cause),
+        };
+        match self {
+            Self::PullUnauthorized { image, cause } => format!(
+                "{image}: the registry refuses it without (other) credentials: {}; correct the Secret of spec.baseImagePullSecret",
+                bounded(cause)
+            ),
+            Self::PushUnauthorized { image, cause } => format!(
+                "the push to {image} is refused: {}; correct the Secret of spec.renderedImagePushSecret, of an account that may write \
+                 there",
+                bounded(cause)
+            ),
+            Self::Step { step, cause, lines } => {
+                let line =
+                    line_of(step, containerfile).map(|line| format!(" (line {line} of the Containerfile)"));
+                let line = line.unwrap_or_default();
+                format!("{step}{line} failed: {}; correct the Containerfile", with_last(cause, lines))
+            }
+            Self::Apply { cause, lines } => {
+                format!("the config can't be brought into the image: {}", with_last(cause, lines))
+            }
+            Self::Differs { lines } => format!(
+                "the image is not as its config says: {}; leave these paths in the Containerfile as they are, or change the \
+                 MachineConfig",
+                bounded(&lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join("; "))
+            ),
+            Self::Other { cause, .. } => bounded(cause),
+            Self::NoImage { .. } | Self::Pull { .. } | Self::NoSpace { .. } | Self::Push { .. } => {
+                self.to_string()
+            }
+        }
+    }
+}
+
+/// Says in one sentence why a build in a cluster failed, from the last lines of its pod; these themselves where they have no error of
+/// buildah. `to` is where it pushes, `containerfile` the user's part.
+pub fn explained(tail: &str, to: &str, containerfile: &str) -> String {
+    let mut output = Output::default();
+    drop(output.take(tail.as_bytes()));
+    drop(output.end_line());
+    if !output.lines().iter().any(|line| is_error(line)) {
+        let skipped = tail.chars().count().saturating_sub(MAX_TAIL);
+        return tail.chars().skip(skipped).collect();
+    }
+    let is_push = split(&output).0.starts_with("pushing image ");
+    let failure = if is_push { of_push(&output, to) } else { of_build(&output) };
+    failure.in_cluster(containerfile)
+}
+
+/// Returns the line of an instruction in the user's part; its text may be cut off.
+fn line_of(step: &str, containerfile: &str) -> Option<usize> {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let step = words(step.trim_end_matches('\u{2026}'));
+    let is_it = |one: &&Instruction| words(&format!("{} {}", one.keyword, one.arguments)).starts_with(&step);
+    parse(containerfile).ok()?.iter().find(is_it).map(|one| one.line)
+}
+
 /// Says why a build failed.
 pub(super) fn of_build(output: &Output) -> BuildFailure {
     let (cause, lines) = split(output);
-    let Some(step) = output.step() else { return BuildFailure::Other { cause, lines } };
+    // The lines of a pod may begin within the output of a step, which its error names.
+    let named = || cause.split_once(AT_STEP)?.1.rsplit_once("\": ").map(|(step, _)| step);
+    let Some(step) = output.step().or_else(named) else { return before_steps(cause, lines) };
+    if is_full(&cause, &lines) {
+        return BuildFailure::NoSpace { step: short(step) };
+    }
     if let Some(image) = step.strip_prefix("FROM ") {
         let image = image.split_whitespace().next().unwrap_or_default().to_owned();
         return match refusal(&cause) {
@@ -115,9 +196,33 @@ pub(super) fn of_build(output: &Output) -> BuildFailure {
     BuildFailure::Step { step: short(step), cause: without_step(&cause), lines }
 }
 
+/// A pull may fail before its step is shown.
+fn before_steps(cause: String, lines: Vec<String>) -> BuildFailure {
+    if is_full(&cause, &lines) {
+        return BuildFailure::NoSpace { step: "the pull of the base".to_owned() };
+    }
+    let image = cause.split_once("source docker://").and_then(|(_, rest)| rest.split_once(": "));
+    match image.map(|(image, _)| image.to_owned()) {
+        Some(image) => match refusal(&cause) {
+            Refusal::Unauthorized => BuildFailure::PullUnauthorized { image, cause },
+            Refusal::Unknown => BuildFailure::NoImage { image, cause },
+            Refusal::Other => BuildFailure::Pull { image, cause },
+        },
+        None => BuildFailure::Other { cause, lines },
+    }
+}
+
+fn is_full(cause: &str, lines: &[String]) -> bool {
+    let says = |line: &str| line.to_ascii_lowercase().contains("no space left on device");
+    says(cause) || lines.iter().any(|line| says(line))
+}
+
 /// Says why a push failed.
 pub(super) fn of_push(output: &Output, image: &str) -> BuildFailure {
     let (cause, image) = (split(output).0, image.to_owned());
+    if is_full(&cause, &[]) {
+        return BuildFailure::NoSpace { step: format!("the push to {image}") };
+    }
     match refusal(&cause) {
         Refusal::Unauthorized => BuildFailure::PushUnauthorized { image, cause },
         Refusal::Unknown | Refusal::Other => BuildFailure::Push { image, cause },
@@ -127,11 +232,22 @@ pub(super) fn of_push(output: &Output, image: &str) -> BuildFailure {
 /// The last line that begins with `Error: `, and the others.
 fn split(output: &Output) -> (String, Vec<String>) {
     let mut lines = output.lines();
-    let at = lines.iter().rposition(|line| line.starts_with("Error: "));
+    let at = lines.iter().rposition(|line| is_error(line));
     let cause = at.map(|at| lines.remove(at)).or_else(|| lines.pop());
     let cause = cause.unwrap_or_else(|| "it said nothing".to_owned());
-    (cause.trim_start_matches("Error: ").to_owned(), lines)
+    let cause = ERRORS.iter().find_map(|word| cause.strip_prefix(word)).unwrap_or(&cause);
+    (cause.to_owned(), lines)
 }
+
+/// Beginning of the line in which buildah says why it ends, and of that of OpenShift's builder.
+const ERRORS: [&str; 2] = ["Error: ", "error: "];
+
+fn is_error(line: &str) -> bool {
+    ERRORS.iter().any(|word| line.starts_with(word))
+}
+
+/// What a cause says before it names its step.
+const AT_STEP: &str = "building at STEP \"";
 
 enum Refusal {
     Unauthorized,
@@ -159,7 +275,7 @@ fn refusal(cause: &str) -> Refusal {
 
 /// `building at STEP "RUN ...": exit status 1`: the step is said before.
 fn without_step(cause: &str) -> String {
-    let rest = cause.strip_prefix("building at STEP ").and_then(|rest| rest.rsplit_once("\": "));
+    let rest = cause.split_once(AT_STEP).and_then(|(_, rest)| rest.rsplit_once("\": "));
     rest.map_or(cause, |(_, rest)| rest).to_owned()
 }
 

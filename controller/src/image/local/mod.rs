@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 pub use error::LocalError;
-pub use failure::BuildFailure;
+pub use failure::{BuildFailure, explained};
 use output::Output;
 use work::Work;
 
@@ -179,8 +179,9 @@ impl Local {
         all.extend(self.storage_driver.iter().map(|driver| format!("--storage-driver={driver}")));
         all.extend(arguments);
         let (status, output) = process::run(&self.buildah, &all, deadline, progress).await?;
-        // setpriv's, when there is nothing to run.
-        if status.code() == Some(127) {
+        // setpriv's, when there is nothing to run. A step's own status is buildah's, too.
+        let says_setpriv = |line: &String| line.starts_with("setpriv: failed to execute");
+        if status.code() == Some(127) && output.step().is_none() && output.lines().iter().any(says_setpriv) {
             return Err(LocalError::NoBuildah { program: self.buildah.clone() });
         }
         Ok((status.success(), output))

@@ -1,6 +1,6 @@
 //! Parsing of buildah's lines. `tests/image/build` shows that it builds.
 
-use super::failure::{of_build, of_push};
+use super::failure::{explained, of_build, of_push};
 use super::*;
 
 fn output(text: &str) -> Output {
@@ -173,4 +173,65 @@ fn clean_up_is_one_call_unless_build_was_killed() {
     build(&builder).unwrap_err();
     assert_eq!(calls(), format!("bud\npush\n{all}"));
     assert!(!builder.work.join("context").exists());
+}
+
+/// The status of a step is the step's, also where it is the one by which `setpriv` says that there is no program.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it writes a program")]
+fn status_127_of_step_is_no_missing_buildah() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("buildah");
+    let text = "#!/bin/sh\necho 'STEP 2/3: RUN frobnicate'\necho '/bin/sh: 1: frobnicate: not found'\n\
+        echo 'Error: building at STEP \"RUN frobnicate\": exit status 127'\nexit 127\n";
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let error = build(&local(script.to_str().unwrap(), directory.path())).unwrap_err();
+    let LocalError::Failed(failure) = error else { panic!("{error}") };
+    assert!(matches!(&*failure, BuildFailure::Step { step, .. } if step == "RUN frobnicate"), "{failure}");
+}
+
+/// The last lines of a pod, as kubelet cuts them, become one sentence with the object, the cause and the next step.
+#[test]
+fn failure_in_cluster_is_one_sentence() {
+    let part =
+        "FROM configs AS final\n# tools\nRUN dnf install -y \\\n    strace\nRUN [ -e /a ] && echo \"b\"\n";
+    let of = |tail: &str| explained(tail, "r.test/os:b-1", part);
+    let noise = "Complete!\n".repeat(200);
+    for (tail, expected) in [
+        (
+            // Cut off within the output of the step.
+            format!("{noise}no match for strace\nError: building at STEP \"RUN dnf install -y     strace\": while running runtime: exit status 1"),
+            "RUN dnf install -y     strace (line 3 of the Containerfile) failed: while running runtime: exit status 1: no match for strace; correct the Containerfile",
+        ),
+        (
+            "STEP 8/9: RUN [ -e /a ] && echo \"b\"\nError: building at STEP \"RUN [ -e /a ] && echo \"b\"\": exit status 1".to_owned(),
+            "RUN [ -e /a ] && echo \"b\" (line 5 of the Containerfile) failed: exit status 1; correct the Containerfile",
+        ),
+        (
+            "Error: creating build container: initializing source docker://r.test/base:1: reading manifest 1 in r.test/base: manifest unknown".to_owned(),
+            "r.test/base:1: there is no such image: creating build container: initializing source docker://r.test/base:1: reading manifest 1 in r.test/base: manifest unknown; correct its name",
+        ),
+        (
+            "STEP 1/9: FROM r.test/base:1 AS configs\nError: initializing source: unauthorized: authentication required".to_owned(),
+            "r.test/base:1: the registry refuses it without (other) credentials: initializing source: unauthorized: authentication required; correct the Secret of spec.baseImagePullSecret",
+        ),
+        (
+            "STEP 9/9: LABEL a=b\nCOMMIT r.test/os:b-1\nGetting image source signatures\nError: pushing image \"r.test/os:b-1\" to \"docker://r.test/os:b-1\": unauthorized: access denied".to_owned(),
+            "the push to r.test/os:b-1 is refused: pushing image \"r.test/os:b-1\" to \"docker://r.test/os:b-1\": unauthorized: access denied; correct the Secret of spec.renderedImagePushSecret, of an account that may write there",
+        ),
+        (
+            "STEP 3/9: RUN make\ncp: error writing 'a': No space left on device\nError: building at STEP \"RUN make\": exit status 1".to_owned(),
+            "there is no space left for the build (in RUN make); give it more, or build a smaller image",
+        ),
+        (
+            "STEP 9: RUN false\nerror: build error: error building at STEP \"RUN false\": exit status 1".to_owned(),
+            "RUN false failed: exit status 1; correct the Containerfile",
+        ),
+        // Nothing of buildah: as it is.
+        ("OOMKilled".to_owned(), "OOMKilled"),
+    ] {
+        assert_eq!(of(&tail), expected);
+    }
+    assert_eq!(of(&"x".repeat(5000)).len(), 1000);
 }
