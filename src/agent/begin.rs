@@ -3,6 +3,7 @@
 use tracing::{info, warn};
 
 use super::fields::{image, update_line};
+use super::rehearsal::rehearsed;
 use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::journal::{Decoded, Stored, mcd, origin};
@@ -119,6 +120,10 @@ impl<C: ControlPlane> Agent<C> {
         }
         let from = start.from(&origin, to.spec(), &facts.observed);
         let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
+        let planned = match planned {
+            Ok(plan) => rehearsed(&self.host.root, (&from, to.spec()), &facts, plan)?,
+            refused @ Err(_) => refused,
+        };
         let planned = planned.and_then(|plan| check_spec(to.spec()).map(|()| plan));
         let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();

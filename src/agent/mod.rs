@@ -50,6 +50,7 @@ mod parts;
 mod pinned;
 mod prefetch;
 mod reboot;
+pub(crate) mod rehearsal;
 mod rollback;
 mod seed;
 mod seed_facts;

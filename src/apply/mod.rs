@@ -27,6 +27,7 @@ pub use error::ApplyError;
 use run_steps::{ApplyContext, run_step, together};
 pub use seed::{SeedHost, SeedWork, apply_seed, restore_seed_host};
 pub use stateroot::apply_stateroot;
+pub use units::link_verbs;
 
 /// Carries out the intent's work. See the module's invariants.
 pub async fn apply(

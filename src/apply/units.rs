@@ -7,6 +7,7 @@ use crate::host::saved::PathSnapshot;
 use crate::host::systemd::{LinkVerb, ServiceOutcome, UnitLinks};
 use crate::host::{Host, durable};
 use crate::journal::{Intent, Original};
+use crate::model::UnitName;
 use crate::model::ids::UNIT_DIR;
 use crate::plan::{BatchOp, LinkOp, Step};
 
@@ -56,6 +57,19 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
         }
     }
     Ok(())
+}
+
+/// Returns the changes of links among the steps of a plan.
+pub fn link_verbs(steps: &[Step]) -> Vec<(LinkVerb, UnitName)> {
+    let of_links = |step: &Step| match step.op.in_batch() {
+        BatchOp::Link(op, unit) => Some((verb(op), unit.clone())),
+        BatchOp::Os(_)
+        | BatchOp::File(_)
+        | BatchOp::Account(..)
+        | BatchOp::User(..)
+        | BatchOp::Service(_) => None,
+    };
+    steps.iter().filter_map(of_links).collect()
 }
 
 fn verb(op: LinkOp) -> LinkVerb {

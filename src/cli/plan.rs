@@ -7,6 +7,7 @@ use super::host::{HostFlags, runtime};
 use super::input::Unknown;
 use super::output::{Output, print, print_json};
 use super::{CliError, input};
+use crate::agent::rehearsal::rehearsed;
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::decide::ahead::Ahead;
@@ -167,7 +168,10 @@ async fn from_current(
         (Rc::clone(&origin), Ok(unchanged(&to, &facts)))
     } else {
         let from = start.from(&origin, &to, &facts.observed);
-        let outcome = start.plan(&origin, &from, &to, &facts, policy);
+        let outcome = match start.plan(&origin, &from, &to, &facts, policy) {
+            Ok(plan) => rehearsed(&host.root, (&from, &to), &facts, plan)?,
+            refused @ Err(_) => refused,
+        };
         (from, outcome.and_then(|plan| file::check_spec(&to).map(|()| plan)))
     };
     let drift = outcome.as_ref().ok().and_then(|plan| blocking_drift(&from, &to, &facts.observed, plan));

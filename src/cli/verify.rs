@@ -13,7 +13,7 @@ use crate::model::text::counted;
 use crate::model::{HostSpec, NotApplied, Observation};
 use crate::observe::observe;
 use crate::plan::differences::{Difference, differences};
-use crate::plan::drift::drift;
+use crate::plan::drift::{drift, stray_links};
 use crate::plan::explain::not_applied_text;
 use crate::plan::not_applied;
 use crate::settings::file;
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?;
     let spec = spec(arguments, &state, &host.root)?;
     let observed = runtime()?.block_on(observe(&host, &[&spec]))?;
-    let mut found = compared(arguments.config == CURRENT, &state, &spec, &observed);
+    let mut found = compared(&arguments.config, &state, &spec, &observed);
     let not_applied = not_applied(&spec, &observed);
     match arguments.output {
         Output::Json => {
@@ -81,7 +81,7 @@ pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> 
     let state = State::load(&host.root)?;
     let Some(spec) = committed(&state, &host.root)? else { return Ok(serde_json::Value::Null) };
     let observed = observe(host, &[&spec]).await?;
-    let found = compared(true, &state, &spec, &observed);
+    let found = compared(CURRENT, &state, &spec, &observed);
     let not_applied = not_applied(&spec, &observed);
     serde_json::to_value(verified(&spec, &found, &not_applied))
         .map_err(|error| CliError::Output(error.into()))
@@ -97,10 +97,18 @@ fn listed(not_applied: &[NotApplied]) -> String {
     if text.is_empty() { text } else { format!("\n{}", text.trim_end()) }
 }
 
-fn compared(is_current: bool, state: &State, spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
+fn compared(config: &str, state: &State, spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     // While an update is under way, the staged deployment is its own.
-    let idle = is_current && state.open.is_none();
-    if idle { drift(spec, observed) } else { differences(spec, observed) }
+    if state.open.is_some() || config == TARGET {
+        return differences(spec, observed);
+    }
+    if config == CURRENT {
+        return drift(spec, observed);
+    }
+    // The deployment of the next boot may be that of the file.
+    let mut found = differences(spec, observed);
+    found.extend(stray_links(spec, observed));
+    found
 }
 
 fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<HostSpec, CliError> {

@@ -29,6 +29,7 @@ use crate::model::{HostSpec, Karg, ManagedPath, Observation, ObservedFile, Princ
 pub use error::ObserveError;
 pub use facts::facts;
 pub use stateroot::host_traits;
+pub use unit_sources::rehearse;
 
 /// Observes the boot, the OS and everything that the specs manage.
 pub async fn observe(host: &Host, specs: &[&HostSpec]) -> Result<Observation, ObserveError> {

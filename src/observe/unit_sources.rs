@@ -11,8 +11,9 @@ use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::obstacles::Obstacle;
 use crate::model::paths::LinkTarget;
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::{HostSpec, ManagedPath, Observation, Obstacles, PathSpec, UnitName};
+use crate::model::{HostSpec, ManagedPath, Observation, Obstacles, PathSpec, Rehearsal, UnitName};
 
+use super::ObserveError;
 use super::replaced::Entries;
 
 /// Reads the links of units as they are once the files of an update are written.
@@ -25,9 +26,13 @@ pub(super) fn links_after<'a>(
     for (path, entry) in new.iter().filter(|(path, _)| is_source(path)) {
         coming.extend(as_entry(root, new, entry)?.map(|entry| (path.clone(), entry)));
     }
-    let masks = from.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked).map(|(name, _)| name.path());
-    let (kept, masks) = (to.managed(), masks.collect::<BTreeSet<_>>());
-    let left = old.keys().chain(&masks).filter(|path| is_source(path) && !kept.contains(*path));
+    let masked = |spec: &HostSpec| {
+        let masked = spec.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
+        masked.map(|(name, _)| name.path()).collect::<BTreeSet<_>>()
+    };
+    let (masks, new_masks) = (masked(from), masked(to));
+    let is_left = |path: &ManagedPath| !new.contains_key(path) && !new_masks.contains(path);
+    let left = old.keys().chain(&masks).filter(|path| is_source(path) && is_left(path));
     for path in left {
         match saved::original(root, path)? {
             Some(PathSnapshot::File { bytes, .. }) => {
@@ -48,11 +53,14 @@ pub(super) fn links_after<'a>(
     UnitLinks::load_with(root, coming)
 }
 
-/// Returns true for the path of a unit file, a drop-in, or a link to a unit, wherever it is.
+/// Returns true for the path of a unit file, a drop-in, or a link to a unit, wherever it is; for that of a directory of links, and for
+/// presets.
 fn is_source(path: &ManagedPath) -> bool {
     let Some((directory, name)) = path.as_str().rsplit_once('/') else { return false };
     let is_drop_in = name.strip_suffix(".conf").is_some() && directory.strip_suffix(".d").is_some();
-    is_drop_in || UnitName::new(name).is_ok()
+    let is_folder = || [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end));
+    let is_preset = name.ends_with(".preset") && directory.ends_with("/systemd/system-preset");
+    is_drop_in || is_preset || UnitName::new(name).is_ok() || (directory == UNIT_DIR && is_folder())
 }
 
 fn as_entry(
@@ -62,7 +70,7 @@ fn as_entry(
 ) -> Result<Option<Coming>, HostError> {
     Ok(match entry {
         PathSpec::File(file) => Some(Coming::File(file.contents.bytes().to_vec())),
-        PathSpec::Directory(_) => None,
+        PathSpec::Directory(_) => Some(Coming::Directory),
         PathSpec::Link(link) => match &link.target {
             LinkTarget::Soft(text) => Some(Coming::Link(text.clone())),
             LinkTarget::Hard(target) => match new.get(target) {
@@ -75,7 +83,8 @@ fn as_entry(
     })
 }
 
-/// Returns the units whose files come with the storage of a config, as they are once these are written.
+/// Returns the units whose files or links come with the storage of a config, or with their template, as they are once these are
+/// written.
 pub(super) fn stored(
     after: &UnitLinks<'_>,
     from: &HostSpec,
@@ -83,7 +92,9 @@ pub(super) fn stored(
 ) -> Result<BTreeMap<UnitName, ObservedUnit>, HostError> {
     let mut found = BTreeMap::new();
     for name in to.units.keys() {
-        if from.unit_sources(name).chain(to.unit_sources(name)).next().is_some() {
+        let is_stored =
+            |spec: &HostSpec| !spec.unit_sources(name).is_empty() || spec.unit_links(name).next().is_some();
+        if is_stored(from) || is_stored(to) {
             found.insert(name.clone(), after.observe(name)?);
         }
     }
@@ -98,11 +109,17 @@ pub(super) fn obstacles(
     after: &UnitLinks<'_>,
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
-    let mut verbs = changes(from, to, observed);
+    let (old, new) = (from.entries(), to.entries());
+    let mut verbs = changes((from, to), (&old, &new), observed);
     if verbs.is_empty() {
         return Ok(());
     }
     let (mut links, mut seen) = (after.clone(), BTreeSet::new());
+    // A directory that is not there yet, or something in its place that leaves, is no obstacle.
+    let is_moving = |path: &str| {
+        let above = path.rsplit_once('/').and_then(|(above, _)| ManagedPath::new(above).ok());
+        above.is_some_and(|above| old.contains_key(&above) || new.contains_key(&above))
+    };
     // As they are made.
     verbs.sort_by_key(|(verb, unit)| (*verb, links.is_preset(unit)));
     for (verb, name) in verbs {
@@ -116,6 +133,7 @@ pub(super) fn obstacles(
         }
         for change in links.changes(&[]) {
             if seen.insert(change.path().to_owned())
+                && !is_moving(change.path())
                 && let Some(obstacle) = examine(root, &change)?.obstacle
             {
                 found.units.entry(name.clone()).or_insert(obstacle);
@@ -127,13 +145,13 @@ pub(super) fn obstacles(
 
 /// Returns the changes of links that the steps of an update may make.
 fn changes<'a>(
-    from: &'a HostSpec,
-    to: &'a HostSpec,
+    (from, to): (&'a HostSpec, &'a HostSpec),
+    (old, new): Entries<'_>,
     observed: &Observation,
 ) -> Vec<(LinkVerb, &'a UnitName)> {
     let is_stored = |name: &UnitName| {
-        from.unit_sources(name).any(|path| from.files.get(path) != to.files.get(path))
-            || to.unit_sources(name).any(|path| from.files.get(path) != to.files.get(path))
+        let sources = [from, to].map(|spec| spec.unit_sources(name)).concat();
+        sources.iter().any(|path| old.get(path) != new.get(path))
     };
     let differs = |name: &UnitName, unit: &UnitSpec| {
         let enabled = observed.units.get(name).map(|unit| unit.enabled);
@@ -149,6 +167,64 @@ fn changes<'a>(
         unmask.into_iter().chain([LinkVerb::Preset]).map(move |verb| (verb, name))
     });
     changed.chain(dropped).collect()
+}
+
+/// Makes the link steps of a plan in memory, and looks at what comes of them.
+pub fn rehearse(
+    root: &Root,
+    (from, to): (&HostSpec, &HostSpec),
+    steps: &[(LinkVerb, UnitName)],
+) -> Result<Rehearsal, ObserveError> {
+    rehearsed(root, (from, to), steps).map_err(ObserveError::wrap("the units"))
+}
+
+fn rehearsed(
+    root: &Root,
+    (from, to): (&HostSpec, &HostSpec),
+    steps: &[(LinkVerb, UnitName)],
+) -> Result<Rehearsal, HostError> {
+    let mut links = links_after(root, (from, to), (&from.entries(), &to.entries()))?;
+    let mut rehearsal = Rehearsal::default();
+    let mut ordered: Vec<_> = steps.iter().collect();
+    ordered.sort_by_key(|(verb, unit)| (*verb, links.is_preset(unit)));
+    for (verb, unit) in ordered {
+        match links.make(*verb, unit) {
+            Err(error @ HostError::Unit { .. }) => {
+                rehearsal.obstacles.insert(unit.clone(), (&error).into());
+            }
+            made => made?,
+        }
+    }
+    let listed = to.units.keys().chain(from.units.keys()).chain(steps.iter().map(|(_, unit)| unit));
+    for name in listed.collect::<BTreeSet<_>>() {
+        let decisive = links.decisive(name)?;
+        let observed = links.observe(name)?;
+        if to.units.contains_key(name) && observed.enabled == UnitFileState::Enabled {
+            rehearsal.links.extend(decisive.iter().cloned());
+        }
+        if to.units.contains_key(name) {
+            let mut stray = links.stray(name)?;
+            // A config may list such a link.
+            stray.retain(|link| !to.links.contains_key(link));
+            rehearsal.stray.insert(name.clone(), stray);
+        }
+        rehearsal.decisive.extend(decisive.into_iter().next().map(|path| (name.clone(), path)));
+        rehearsal.units.insert(name.clone(), observed);
+    }
+    let changed = links.changes(&[]).into_iter().filter_map(|change| ManagedPath::new(change.path()).ok());
+    rehearsal.links.extend(changed);
+    rehearsal.lost = links.lost(&to.links);
+    rehearsal.renamed = links.renamed();
+    // A name that a config has an entry for is that config's.
+    let is_of_config = |unit: &str| {
+        let unit = UnitName::new(unit).ok();
+        unit.is_some_and(|unit| from.units.contains_key(&unit) || to.units.contains_key(&unit))
+    };
+    rehearsal.renamed.retain(|one| {
+        let name = one.link.as_str().rsplit('/').next().unwrap_or_default();
+        !from.links.contains_key(&one.link) && !is_of_config(name) && !is_of_config(&one.from)
+    });
+    Ok(rehearsal)
 }
 
 /// Names the units that would not be as the config has them, since another one has the same link.

@@ -53,6 +53,7 @@ mod old_records;
 mod packages;
 mod plan_agrees;
 mod plan_current;
+mod plan_links;
 mod plan_units;
 mod reboot;
 mod seed;

@@ -148,6 +148,13 @@ impl UnitName {
     pub fn dropin_path(&self, name: &DropinName) -> ManagedPath {
         ManagedPath(format!("{UNIT_DIR}/{self}.d/{name}"))
     }
+
+    /// Returns the template that an instance is of: `a@.service` of `a@b.service`.
+    pub fn template(&self) -> Option<Self> {
+        let (prefix, rest) = self.0.split_once('@')?;
+        let (instance, suffix) = rest.rsplit_once('.')?;
+        (!instance.is_empty()).then(|| Self(format!("{prefix}@.{suffix}")))
+    }
 }
 
 /// Returns true for a lowercase RFC 1123 subdomain, as the API server takes for most names.

@@ -174,17 +174,39 @@ impl HostSpec {
         directories.chain(links)
     }
 
-    /// Returns the files and links of its storage that bring a unit: its unit file or its template's, and their drop-ins.
-    pub fn unit_sources(&self, unit: &UnitName) -> impl Iterator<Item = &ManagedPath> {
-        let name = unit.as_str();
-        let template = name.split_once('@').zip(name.rsplit_once('.'));
-        let template = template.map(|((prefix, _), (_, suffix))| format!("{prefix}@.{suffix}"));
-        let is_of = move |path: &&ManagedPath| {
+    /// Returns the paths beside its own entry that bring a unit: files and links of the storage that are its unit file, its
+    /// template's or their drop-ins, and what the entry of its template writes.
+    pub fn unit_sources(&self, unit: &UnitName) -> Vec<ManagedPath> {
+        let template = unit.template();
+        let is_of = |path: &&ManagedPath| {
             let Some((_, below)) = path.as_str().split_once("/systemd/system/") else { return false };
             let of = below.split_once('/').map_or(Some(below), |(folder, _)| folder.strip_suffix(".d"));
-            of.is_some_and(|of| of == unit.as_str() || template.as_deref() == Some(of))
+            let is_template = |of: &str| template.as_ref().is_some_and(|name| name.as_str() == of);
+            of.is_some_and(|of| of == unit.as_str() || is_template(of))
         };
-        self.files.keys().chain(self.links.keys()).filter(is_of)
+        let mut sources: Vec<_> = self.files.keys().chain(self.links.keys()).filter(is_of).cloned().collect();
+        if let Some((name, spec)) = template.as_ref().and_then(|name| Some((name, self.units.get(name)?))) {
+            let is_file = spec.contents.is_some() || spec.mask == super::units::Mask::Masked;
+            sources.extend(is_file.then(|| name.path()));
+            sources.extend(spec.dropins.keys().map(|dropin| name.dropin_path(dropin)));
+        }
+        sources
+    }
+
+    /// Returns the links of its storage that enable a unit, or give it another name. Instances of a template are units of their own.
+    pub fn unit_links(&self, unit: &UnitName) -> impl Iterator<Item = &ManagedPath> {
+        let leads = move |(path, link): &(&ManagedPath, &LinkSpec)| {
+            let super::paths::LinkTarget::Soft(text) = &link.target else { return false };
+            let Some((_, below)) = path.as_str().split_once("/systemd/system/") else { return false };
+            let (folder, name) = below.split_once('/').map_or((None, below), |(one, name)| (Some(one), name));
+            let ends = [".wants", ".requires", ".upholds"];
+            let is_place = folder.is_none_or(|folder| ends.iter().any(|end| folder.ends_with(end)));
+            let is_own = name == unit.as_str();
+            let is_instance = UnitName::new(name).is_ok_and(|name| name.template().as_ref() == Some(unit));
+            let leads = text.rsplit('/').next() == Some(unit.as_str()) && !is_own && !is_instance;
+            is_place && (leads || (is_own && folder.is_some()))
+        };
+        self.links.iter().filter(leads).map(|(path, _)| path)
     }
 
     /// Returns the files that its hard links are other names of.

@@ -91,7 +91,7 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
 
 /// Returns the part of a unit that is in sync; `None` for nothing.
 fn held_unit(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option<UnitSpec> {
-    if unit_differences(name, unit, observed).is_empty() {
+    if unit_differences(name, unit, observed).is_empty() && strays(name, unit, observed).is_empty() {
         return Some(unit.clone());
     }
     let holds_at = |path: &ManagedPath, contents: &Contents| {
@@ -198,29 +198,48 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, observed: &Observation) ->
         ));
         return found;
     };
-    if unit.mask == Mask::Masked {
-        let other = (!is_masked(*state))
-            .then(|| difference(Kind::Unit, name, DifferenceKind::Mask, &"masked", &"not masked"));
-        found.extend(other);
-    } else if let Some(contents) = &unit.contents {
+    if let Some(contents) = unit.contents.as_ref().filter(|_| unit.mask != Mask::Masked) {
         let file = FileSpec::of_unit(contents.clone());
         found.extend(file_difference(Kind::Unit, &name.path(), &file, observed));
-    } else if unit.mask == Mask::Unmasked && is_masked(*state) {
-        found.push(difference(Kind::Unit, name, DifferenceKind::Mask, &"not masked", &"masked"));
     }
+    found.extend(mask_difference(name, unit, *state));
     found.extend(enablement_difference(name, unit, *state));
     found
 }
 
 /// Returns the links that enabling or disabling a unit takes away.
 pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, observed: &'a Observation) -> &'a [ManagedPath] {
-    let counts = match (unit.enablement, observed.units.get(name).map(|state| state.enabled)) {
-        (Enablement::Enabled, Some(UnitFileState::Enabled | UnitFileState::Static))
-        | (Enablement::Disabled, Some(UnitFileState::Disabled | UnitFileState::Static)) => true,
+    let state = observed.units.get(name).map(|state| state.enabled);
+    let links = observed.stray_links.get(name).filter(|_| state.is_some_and(|state| has_strays(unit, state)));
+    links.map_or(&[], Vec::as_slice)
+}
+
+/// Returns true if further links to a unit in this state are against its entry.
+pub(super) fn has_strays(unit: &UnitSpec, state: UnitFileState) -> bool {
+    let counts = match (unit.enablement, state) {
+        (Enablement::Enabled, UnitFileState::Enabled | UnitFileState::Static)
+        | (Enablement::Disabled, UnitFileState::Disabled | UnitFileState::Static) => true,
         (Enablement::Enabled | Enablement::Disabled | Enablement::Preset, _) => false,
     };
-    let links = observed.stray_links.get(name).filter(|_| counts && unit.mask != Mask::Masked);
-    links.map_or(&[], Vec::as_slice)
+    counts && unit.mask != Mask::Masked
+}
+
+/// Returns the difference of a unit's mask, or of its enablement.
+pub(super) fn unit_state_difference(
+    name: &UnitName,
+    unit: &UnitSpec,
+    state: ObservedUnit,
+) -> Option<Difference> {
+    mask_difference(name, unit, state).or_else(|| enablement_difference(name, unit, state))
+}
+
+fn mask_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) -> Option<Difference> {
+    let (expected, found) = match unit.mask {
+        Mask::Masked if !is_masked(state) => ("masked", "not masked"),
+        Mask::Unmasked if unit.contents.is_none() && is_masked(state) => ("not masked", "masked"),
+        Mask::Masked | Mask::Unmasked | Mask::Unset => return None,
+    };
+    Some(difference(Kind::Unit, name, DifferenceKind::Mask, &expected, &found))
 }
 
 fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) -> Option<Difference> {

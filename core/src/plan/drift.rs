@@ -13,9 +13,9 @@ use crate::model::{FileSpec, HostSpec, ImageRef, Observation, ObservedFile};
 /// as hosts have them.
 const SECRETS: [&str; 7] = ["PRIVATE KEY-----", "\"auth\":", "\"auths\":", ":$y$", ":$6$", ":$5$", ":$2b$"];
 
-/// Returns every difference of an idle host. Those without meaning for an update under way come last.
-pub fn drift(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
-    let mut found = differences(spec, observed);
+/// Returns the links beyond what the units of a spec ask for: a host that is brought to it has none of them.
+pub fn stray_links(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
+    let mut found = Vec::new();
     for (name, unit) in &spec.units {
         let link = |link| {
             let (desired, found) = ("no link but those it asks for", format!("the link {link}"));
@@ -23,6 +23,13 @@ pub fn drift(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
         };
         found.extend(strays(name, unit, observed).iter().map(link));
     }
+    found
+}
+
+/// Returns every difference of an idle host. Those without meaning for an update under way come last.
+pub fn drift(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
+    let mut found = differences(spec, observed);
+    found.extend(stray_links(spec, observed));
     if let ObservedOs::Deployments { booted, staged, next } = &observed.os {
         let running = format!("the running deployment {}", booted.deployment);
         let other = |word: &str, os: &Staged| {

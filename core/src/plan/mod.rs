@@ -22,6 +22,7 @@
 //! | `space` | file systems that lack space for the steps |
 //! | `homes` | homes that can't be given to an account |
 //! | `own_paths` | entries at paths that the agent writes by itself |
+//! | `contradicted` | links that are against the units of the same config |
 //! | `shared` | directories of the new config that others could change what is in |
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
@@ -34,6 +35,7 @@
 //! | `not_applied` | the fields that this host does not get |
 //! | `warnings` | files that do not stay as they are written |
 //! | `overwritten` | what people changed of accounts on this host, and steps overwrite |
+//! | `rehearsed` | refusals and warnings of a plan whose links were made in memory |
 //! | `not_enabled` | units that the config enables and the host can't |
 //! | `explain` | the text people read, and the JSON programs read |
 
@@ -56,6 +58,7 @@ mod blocked;
 mod check;
 mod companions;
 mod compare;
+mod contradicted;
 mod decide;
 mod difference;
 mod disruption;
@@ -72,6 +75,7 @@ mod overwritten;
 mod own_paths;
 mod paths;
 mod registries;
+mod rehearsed;
 mod shared;
 mod soft;
 mod space;

@@ -18,17 +18,26 @@ pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
 fn found(
     spec: &HostSpec,
     observed: &Observation,
-    stored: &BTreeMap<UnitName, ObservedUnit>,
+    units: &BTreeMap<UnitName, ObservedUnit>,
 ) -> Vec<NotApplied> {
     let storage = spec.fixed.entries().into_iter().filter_map(|entry| missing(&entry, observed));
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
     found.extend(fips(spec, observed));
     found.extend(os::fields_without_os(spec, observed).map(without_os));
     found.extend(late::accounts(spec, observed));
-    found.extend(not_enabled::units(spec, observed, stored));
+    found.extend(not_enabled::units(spec, observed, units));
     found.sort();
     found.dedup();
     found
+}
+
+/// Returns what a plan does not apply if its units are known as it leaves them.
+pub(super) fn known(
+    spec: &HostSpec,
+    observed: &Observation,
+    units: &BTreeMap<UnitName, ObservedUnit>,
+) -> Vec<NotApplied> {
+    found(spec, observed, units)
 }
 
 /// Returns what a plan does not apply: of units, those that another OS could bring are not known yet.

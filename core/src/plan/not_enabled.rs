@@ -1,27 +1,34 @@
-//! Units that a config enables and that have nothing to be enabled by: no unit file on this host, or no `[Install]` section.
+//! Units that a config enables and that have nothing to be enabled by: no unit file on this host, or no `[Install]` section that makes
+//! a link.
 //!
 //! systemctl(1) fails on the first, and says so of the second; Ignition writes a preset that matches nothing. The host is as it
 //! would be without the field.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::{Contents, FileSpec, HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
+use crate::model::{FileSpec, HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
 
 use super::compare::holds;
 
-/// Units whose files come with storage, as they are once it is written.
-type StoredUnits = BTreeMap<UnitName, ObservedUnit>;
+/// Units as an update leaves them, where that is known.
+type KnownUnits = BTreeMap<UnitName, ObservedUnit>;
 
 /// Returns the units of a spec that are enabled in it alone.
-pub(super) fn units(spec: &HostSpec, observed: &Observation, stored: &StoredUnits) -> Vec<NotApplied> {
+pub(super) fn units(spec: &HostSpec, observed: &Observation, known: &KnownUnits) -> Vec<NotApplied> {
     let enabled = spec
         .units
         .iter()
         .filter(|(_, unit)| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked);
-    let found = |name| stored.get(name).or_else(|| observed.units.get(name));
-    enabled.filter_map(|(name, unit)| unit_of((name, unit), *found(name)?, observed)).collect()
+    let named = enabled.filter_map(|(name, unit)| {
+        let message = match known.get(name) {
+            Some(after) => of_state(unit, after.enabled),
+            None => of_host((name, unit), *observed.units.get(name)?, observed),
+        };
+        message.map(|message| NotApplied::new(field(name), NotAppliedReason::HostLacks, message))
+    });
+    named.collect()
 }
 
 /// Returns true if a unit comes with the OS, or not at all: another OS may have it.
@@ -31,47 +38,65 @@ pub(super) fn is_of_os(unit: &UnitSpec) -> bool {
 
 /// Names the field.
 pub(super) fn field(name: &UnitName) -> String {
-    format!("systemd.units {:?} enabled", name.as_str())
+    format!("{} enabled", unit_field(name))
 }
 
-fn unit_of(
+/// Names the entry.
+pub(super) fn unit_field(name: &UnitName) -> String {
+    format!("systemd.units {:?}", name.as_str())
+}
+
+/// Returns why a unit in this state is not enabled.
+fn of_state(unit: &UnitSpec, state: UnitFileState) -> Option<&'static str> {
+    match state {
+        UnitFileState::NotFound if unit.contents.is_none() => Some(NOT_FOUND),
+        UnitFileState::Static => Some(NOTHING),
+        UnitFileState::NotFound
+        | UnitFileState::Enabled
+        | UnitFileState::Disabled
+        | UnitFileState::Masked => None,
+    }
+}
+
+fn of_host(
     (name, unit): (&UnitName, &UnitSpec),
     found: ObservedUnit,
     observed: &Observation,
-) -> Option<NotApplied> {
-    let message = match (found.enabled, &unit.contents) {
-        (UnitFileState::NotFound, None) => {
-            "this host has no such unit file, so nothing is enabled; install what brings it, then `systemctl enable` it, or \
-             remove the entry"
-        }
-        // What is observed may be an earlier version, which this one replaces.
-        (_, Some(_)) if !is_written(name, unit, observed) => {
-            if installs(unit) {
-                return None;
-            }
-            NOTHING
-        }
-        (UnitFileState::Static, _) if !installs(unit) => NOTHING,
-        (
-            UnitFileState::Enabled
-            | UnitFileState::Disabled
-            | UnitFileState::Static
-            | UnitFileState::Masked
-            | UnitFileState::NotFound,
-            _,
-        ) => return None,
-    };
-    Some(NotApplied::new(field(name), NotAppliedReason::HostLacks, message))
+) -> Option<&'static str> {
+    // What is observed may be an earlier version, which this one replaces.
+    if unit.contents.is_some() && !is_written(name, unit, observed) {
+        return (!installs(name, unit)).then_some(NOTHING);
+    }
+    of_state(unit, found.enabled)
 }
 
-const NOTHING: &str = "the unit has no [Install] section, so nothing is enabled, and it runs only where another unit wants it; \
-                       add the section (WantedBy=), or remove `enabled`";
+const NOT_FOUND: &str = "this host has no such unit file, so nothing is enabled; install what brings it, then `systemctl enable` it, or \
+                         remove the entry";
+const NOTHING: &str = "the unit has no [Install] section that makes a link, so nothing is enabled, and it runs only where another unit \
+                       wants it; add one (WantedBy=), or remove `enabled`";
 
-fn installs(unit: &UnitSpec) -> bool {
-    let text = |contents: &Contents| {
-        String::from_utf8_lossy(contents.bytes()).lines().any(|line| line.trim() == "[Install]")
-    };
-    unit.contents.iter().chain(unit.dropins.values()).any(text)
+/// Keys of `[Install]` that make links, of the unit or of another one.
+const MAKES_LINKS: [&str; 5] = ["WantedBy", "RequiredBy", "UpheldBy", "Alias", "Also"];
+
+fn installs(name: &UnitName, unit: &UnitSpec) -> bool {
+    let mut set = BTreeSet::new();
+    for contents in unit.contents.iter().chain(unit.dropins.values()) {
+        let text = String::from_utf8_lossy(contents.bytes());
+        let mut inside = false;
+        for line in text.lines().map(str::trim) {
+            if line.starts_with('[') {
+                inside = line == "[Install]";
+            }
+            let Some((key, value)) = line.split_once('=').filter(|_| inside) else { continue };
+            let key = MAKES_LINKS.iter().find(|one| **one == key.trim_end());
+            if value.trim().is_empty() {
+                set.retain(|one| Some(one) != key);
+            } else if value.trim() != name.as_str() {
+                set.extend(key);
+            }
+        }
+    }
+    !set.is_empty()
 }
 
 /// Returns true if the host has the unit as the config has it.
@@ -107,7 +132,7 @@ mod tests {
         if !is_written {
             observed.files.values_mut().for_each(|file| *file = ObservedFile::Absent);
         }
-        units(&spec, &observed, &BTreeMap::new()).into_iter().map(|one| one.to_string()).collect()
+        units(&spec, &observed, &KnownUnits::new()).into_iter().map(|one| one.to_string()).collect()
     }
 
     const PLAIN: &str = r#"{"name":"a.service","enabled":true}"#;

@@ -5,6 +5,7 @@
 
 use super::Mode;
 use super::accounts;
+use super::contradicted;
 use super::input::PlanInput;
 use super::installation::missing;
 use super::os;
@@ -99,6 +100,8 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
     reasons.extend(force_file(to));
     let of_paths = own_paths::refused(input).into_iter();
     reasons.extend(of_paths.map(|(field, message)| unreachable(field, message)));
+    let of_links = contradicted::refused(to).into_iter();
+    reasons.extend(of_links.map(|(field, message)| unreachable(field, message)));
     reasons.extend(fips(from, to, facts));
     reasons.extend(image(input));
     reasons.extend(os_fields(to, facts));

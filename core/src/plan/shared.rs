@@ -9,7 +9,7 @@ use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
 use super::{Batch, BatchOp, FileOp, Op};
 use crate::model::observation::Observation;
-use crate::model::{DirectorySpec, ManagedPath, ObservedFile, Principal};
+use crate::model::{DirectorySpec, HostSpec, ManagedPath, ObservedFile, Principal};
 
 /// Permission of the group, or of everybody, to write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -65,13 +65,26 @@ fn future(directory: &DirectorySpec, path: &ManagedPath, observed: &Observation)
     Future { mode, uid: user.unwrap_or(uid) }
 }
 
-/// Walks through the listed directories above a path.
+/// Returns why no link of a unit is made at a path.
+pub(super) fn closed(to: &HostSpec, observed: &Observation, link: &ManagedPath) -> Option<Unreachable> {
+    walk((to, observed), link, 0, false)
+}
+
 fn on_the_way(input: &PlanInput<'_>, path: &ManagedPath, enters: bool) -> Option<Unreachable> {
     let observed = &input.facts.observed;
     let entry = input.new_entry(path).or_else(|| input.old(path))?;
     let trusted = entry.owners().0.and_then(|user| id_of(user, &observed.user_ids)).unwrap_or(0);
-    let above =
-        input.to.directories.iter().filter(|(other, _)| *other != path && path.is_below(other.as_str()));
+    walk((input.to, observed), path, trusted, enters)
+}
+
+/// Walks through the listed directories above a path.
+fn walk(
+    (to, observed): (&HostSpec, &Observation),
+    path: &ManagedPath,
+    trusted: u32,
+    enters: bool,
+) -> Option<Unreachable> {
+    let above = to.directories.iter().filter(|(other, _)| *other != path && path.is_below(other.as_str()));
     let (mut account, mut parent): (Option<u32>, Option<(&ManagedPath, Future)>) = (None, None);
     for (place, directory) in above {
         let here = future(directory, place, observed);

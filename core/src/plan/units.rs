@@ -4,7 +4,7 @@
 //! a drop-in), and else only where the host is not already as desired. The earlier links must not matter: a unit
 //! that leaves the config has those of the presets, whatever it had. A unit that the host does not know and the config does not bring is skipped (MCD-151).
 
-use super::differences::{is_masked, strays};
+use super::differences::{is_masked, strays, unit_state_difference};
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, companions};
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
@@ -101,7 +101,7 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
         let anew = rewritten == Rewritten::Yes || !strays(name, spec, &input.facts.observed).is_empty();
         // Of a unit that is masked its companions are not disabled; the links of its own mean nothing then.
         let hidden = spec.mask == Mask::Masked && input.facts.companions.contains_key(name);
-        let links = if skipped || hidden { None } else { enablement(name, spec, observed, anew) };
+        let links = if skipped || hidden { None } else { enablement(input, (name, spec), observed, anew) };
         // A mask comes last and goes first: a link to /dev/null has no [Install] section to go by.
         let (first, last) = if spec.mask == Mask::Masked { (links, mask) } else { (mask, links) };
         steps.extend(first.into_iter().chain(last).map(|op| Step { op, because }));
@@ -141,8 +141,9 @@ fn observed_unit(input: &PlanInput<'_>, name: &UnitName) -> ObservedUnit {
 
 /// Returns why the files of a unit that are in the storage of a config change.
 fn stored_moves(input: &PlanInput<'_>, name: &UnitName) -> Option<StepReason> {
-    let mut sources = input.to.unit_sources(name).chain(input.from.unit_sources(name));
-    sources.find_map(|path| input.write(path).or_else(|| input.take_away(path)))
+    let sources = input.to.unit_sources(name).into_iter().chain(input.from.unit_sources(name));
+    let mut moves = sources.map(|path| input.write(&path).or_else(|| input.take_away(&path)));
+    moves.find_map(|because| because)
 }
 
 /// Change of a unit's links in this plan.
@@ -161,9 +162,17 @@ fn touched(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(S
         (Mode::Image, _) => Some(StepReason::LocallyModified),
         (_, None) => Some(StepReason::Added),
         (Mode::Adopt, Some(_)) => Some(StepReason::Changed),
-        (_, Some(old)) => (old != spec).then_some(StepReason::Changed),
+        (_, Some(old)) => (old != spec || is_turned(input, name, spec)).then_some(StepReason::Changed),
     };
     because.map(|because| (because, Rewritten::No))
+}
+
+/// Returns true if links of storage, as they come and go, leave a unit otherwise than its entry has it.
+fn is_turned(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> bool {
+    let stored = input.facts.stored_units.get(name).copied();
+    let is_as_desired = |state| unit_state_difference(name, spec, state).is_none();
+    let before = input.facts.observed.units.get(name).copied();
+    stored.is_some_and(|after| !is_as_desired(after)) && before.is_some_and(is_as_desired)
 }
 
 /// Returns why the sources of a unit's links change: its file is written or goes, or an `[Install]` section does.
@@ -246,7 +255,12 @@ fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, observed: Obser
     }
 }
 
-fn enablement(name: &UnitName, spec: &UnitSpec, observed: ObservedUnit, anew: bool) -> Option<Op> {
+fn enablement(
+    input: &PlanInput<'_>,
+    (name, spec): (&UnitName, &UnitSpec),
+    observed: ObservedUnit,
+    anew: bool,
+) -> Option<Op> {
     use UnitFileState::{Disabled, Enabled, Masked, NotFound, Static};
     let unit = name.clone();
     if spec.mask == Mask::Masked {
@@ -254,7 +268,10 @@ fn enablement(name: &UnitName, spec: &UnitSpec, observed: ObservedUnit, anew: bo
         return linked.then_some(Op::DisableUnit { unit });
     }
     if spec.contents.is_none() && observed.enabled == NotFound {
-        return None;
+        // What brought it leaves, and its links go.
+        let before = input.facts.observed.units.get(name);
+        let is_left = before.is_some_and(|before| matches!(before.enabled, Enabled | Disabled));
+        return is_left.then_some(Op::DisableUnit { unit });
     }
     match spec.enablement {
         Enablement::Enabled => {

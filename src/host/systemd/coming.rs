@@ -14,6 +14,8 @@ pub enum Coming {
     File(Vec<u8>),
     /// A link with this text.
     Link(String),
+    /// A directory.
+    Directory,
     /// Nothing.
     Nothing,
 }
@@ -54,6 +56,7 @@ impl<'a> Sources<'a> {
             Some(Coming::File(bytes)) if bytes.is_empty() => Source::Empty,
             Some(Coming::File(_)) => Source::File,
             Some(Coming::Link(target)) => Source::Link(target.clone()),
+            Some(Coming::Directory) => Source::Other,
             Some(Coming::Nothing) => Source::Absent,
             None => match Entry::at(self.root, path)? {
                 Entry::Absent => Source::Absent,
@@ -69,7 +72,7 @@ impl<'a> Sources<'a> {
     pub(super) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
         match self.coming(path) {
             Some(Coming::File(bytes)) => Ok(Some(bytes.clone())),
-            Some(Coming::Nothing) => Ok(None),
+            Some(Coming::Nothing | Coming::Directory) => Ok(None),
             Some(Coming::Link(target)) if target.starts_with('/') => match self.coming(target) {
                 Some(Coming::File(bytes)) => Ok(Some(bytes.clone())),
                 Some(_) | None => self.root.read(target),
@@ -84,7 +87,10 @@ impl<'a> Sources<'a> {
 
     /// Lists a directory.
     pub(super) fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
-        let mut names = self.root.list(directory)?;
+        // A directory that comes in the place of something else is empty.
+        let is_new = self.coming(directory) == Some(&Coming::Directory)
+            && !matches!(Entry::at(self.root, directory)?, Entry::Directory { .. });
+        let mut names = if is_new { Vec::new() } else { self.root.list(directory)? };
         for (path, coming) in &self.coming {
             let below = path.as_str().strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
             let Some(below) = below else { continue };
@@ -107,6 +113,7 @@ impl<'a> Sources<'a> {
             return Ok(true);
         }
         match self.coming(path) {
+            Some(Coming::Directory) => Ok(true),
             Some(Coming::File(_) | Coming::Nothing) => Ok(false),
             Some(Coming::Link(_)) | None => {
                 let real = real_directory(self.root, path)?;

@@ -11,8 +11,9 @@ use crate::host::root::Root;
 
 use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
+use crate::model::rehearsal::Renamed;
 use crate::model::units::Mask;
-use crate::model::{ManagedPath, UnitName};
+use crate::model::{LinkSpec, ManagedPath, UnitName};
 
 use super::coming::{Coming, Source, Sources};
 use super::install::{Install, template};
@@ -98,7 +99,7 @@ impl<'a> UnitLinks<'a> {
             now: before.clone(),
             before,
             calls: Calls::default(),
-            presets: Presets::load(root)?,
+            presets: Presets::load(&sources)?,
             sources,
         })
     }
@@ -249,6 +250,33 @@ impl<'a> UnitLinks<'a> {
             Some(Node::Link(_) | Node::File) | None => None,
         };
         Ok(links.into_iter().filter_map(|link| other(link.at)).collect())
+    }
+
+    /// Returns the links that decide whether a unit is enabled, as they are made or missing: those of its `[Install]` section.
+    pub fn decisive(&self, unit: &UnitName) -> Result<Vec<ManagedPath>, HostError> {
+        let Found::At { name, path } = self.find(unit.as_str())? else { return Ok(Vec::new()) };
+        let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
+        Ok(links.iter().filter_map(|link| below(&link.at)).collect())
+    }
+
+    /// Returns the links of a config that the changes take away, or lead elsewhere.
+    pub fn lost(&self, listed: &BTreeMap<ManagedPath, LinkSpec>) -> BTreeSet<ManagedPath> {
+        let changed = self.changing(&[]);
+        let lost = changed.iter().filter_map(|at| below(at)).filter(|path| listed.contains_key(path));
+        lost.collect()
+    }
+
+    /// Returns the names of units that the changes give to another unit.
+    pub fn renamed(&self) -> Vec<Renamed> {
+        let renamed = self.before.iter().filter_map(|(at, before)| {
+            let (Node::Link(was), Some(Node::Link(is))) = (before, self.now.get(at)) else { return None };
+            let name =
+                |target: &str| if target == DEV_NULL { target.to_owned() } else { base(target).to_owned() };
+            let is_name = !at.contains('/') && is != DEV_NULL && name(was) != name(is);
+            let link = below(at).filter(|_| is_name)?;
+            Some(Renamed { link, from: name(was), to: name(is) })
+        });
+        renamed.collect()
     }
 
     /// Returns the links to a unit, to its aliases and to the units in its `Also=`; its mask is one.
@@ -485,6 +513,10 @@ fn linked(name: &str, unit: &str, directory: &str, target: &str) -> (Found, Opti
         (Some(_), None) | (None, _) => points_to.to_owned(),
     };
     (Found::At { name: name.to_owned(), path }, Some(alias))
+}
+
+fn below(at: &str) -> Option<ManagedPath> {
+    ManagedPath::new(format!("{UNIT_DIR}/{at}")).ok()
 }
 
 fn ending(name: &str) -> Option<&str> {

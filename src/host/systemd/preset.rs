@@ -1,8 +1,8 @@
 //! Preset files: the distribution's and the administrator's wish for a unit that the config does not enable or disable.
 
 use crate::host::HostError;
-use crate::host::root::Root;
 
+use super::coming::Sources;
 use super::install::template;
 
 /// Highest priority first.
@@ -38,10 +38,10 @@ pub(super) struct Presets(Vec<Rule>);
 
 impl Presets {
     /// Reads the preset files in the order of their names; a file hides those of the same name in later directories.
-    pub(super) fn load(root: &Root) -> Result<Self, HostError> {
+    pub(super) fn load(sources: &Sources<'_>) -> Result<Self, HostError> {
         let mut files: Vec<(String, &str)> = Vec::new();
         for directory in DIRECTORIES {
-            for name in root.list(directory)? {
+            for name in sources.list(directory)? {
                 if name.ends_with(".preset") && !files.iter().any(|(observed, _)| *observed == name) {
                     files.push((name, directory));
                 }
@@ -51,8 +51,11 @@ impl Presets {
         let mut rules = Vec::new();
         for (name, directory) in files {
             // A link to /dev/null leads to nothing below another root, and to a device on the machine's own.
-            match root.read_text(&format!("{directory}/{name}")) {
-                Ok(text) => rules.extend(text.unwrap_or_default().lines().filter_map(rule)),
+            match sources.read(&format!("{directory}/{name}")) {
+                Ok(bytes) => {
+                    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+                    rules.extend(text.lines().filter_map(rule));
+                }
                 Err(HostError::Kind { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -162,7 +165,10 @@ fn in_set(set: &str, c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::host::root::Root;
 
     #[test]
     fn patterns_match_as_fnmatch() {
@@ -203,7 +209,8 @@ mod tests {
             "disable chronyd.service\nenable getty@.service tty1 tty2\n",
         );
         write("usr/lib/systemd/system-preset/90-default.txt", "disable sshd.service\n");
-        let presets = Presets::load(&Root::open(dir.path()).unwrap()).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let presets = Presets::load(&Sources::new(&root, BTreeMap::new())).unwrap();
         for (unit, expected) in [
             ("sshd.service", Preset::Enable),
             ("odd.service", Preset::Ignore),

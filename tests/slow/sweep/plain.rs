@@ -177,20 +177,21 @@ fn take_over(home: &Path) -> Scenario {
     made.scenario("a take-over from MCD, then a file", vec![same, next])
 }
 
-/// A file takes the place of the directory in which a link has to be made: that is found out after the files were written.
+/// The file of a config is in the place of a unit's link, since the host leads the directory of links elsewhere: that is found out
+/// after the files were written.
 fn failing() -> Ask {
     let unit = UNIT.replace("multi-user.target", "report.target");
     let config = base("f")
         .file("/etc/motd", 0o644, "f\n")
         .file("/etc/many/f", 0o644, "f\n")
         .unit(json!({"name": "b.service", "enabled": true, "contents": UNIT}))
-        .file(&format!("/{UNITS}/report.target.wants"), 0o644, "f\n")
+        .file("/etc/many/report/report.service", 0o644, "f\n")
         .unit(json!({"name": "report.service", "enabled": true, "contents": unit}));
     let changes = vec![
         file("etc/motd", 0o644, "f\n"),
         file("etc/many/f", 0o644, "f\n"),
         file(&format!("{UNITS}/b.service"), 0o644, UNIT),
-        file(&format!("{UNITS}/report.target.wants"), 0o644, "f\n"),
+        file("etc/many/report/report.service", 0o644, "f\n"),
         file(&format!("{UNITS}/report.service"), 0o644, &unit),
         link(&format!("{UNITS}/multi-user.target.wants/b.service"), "/etc/systemd/system/b.service"),
     ];
@@ -199,7 +200,12 @@ fn failing() -> Ask {
 
 fn failure(home: &Path) -> Scenario {
     let corrected = Ask::new(base("g").file("/etc/motd", 0o644, "g\n"), vec![file("etc/motd", 0o644, "g\n")]);
-    let made = Made::new(home, "failure").brought(&base("a"));
+    let made = Made::new(home, "failure");
+    let root = made.dir.join("root");
+    fs::create_dir_all(root.join("etc/many/report")).unwrap();
+    fs::create_dir_all(root.join(UNITS)).unwrap();
+    symlink("/etc/many/report", root.join(UNITS).join("report.target.wants")).unwrap();
+    let made = made.brought(&base("a"));
     Scenario {
         history: 2..=2,
         ..made.scenario("a failure, taken back, then corrected", vec![failing(), corrected])

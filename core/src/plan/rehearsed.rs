@@ -1,0 +1,155 @@
+//! Refusals and warnings by the outcome of a plan's link steps: units that would not be as the config has them, and units of the host
+//! that presets turn.
+//!
+//! The links of one unit may be those of another one (`Alias=`, `DefaultInstance=`, `Also=`), or entries of storage. The steps alone do
+//! not tell, so they are made in memory first.
+
+use super::differences::{has_strays, unit_state_difference};
+use super::reconcilable::{Irreconcilable, Unreachable, unreachable};
+use super::warnings::Warning;
+use super::{Batch, Op, Plan, not_applied, not_enabled, shared};
+use crate::model::observation::{ObservedUnit, UnitFileState};
+use crate::model::text::escaped;
+use crate::model::units::UnitSpec;
+use crate::model::{Facts, HostSpec, Rehearsal, UnitName};
+
+impl Plan {
+    /// Takes the outcome of the steps: refuses the plan, or completes it.
+    pub fn rehearsed(
+        mut self,
+        (from, to): (&HostSpec, &HostSpec),
+        facts: &Facts,
+        rehearsal: &Rehearsal,
+    ) -> Result<Self, Irreconcilable> {
+        let reasons = refused(&self, (from, to), facts, rehearsal);
+        if !reasons.is_empty() {
+            return Err(Irreconcilable { reasons, is_of_host: true });
+        }
+        self.not_applied = not_applied::known(to, &facts.observed, &rehearsal.units);
+        self.warnings.extend(turned(&self, (from, to), facts, rehearsal));
+        Ok(self)
+    }
+}
+
+fn refused(
+    plan: &Plan,
+    (from, to): (&HostSpec, &HostSpec),
+    facts: &Facts,
+    rehearsal: &Rehearsal,
+) -> Vec<Unreachable> {
+    let mut reasons: Vec<Unreachable> = Vec::new();
+    let of_unit = |name: &UnitName, message: String| unreachable(not_enabled::unit_field(name), message);
+    for (name, obstacle) in &rehearsal.obstacles {
+        reasons.push(of_unit(name, obstacle.to_string()));
+    }
+    for path in &rehearsal.lost {
+        let message = "`enabled` or `mask` of a unit in systemd.units decides about this link, and takes it away or leads it \
+                       elsewhere; remove the entry, or the one of the unit";
+        reasons.push(unreachable(format!("storage.links {:?}", path.as_str()), message));
+    }
+    for one in &rehearsal.renamed {
+        let message = format!(
+            "{} leads to {} on this host, and would lead to {}; remove that link, or do not enable {}",
+            one.link, one.from, one.to, one.to
+        );
+        let name = UnitName::new(&*one.to).ok();
+        reasons.extend(name.map(|name| of_unit(&name, message)));
+    }
+    reasons.extend(through_links(to, rehearsal));
+    let closed = rehearsal.links.iter().find_map(|link| shared::closed(to, &facts.observed, link));
+    reasons.extend(closed.filter(|_| changes_links(plan, to)));
+    let listed = to.units.iter().filter(|(name, _)| !rehearsal.obstacles.contains_key(*name));
+    for (name, unit) in listed {
+        let is_kept = from.units.get(name) == Some(unit);
+        let cause = otherwise(name, unit, facts, (rehearsal, is_kept));
+        reasons.extend(cause.map(|cause| of_unit(name, cause)));
+    }
+    reasons
+}
+
+/// Returns the links of the config that links of units would be made through: they would stay where those lead.
+fn through_links(to: &HostSpec, rehearsal: &Rehearsal) -> Vec<Unreachable> {
+    let above = to.links.keys().filter_map(|link| {
+        let inside = rehearsal.links.iter().find(|path| *path != link && path.is_below(link.as_str()))?;
+        let message = format!(
+            "the link {inside} of a unit would be made through it; list a directory here, or nothing"
+        );
+        Some(unreachable(format!("storage.links {:?}", link.as_str()), message))
+    });
+    above.collect()
+}
+
+/// Returns true if the plan changes links, or directories that they may be in.
+fn changes_links(plan: &Plan, to: &HostSpec) -> bool {
+    plan.steps.iter().any(|step| match &step.op {
+        Op::MakeDirectory { path } => to.directories.contains_key(path),
+        op => op.batch() == Batch::Links,
+    })
+}
+
+/// Returns in what a unit would be otherwise than its entry has it. What is so already is drift.
+fn otherwise(
+    name: &UnitName,
+    unit: &UnitSpec,
+    facts: &Facts,
+    (rehearsal, is_kept): (&Rehearsal, bool),
+) -> Option<String> {
+    const CORRECT: &str =
+        "correct one of them (Alias=, DefaultInstance= and Also= of units, and storage.links)";
+    let after = *rehearsal.units.get(name)?;
+    let before = facts.observed.units.get(name);
+    if let Some(difference) = unit_state_difference(name, unit, after) {
+        let before = before.and_then(|found| unit_state_difference(name, unit, *found));
+        let (expected, found) = (&difference.expected, &difference.found);
+        let link = rehearsal.decisive.get(name).map_or_else(String::new, |link| format!(" ({link})"));
+        let is_drift = is_kept && before.as_ref() == Some(&difference);
+        return (!is_drift).then(|| {
+            format!(
+                "another entry of the config decides about its links{link}, so it would be {found}, not {expected}; {CORRECT}"
+            )
+        });
+    }
+    let link = rehearsal.stray.get(name).filter(|_| has_strays(unit, after.enabled))?.first()?;
+    let is_drift = is_kept && facts.observed.stray_links.get(name).is_some_and(|found| found.contains(link));
+    let message =
+        format!("another entry of the config makes {link}, which is a link to this unit; {CORRECT}");
+    (!is_drift).then_some(message)
+}
+
+/// Returns the warnings of units of the host that are turned as its presets say.
+fn turned(
+    plan: &Plan,
+    (from, to): (&HostSpec, &HostSpec),
+    facts: &Facts,
+    rehearsal: &Rehearsal,
+) -> Vec<Warning> {
+    let preset = |op: &Op| if let Op::PresetUnit { unit } = op { Some(unit.clone()) } else { None };
+    let warned = plan.steps.iter().filter_map(|step| preset(&step.op)).filter_map(|name| {
+        use UnitFileState::{Disabled, Enabled, NotFound, Static};
+        let before = found(&name, facts)?.enabled;
+        let is_of_host = [from, to].iter().all(|spec| {
+            let has_file = spec.units.get(&name).is_some_and(|unit| unit.contents.is_some());
+            !has_file && spec.unit_sources(&name).is_empty()
+        });
+        let (is, does, keeps) = match (before, rehearsal.units.get(&name)?.enabled) {
+            (Enabled, Disabled) => ("enabled", "disable it", "true"),
+            (Disabled, Enabled) => ("disabled", "enable it", "false"),
+            // A link of the host brings it.
+            (Enabled | Disabled | Static, NotFound) if is_of_host => {
+                ("linked", "disable it, so the link to its unit file goes", "true")
+            }
+            _ => return None,
+        };
+        let message = format!(
+            "it is {is} on this host, and its presets {does}, since the config does not say (systemd.preset(5)); to keep it, set \
+             `enabled: {keeps}`"
+        );
+        Some(Warning { field: not_enabled::field(&name), message: escaped(&message) })
+    });
+    warned.collect()
+}
+
+fn found(name: &UnitName, facts: &Facts) -> Option<ObservedUnit> {
+    let companion = || facts.companions.values().find_map(|companions| companions.get(name));
+    facts.observed.units.get(name).or_else(companion).copied()
+}
