@@ -459,6 +459,86 @@ fn new_version_of_database_does_not_outlive_next_run() {
     assert!(kills > 3, "{kills} kills left anything");
 }
 
+/// A file that a boot takes away, as the plan warned: neither the update that needs the boot fails, nor the next one.
+#[test]
+fn update_that_reboots_does_not_fail_for_what_boot_takes_away() {
+    let node = Node::new();
+    std::fs::write(
+        node.path("policy.json"),
+        r#"{"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"}, "spec": {}}"#,
+    )
+    .unwrap();
+    let storage = json!({
+        "directories": [{"path": "/run/app"}],
+        "files": [{"path": "/run/app/x", "contents": {"source": "data:,x"}}, file("/etc/needs-reboot")],
+        "links": [{"path": "/run/l", "target": "/etc/motd"}],
+    });
+    node.put("a.json", config("rendered-a", &ignition(json!({ "storage": storage }))));
+    let planned = node.plan("a.json");
+    assert!(planned.code == 0, "{}{}", planned.out, planned.err);
+    for path in ["/run/app", "/run/app/x", "/run/l"] {
+        assert!(planned.out.contains(&format!("{path:?}: /run is empty after each boot")), "{}", planned.out);
+    }
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 133, "{}", applied.err);
+    let boot = || {
+        for path in ["app", "l"] {
+            let path = node.path(&format!("root/run/{path}"));
+            drop(std::fs::remove_dir_all(&path));
+            drop(std::fs::remove_file(&path));
+        }
+    };
+    boot();
+    node.put("root/proc/sys/kernel/random/boot_id", "1f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n");
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    assert!(
+        applied.err.contains("/run/app/x") && applied.out.contains("the host matches"),
+        "{}",
+        applied.err
+    );
+    // An idle host is reported as it is.
+    let verify = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+    assert!(verify.code == 1 && verify.out.contains("/run/app/x"), "{}", verify.out);
+    for name in ["a.json", "b.json"] {
+        let mut spec = ignition(json!({ "storage": storage }));
+        spec["config"]["storage"]["files"][1]["contents"] = json!({"source": "data:,other"});
+        node.put("b.json", config("rendered-b", &spec));
+        let planned = node.plan(name);
+        assert!(planned.code == 0 && !planned.out.contains("rift"), "{name}: {}", planned.out);
+        let applied = node.apply(name);
+        assert_eq!(applied.code, if name == "a.json" { 0 } else { 133 }, "{name}: {}", applied.err);
+    }
+}
+
+/// A person's file in the way of what is left of an update: the plan shows what a run would fail at.
+#[test]
+fn obstacle_of_open_update_is_shown() {
+    let node = Node::new();
+    let storage = json!({"directories": [{"path": "/etc/d"}], "files": [file("/etc/d/a"), file("/etc/b")]});
+    node.put("b.json", config("rendered-b", &ignition(json!({ "storage": storage }))));
+    let killed = |point: &str| {
+        let output =
+            node.command(&crate::test_host::apply("b.json")).env("MCA_FAIL_POINT", point).output().unwrap();
+        assert!(!output.status.success());
+    };
+    killed("kill:originals-saved");
+    assert_eq!(node.plan("b.json").code, 0);
+    node.put("root/etc/b/x", "a person's");
+    let planned = node.plan("b.json");
+    assert!(
+        planned.code == 3 && planned.out.contains("/etc/b"),
+        "{}: {}{}",
+        planned.code,
+        planned.out,
+        planned.err
+    );
+    let applied = node.apply("b.json");
+    assert_eq!(applied.code, 4, "{}", applied.err);
+    assert_eq!(node.read("root/etc/b/x"), "a person's");
+}
+
 /// A directory at the name under which the agent prepares a new version.
 #[test]
 fn directory_in_place_of_new_version_is_seen_before() {

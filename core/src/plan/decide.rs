@@ -47,6 +47,18 @@ pub fn plan(
     }
 }
 
+/// Returns what came in the way of an open update, whose next batch this is: it would fail there, and be undone.
+pub fn blocked_ahead(
+    from: &HostSpec,
+    to: &HostSpec,
+    facts: &Facts,
+    plan: &Plan,
+    next: usize,
+) -> Result<(), Irreconcilable> {
+    let reasons = blocked::ahead(&PlanInput::new(from, to, facts, plan.mode), plan, next);
+    if reasons.is_empty() { Ok(()) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
+}
+
 /// Returns the plan to the config that is committed: nothing is done, and what the host does not get is named.
 pub fn unchanged(to: &HostSpec, facts: &Facts) -> Plan {
     Plan {

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::differences::{Difference, DifferenceKind};
 use super::{Op, Step};
 use crate::model::ManagedPath;
 
@@ -43,11 +44,25 @@ const UPDATED: &str =
 /// Returns the warnings about the steps of a plan.
 pub(super) fn warnings(steps: &[Step]) -> Vec<Warning> {
     let of_step = |step: &Step| {
-        let Op::WriteFile { path } = &step.op else { return None };
-        let message = message(path)?;
-        Some(Warning { field: format!("storage.files {:?}", path.as_str()), message })
+        let (section, path, message) = if let Op::WriteFile { path } = &step.op {
+            ("storage.files", path, message(path)?)
+        } else if let Op::MakeDirectory { path } = &step.op {
+            ("storage.directories", path, gone_message(path)?)
+        } else if let Op::WriteLink { path } = &step.op {
+            ("storage.links", path, gone_message(path)?)
+        } else {
+            return None;
+        };
+        Some(Warning { field: format!("{section} {:?}", path.as_str()), message })
     };
     steps.iter().filter_map(of_step).collect()
+}
+
+/// Returns true for a path that the plan warned of, and that a boot took away: an update that needs the boot neither fails nor waits
+/// for it. An idle host is reported as it is.
+pub fn is_gone_with_boot(difference: &Difference) -> bool {
+    let path = difference.path().filter(|_| difference.what == DifferenceKind::Missing);
+    path.is_some_and(|path| gone_at_boot(path.as_str()).is_some())
 }
 
 /// Returns the directory above a path that is empty after each boot.
@@ -58,13 +73,15 @@ pub(super) fn gone_at_boot(path: &str) -> Option<&'static str> {
 }
 
 fn message(path: &ManagedPath) -> Option<String> {
-    if let Some(directory) = gone_at_boot(path.as_str()) {
-        return Some(format!(
-            "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
-        ));
-    }
     let written = WRITTEN.iter().find(|(written, _)| *written == path.as_str());
-    written.map(|(_, message)| (*message).to_owned())
+    gone_message(path).or_else(|| written.map(|(_, message)| (*message).to_owned()))
+}
+
+fn gone_message(path: &ManagedPath) -> Option<String> {
+    let directory = gone_at_boot(path.as_str())?;
+    Some(format!(
+        "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
+    ))
 }
 
 #[cfg(test)]
