@@ -351,3 +351,19 @@ fn report_that_is_no_file_is_named_by_status() {
         assert!(ran.code == 0 && is_named && ran.out.contains("rendered-worker-a"), "{}{}", ran.out, ran.err);
     }
 }
+
+/// Settings that no verb takes: the node is not Done, and the reason is in both forms.
+#[test]
+fn status_beside_bad_settings_is_not_done() {
+    let node = host(false);
+    let host = ["--root", "root", "--os-backend", "none"];
+    let status = |words: &[&str]| node.run(&[&["status"], &host[..], words].concat());
+    assert_eq!(status(&["--exit-code"]).code, 0);
+    node.put("root/etc/machine-config-agent/settings.toml", "x");
+    let text = status(&["--exit-code"]);
+    assert!(text.code == 4 && text.out.contains("is Degraded"), "{}: {}", text.code, text.out);
+    assert_eq!(text.out.matches("SettingsInvalid").count(), 1, "{}", text.out);
+    let document: Value = serde_json::from_str(&status(&["--output", "json"]).out).unwrap();
+    let found = (&document["state"], &document["fault"]["reason"]);
+    assert_eq!(found, (&json!("Degraded"), &json!("SettingsInvalid")), "{document}");
+}
