@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::differences::{Difference, DifferenceKind};
+use super::input::PlanInput;
 use super::{Op, Step};
-use crate::model::ManagedPath;
+use crate::model::{ManagedPath, PathSpec};
 
 /// A warning of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,21 @@ pub(super) fn warnings(steps: &[Step]) -> Vec<Warning> {
 pub fn is_gone_with_boot(difference: &Difference) -> bool {
     let path = difference.path().filter(|_| difference.what == DifferenceKind::Missing);
     path.is_some_and(|path| gone_at_boot(path.as_str()).is_some())
+}
+
+/// Returns the warnings about paths that leave with the old config and stay on the host.
+pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
+    let (old, new) = (input.from.managed(), input.to.managed());
+    let stays = old.difference(&new).filter(|path| input.is_lost(path));
+    stays
+        .map(|path| {
+            let message = "the host had this path before the config, and the agent's original of it is gone (preimages/kept of its \
+                           state), so it stays as it is; restore that directory from a backup first, or remove the path on this host";
+            let section = input.old(path).filter(|_| input.from.is_listed(path)).map(PathSpec::section);
+            let field = format!("{} {:?}", section.unwrap_or("systemd.units"), path.as_str());
+            Warning { field, message: message.to_owned() }
+        })
+        .collect()
 }
 
 /// Returns the directory above a path that is empty after each boot.
