@@ -134,8 +134,9 @@ impl<C: ControlPlane> Agent<C> {
                 return Ok(());
             }
             let desired = to.spec().clone();
-            self.journal.keep_originals(&origin, &desired)?;
-            self.adopt(to.into_stored())?;
+            let stored = self.journal.keep_originals(&origin, &desired, to.into_stored())?;
+            log_warnings(&plan);
+            self.adopt(stored)?;
             return Ok(self.journal.drop_originals(&origin, &desired)?);
         }
         let now = self.host.clock.now();
@@ -202,6 +203,13 @@ impl<C: ControlPlane> Agent<C> {
         self.health.since = now;
         self.memory.backoff.reset();
         Ok(())
+    }
+}
+
+/// Logs the warnings of a plan without steps, which is not logged itself.
+fn log_warnings(plan: &Plan) {
+    for warning in plan.warnings() {
+        warn!("{}: {}", warning.field, warning.message);
     }
 }
 

@@ -28,7 +28,7 @@ use crate::observe::observe_again;
 use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
 use crate::plan::listing::listed;
-use crate::plan::{late, not_applied};
+use crate::plan::{is_gone_with_boot, late, not_applied};
 use crate::report::Event;
 use crate::update::Record;
 
@@ -111,6 +111,12 @@ impl<C: ControlPlane> Agent<C> {
         // An `apply` answers for its config; other changes of the host are a daemon's news.
         let mut found =
             if self.mode.is_service() { drift(spec, observed) } else { differences(spec, observed) };
+        if !self.mode.is_service() {
+            // The plan warned of it.
+            for gone in found.extract_if(.., |difference| is_gone_with_boot(difference)) {
+                warn!(MCA_TARGET = gone.target, "Gone with the boot, and not written again: {gone}");
+            }
+        }
         let is_repaired = self.repair(spec, observed, &mut found).await?;
         let now = self.host.clock.monotonic();
         add_diffs(&self.host.root, spec, observed, &mut found);

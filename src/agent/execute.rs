@@ -17,6 +17,7 @@ use crate::model::observation::Finalization;
 use crate::model::text::chain;
 use crate::model::{Observation, Target, message};
 use crate::plan::differences::{Difference, differences};
+use crate::plan::is_gone_with_boot;
 use crate::report::{Event, Progress, report};
 use crate::update::resume::NOT_FINALIZED;
 use crate::update::{Begun, Phase, Record, Transition};
@@ -244,6 +245,7 @@ impl<C: ControlPlane> Agent<C> {
             return Err(JournalError::NoUpdate { what: "verify" }.into());
         };
         let mut found = differences(spec, &self.observe_for(spec, machine)?);
+        found.retain(|difference| !is_gone_with_boot(difference));
         if record.is_repair() {
             found.retain(|difference| record.plan.mends(difference));
         }

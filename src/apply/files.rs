@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{self, Change, DesiredPath};
+use crate::host::error::ORIGINALS;
 use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Hands, Host, HostError, parents};
 use crate::journal::Intent;
 use crate::model::paths::LinkTarget;
-use crate::model::{FileMode, FileSpec, ManagedPath, ObservedFile, Owner, PathSpec, Principal};
+use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, ObservedFile, Owner, PathSpec, Principal};
 use crate::plan::{BatchOp, FileOp, Op, Step};
 
 use super::ApplyError;
@@ -41,6 +42,9 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         };
         let entry = specs.new.get(&path);
         let failed = || ApplyError::host(step.to_string());
+        if matches!(op, FileOp::Remove | FileOp::Restore | FileOp::LeaveDirectory) {
+            check_original(host, intent.from(), &path).map_err(failed())?;
+        }
         let outcome = match (op, entry) {
             (FileOp::Write | FileOp::Directory | FileOp::Link, Some(entry)) => {
                 let kept = kept_attributes(host, &specs, &path, entry).map_err(failed())?;
@@ -79,6 +83,15 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         directory_stays(intent, path);
     }
     Ok(())
+}
+
+/// Refuses to take a path away that the host had before, and whose original went after the plan: nothing could bring it back.
+fn check_original(host: &Host, from: &HostSpec, path: &ManagedPath) -> Result<(), HostError> {
+    if !from.originals.contains(path) || saved::load_original(&host.root, path)?.is_some() {
+        return Ok(());
+    }
+    let (path, cause) = (saved::original_path(path), "it is gone".to_owned());
+    Err(HostError::Malformed { path, format: ORIGINALS, cause })
 }
 
 /// Every path of both configs.

@@ -23,7 +23,7 @@ use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
 use crate::plan::undone::take_back;
-use crate::plan::{Irreconcilable, Plan, not_held, plan, unchanged};
+use crate::plan::{Irreconcilable, Plan, blocked_ahead, not_held, plan, unchanged};
 use crate::settings::{Environment, file};
 use crate::update::Record;
 
@@ -149,10 +149,14 @@ async fn from_current(
     let ahead = ahead(&host, &state, target, forced).await?;
     let open = state.open.as_ref().map(|open| described(&open.record, ahead));
     if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
-        let plan = open_update.record.plan.clone();
+        let outcome = if ahead == Ahead::GoesOn {
+            goes_on(&host, &state, open_update, &mut to, forced).await?
+        } else {
+            Ok(open_update.record.plan.clone())
+        };
         let beside = Beside { open, ..Beside::default() };
         let from = open_update.record.from.clone();
-        return Ok(Decided { from, to: to.target(), outcome: Ok(plan), beside });
+        return Ok(Decided { from, to: to.target(), outcome, beside });
     }
     let (start, mut origin) = origin(state.committed(&host.root)?, &state, ahead, forced)?;
     let mut facts = facts(&host, &origin.spec, &to).await?;
@@ -179,6 +183,23 @@ async fn from_current(
     let beside = Beside { drift, left: origin.opaque().cloned().collect(), open };
     let from = (!origin.is_unmanaged()).then(|| origin.target());
     Ok(Decided { from, to: to.target(), outcome, beside })
+}
+
+/// Returns the plan of the open update, or what has come in the way of its files since it was begun.
+async fn goes_on(
+    host: &Host,
+    state: &State,
+    open: &OpenUpdate,
+    to: &mut HostSpec,
+    forced: bool,
+) -> Result<Result<Plan, Irreconcilable>, CliError> {
+    let plan = open.record.plan.clone();
+    let Some(next) = open.record.next_batch() else { return Ok(Ok(plan)) };
+    let (start, mut origin) = origin(state.committed(&host.root)?, state, Ahead::GoesOn, forced)?;
+    let facts = facts(host, &origin.spec, to).await?;
+    origin.settle(start, to, &facts);
+    let from = start.from(&origin.spec, to, &facts.observed);
+    Ok(blocked_ahead(&from, to, &facts, &plan, next).map(|()| plan))
 }
 
 /// Decides what comes before the plan.

@@ -315,7 +315,9 @@ pub(in crate::host) fn edit(
     let mut edited = Vec::new();
     for (path, bytes) in load(root, &all)? {
         let after = new(path, &bytes);
-        let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| after != bytes) else { continue };
+        // A repetition clears what one that was cut off has left beside a database, which may be right already.
+        let is_written = after != bytes || run != Attempt::First;
+        let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| is_written) else { continue };
         edited.push((path, after, mode, uid, gid));
     }
     let change =

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use rustix::process::Pid;
 
-use super::account_programs::{DATABASES, default_home, default_of, plain};
+use super::account_programs::{DATABASES, DEFAULTS, LOGIN_DEFS, default_home, default_of, plain};
 use super::accounts::{Accounts, LOCK_PATH, lock_holder};
 use super::durable::{Change, DesiredPath, examine};
 use super::root::Root;
 use super::{HostError, keys};
 use crate::model::obstacles::Space;
-use crate::model::users::Account;
+use crate::model::users::{Account, Users, group_field, user_field};
 use crate::model::{ObservedFile, Obstacle};
 
 /// A block of most file systems.
@@ -33,6 +33,90 @@ pub fn databases(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
             obstacle => obstacle,
         };
         found.extend(obstacle.map(|obstacle| (path.to_owned(), obstacle)));
+    }
+    Ok(found)
+}
+
+/// Returns the databases that are no files: the agent reads all of them to edit one.
+pub fn unreadable(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    for path in DATABASES {
+        found.extend(no_file(root, path)?.map(|obstacle| (path.to_owned(), obstacle)));
+    }
+    Ok(found)
+}
+
+/// Returns the obstacle of a settings file that the programs would not read, or wait for without an end.
+pub fn defaults(root: &Root) -> Result<Option<Obstacle>, HostError> {
+    for path in [LOGIN_DEFS, DEFAULTS] {
+        if let Some(obstacle) = no_file(root, path)? {
+            return Ok(Some(obstacle));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the accounts and groups that have several lines in a database, by field: usermod and groupmod refuse these.
+pub fn twice(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    for database in DATABASES.into_iter().take(4) {
+        let bytes = root.read(database)?.unwrap_or_default();
+        let is_twice = |name: &str| {
+            let of = |line: &&[u8]| {
+                line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
+            };
+            bytes.split(|byte| *byte == b'\n').filter(of).count() > 1
+        };
+        let accounts = users.iter().flat_map(|users| users.accounts.keys());
+        let groups = users.iter().flat_map(|users| users.groups.keys());
+        let fields = accounts
+            .map(|name| (name, user_field(name.as_str())))
+            .chain(groups.map(|name| (name, group_field(name.as_str()))));
+        for (name, field) in fields.filter(|(name, _)| is_twice(name.as_str())) {
+            let cause = format!("{database} has several lines of {name}");
+            let next =
+                format!("Remove all but one (grep '^{name}:' {database}; pwck and grpck find others).");
+            found.insert(field, Obstacle { cause, next });
+        }
+    }
+    Ok(found)
+}
+
+fn no_file(root: &Root, path: &str) -> Result<Option<Obstacle>, HostError> {
+    match root.check_kind(path, "a regular file") {
+        Ok(()) => Ok(None),
+        // The programs take it for a missing one.
+        Err(HostError::Kind { found: "a link that leads nowhere", .. }) => Ok(None),
+        Err(error @ HostError::Kind { .. }) => Ok(Some((&error).into())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns what keeps the programs from writing the backup or the new version of a database that the host has, by database.
+pub fn backups(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    for database in DATABASES {
+        if root.observe(database)? == ObservedFile::Absent {
+            continue;
+        }
+        for (end, what) in [("-", "backup"), ("+", "new version")] {
+            let path = format!("{database}{end}");
+            let change = Change::new(&*path, 0, DesiredPath::file(&[], 0, 0, 0));
+            let obstacle = match root.observe(&path)? {
+                ObservedFile::Absent => None,
+                ObservedFile::Regular { .. } => examine(root, &change)?.obstacle,
+                ObservedFile::Symlink { .. }
+                | ObservedFile::Directory { .. }
+                | ObservedFile::Special
+                | ObservedFile::Unreachable => {
+                    let cause = format!(
+                        "{path}, the {what} of {database} that useradd writes, is not a regular file"
+                    );
+                    Some(Obstacle { cause, next: format!("Move it away (ls -ld {path}).") })
+                }
+            };
+            found.extend(obstacle.map(|obstacle| (database.to_owned(), obstacle)));
+        }
     }
     Ok(found)
 }

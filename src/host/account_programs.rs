@@ -25,7 +25,9 @@ pub(in crate::host) const DATABASES: [&str; 6] =
 
 /// They wait 15 seconds for the lock of lckpwdf(3).
 const LIMIT: Duration = Duration::from_secs(120);
-const DEFAULTS: &str = "/etc/default/useradd";
+pub(in crate::host) const DEFAULTS: &str = "/etc/default/useradd";
+/// Ranges of ids, and defaults of passwords.
+pub(in crate::host) const LOGIN_DEFS: &str = "/etc/login.defs";
 /// Mode of a home that the agent makes.
 const HOME_MODE: u32 = 0o700;
 
@@ -62,7 +64,12 @@ pub fn default_home(root: &Root, name: &str, account: &Account) -> Result<String
 
 /// Returns a path that useradd takes from its defaults.
 pub(in crate::host) fn default_of(root: &Root, key: &str, otherwise: &str) -> Result<String, HostError> {
-    let defaults = root.read_text(DEFAULTS)?.unwrap_or_default();
+    // What is no file is an obstacle of its own.
+    let defaults = match root.read(DEFAULTS) {
+        Err(HostError::Kind { .. }) => Vec::new(),
+        read => read?.unwrap_or_default(),
+    };
+    let defaults = String::from_utf8_lossy(&defaults);
     let path = defaults.lines().find_map(|line| line.trim().strip_prefix(key).map(str::trim));
     Ok(path.filter(|path| path.starts_with('/')).unwrap_or(otherwise).to_owned())
 }

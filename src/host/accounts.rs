@@ -71,12 +71,12 @@ impl Accounts {
         let mut accounts = Self::default();
         for directory in ["/etc", "/usr/lib"] {
             // The first entry of a name counts, as in nsswitch's `files altfiles`.
-            for line in root.read_text(&format!("{directory}/passwd"))?.unwrap_or_default().lines() {
+            for line in text(root, &format!("{directory}/passwd"))?.lines() {
                 if let Some((name, user)) = user_of(line, directory == "/etc") {
                     accounts.users.entry(name).or_insert(user);
                 }
             }
-            for line in root.read_text(&format!("{directory}/group"))?.unwrap_or_default().lines() {
+            for line in text(root, &format!("{directory}/group"))?.lines() {
                 if let Some((name, group)) = group_of(line, directory == "/etc") {
                     accounts.groups.entry(name).or_insert(group);
                 }
@@ -93,6 +93,11 @@ impl Accounts {
     /// Returns every user with its name.
     pub fn users(&self) -> impl Iterator<Item = (&String, &User)> {
         self.users.iter()
+    }
+
+    /// Returns every group with its name.
+    pub fn groups(&self) -> impl Iterator<Item = (&String, &Group)> {
+        self.groups.iter()
     }
 
     /// Returns a group's number.
@@ -125,6 +130,11 @@ impl Accounts {
     pub fn is_primary(&self, gid: u32) -> bool {
         self.users.values().any(|user| user.gid == gid)
     }
+}
+
+/// Reads a database. A comment in another encoding than UTF-8 is nobody's fault.
+fn text(root: &Root, path: &str) -> Result<String, HostError> {
+    Ok(String::from_utf8_lossy(&root.read(path)?.unwrap_or_default()).into_owned())
 }
 
 fn group_of(line: &str, is_local: bool) -> Option<(String, Group)> {

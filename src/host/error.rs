@@ -306,7 +306,8 @@ impl HostError {
             }
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
-                "Restore {path} from a backup, or move it away: its path then has no original, and is removed with its entry."
+                "Restore {path} from a backup, or move it away: its path then has no original, and stays on this host when its \
+                 entry leaves."
             ),
             Self::Malformed { path, format: ACCOUNT_RECORDS, .. } => format!(
                 "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's \

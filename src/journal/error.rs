@@ -127,42 +127,8 @@ impl JournalError {
     pub fn next(&self) -> String {
         match self {
             Self::Host(error) | Self::Mcd(error) | Self::Import(error) => error.next(),
-            // Alone, without its target, the record would be refused next.
-            Self::Unreadable { path, .. } if path.ends_with("/target.json") => {
-                format!("Restore {path} from a backup, or move record.json beside it away to start over.")
-            }
-            Self::Misplaced { path, .. } if path.ends_with("/target.json") => {
-                format!(
-                    "Restore {path} from a backup, or move it and record.json beside it away to start over."
-                )
-            }
-            Self::Unreadable { path, .. } | Self::Misplaced { path, .. }
-                if path.ends_with("/accounts.json") =>
-            {
-                format!(
-                    "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's own."
-                )
-            }
-            Self::Unreadable { path, .. } | Self::Misplaced { path, .. } if path.ends_with("/kargs.json") => {
-                format!(
-                    "Restore {path} from a backup, or move it away: arguments that earlier configs left on the kernel's command line \
-                 then count as the host's own."
-                )
-            }
-            Self::Misplaced { path, .. } if path.ends_with("lock") => {
-                format!("Move {path} away; the agent creates a new one.")
-            }
-            Self::Misplaced { path, .. } if path.ends_with("/history") => {
-                format!("Move {path} away: the list of past updates starts empty.")
-            }
-            Self::Misplaced { path, .. } if path.ends_with("/preimages") || path.ends_with("/kept") => {
-                format!(
-                    "Restore {path} from a backup, or move it away: the originals in it are lost, and no update can restore them."
-                )
-            }
-            Self::Unreadable { path, .. } | Self::Misplaced { path, .. } => {
-                format!("Restore {path} from a backup, or move it away to start over.")
-            }
+            Self::Unreadable { path, .. } => restore(path, false),
+            Self::Misplaced { path, .. } => restore(path, true),
             Self::NotImported { path, .. } => format!(
                 "Restore {path} from a backup, or move it away: the node then counts as never managed, and what it lacks of \
                  its target is written."
@@ -186,6 +152,40 @@ impl JournalError {
             }
         }
     }
+}
+
+/// Returns the way out of a file or a directory of the state that can't be used.
+fn restore(path: &str, is_misplaced: bool) -> String {
+    let moved = |what: &str| format!("Restore {path} from a backup, or move it away{what}");
+    if is_misplaced && path.ends_with("lock") {
+        return format!("Move {path} away; the agent creates a new one.");
+    }
+    if is_misplaced && path.ends_with("/history") {
+        return format!("Move {path} away: the list of past updates starts empty.");
+    }
+    if path.ends_with("/target.json") {
+        // Alone, without its target, the record would be refused next.
+        let record = if is_misplaced { "it and record.json" } else { "record.json" };
+        return format!("Restore {path} from a backup, or move {record} beside it away to start over.");
+    }
+    if path.ends_with("/accounts.json") {
+        return moved(": the agent then treats the accounts in it as the host's own.");
+    }
+    if path.ends_with("/kargs.json") {
+        return moved(
+            ": arguments that earlier configs left on the kernel's command line then count as the host's own.",
+        );
+    }
+    if path.ends_with("/preimages") || path.ends_with("/kept") {
+        return moved(": the originals in it are lost, and no update can restore them.");
+    }
+    if path.contains("/preimages/kept/") {
+        return moved(": its path then has no original, and stays on this host when its entry leaves.");
+    }
+    if path.contains("/preimages/") {
+        return moved(": the open update then can't undo what it is the original of.");
+    }
+    moved(" to start over.")
 }
 
 /// Error of an advance.

@@ -33,6 +33,7 @@ mod files;
 pub(crate) mod fuzzing;
 mod installation;
 mod kargs;
+mod kept;
 mod record_file;
 #[cfg(test)]
 mod tests;
@@ -94,6 +95,7 @@ impl Journal {
         // The process before may have died between a new name and its sync: the files read are durable first.
         durable::sync_directory(&root, STATE_DIR)?;
         let record = stored::load_record(&root)?;
+        kept::check(&root, record.as_ref().map(|record| &record.id))?;
         let current = Stored::load(&root, &state(CURRENT))?;
         // Where the record tells contents apart, the committed one has to be known, too.
         let is_told = record.as_ref().is_some_and(|record| record.to.content.is_some());
@@ -382,7 +384,7 @@ impl Journal {
         })?;
         originals::promote(&self.root, Some(&record.id), from, to)?;
         self.fail_points.hit("originals-kept");
-        let target = target.committed(now);
+        let target = target.committed(now).with_originals(kept::index(&self.root, from, to)?);
         if record.provisioning {
             // The next update, to the whole config, comes from the observation.
             target.save(&self.root, &state("from.json"))?;
@@ -399,10 +401,16 @@ impl Journal {
         self.end(Outcome::Committed, None, now)
     }
 
-    /// Keeps the originals of the paths that the target manages from now on, on a host that is as the target already;
-    /// [`Journal::adopt`] and [`Journal::drop_originals`] follow.
-    pub fn keep_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
-        Ok(originals::promote(&self.root, None, from, to)?)
+    /// Keeps the originals of the paths that the target manages from now on, on a host that is as the target already, and notes
+    /// which it has; [`Journal::adopt`] and [`Journal::drop_originals`] follow.
+    pub fn keep_originals(
+        &self,
+        from: &HostSpec,
+        to: &HostSpec,
+        target: Stored,
+    ) -> Result<Stored, JournalError> {
+        originals::promote(&self.root, None, from, to)?;
+        Ok(target.with_originals(kept::index(&self.root, from, to)?))
     }
 
     /// Drops the originals of the paths that the adopted target no longer manages.
@@ -463,7 +471,8 @@ impl Journal {
             // The distribution's originals outlive this update, as its effects do.
             originals::promote(&self.root, Some(&open.record.id), &open.from, &open.to)?;
             self.fail_points.hit("originals-kept");
-            target.save(&self.root, &state("from.json"))?;
+            let originals = kept::index(&self.root, &open.from, &open.to)?;
+            target.with_originals(originals).save(&self.root, &state("from.json"))?;
             self.fail_points.hit("from-saved");
             originals::drop_left(&self.root, &open.from, &open.to)?;
         }

@@ -4,7 +4,7 @@ use super::decoding::{CURRENT, FROM};
 use super::error::JournalError;
 use super::files::state;
 use super::stored::{self, OpenUpdate, Stored};
-use super::{mcd, place};
+use super::{kept, mcd, place};
 use crate::host::HostError;
 use crate::host::account_records::AccountRecords;
 use crate::host::root::Root;
@@ -24,7 +24,9 @@ impl State {
     /// Reads it. What a start would refuse is an error.
     pub fn load(root: &Root) -> Result<Self, JournalError> {
         check(root)?;
-        let open = stored::load_record(root)?.map(|record| stored::reopen(root, record)).transpose()?;
+        let record = stored::load_record(root)?;
+        kept::check(root, record.as_ref().map(|record| &record.id))?;
+        let open = record.map(|record| stored::reopen(root, record)).transpose()?;
         let current = Stored::load(root, &state(CURRENT))?;
         let left = Stored::load(root, &state(FROM))?;
         Ok(Self { open, current, left })

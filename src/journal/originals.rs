@@ -70,7 +70,7 @@ impl Original {
 
 /// Originals of one batch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Document {
+pub(super) struct Document {
     schema: u32,
     paths: Vec<Original>,
     password: Option<Bytes>,
@@ -227,14 +227,17 @@ fn made_parents(root: &Root, changes: &[Change<'_>]) -> Result<Vec<Original>, Ho
 }
 
 fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
-    let Some(bytes) = root.read(path)? else { return Ok(None) };
-    let document: Document =
-        serde_json::from_slice(&bytes).map_err(|error| saved::malformed(path, &error))?;
+    root.read(path)?.map(|bytes| parse(path, &bytes)).transpose()
+}
+
+/// Reads the originals of one batch.
+pub(super) fn parse(path: &str, bytes: &[u8]) -> Result<Document, HostError> {
+    let document: Document = serde_json::from_slice(bytes).map_err(|error| saved::malformed(path, &error))?;
     if document.schema > SCHEMA {
         let cause = format!("it has schema {}, this agent knows {SCHEMA}", document.schema);
         return Err(HostError::Malformed { path: path.to_owned(), format: ORIGINALS, cause });
     }
-    Ok(Some(document))
+    Ok(document)
 }
 
 /// Before a commit: keeps the originals of paths that are managed from now on. It may be repeated. `update` brought the host

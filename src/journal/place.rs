@@ -4,13 +4,14 @@ use super::error::JournalError;
 use super::files::state;
 use crate::host::HostError;
 use crate::host::root::{Holder, LockFile, Root};
+use crate::model::ObservedFile;
 use crate::model::ids::STATE_DIR;
 
 /// The lock of the journal.
 pub(super) const LOCK: &str = "lock";
 /// Files that a start or an update reads and replaces.
-const FILES: [&str; 7] =
-    ["record.json", "target.json", "from.json", "current.json", "kargs.json", "accounts.json", LOCK];
+const FILES: [&str; 6] =
+    ["record.json", "target.json", "from.json", "current.json", "kargs.json", "accounts.json"];
 /// Directories that an update writes to.
 const DIRECTORIES: [&str; 3] = ["history", "preimages", "preimages/kept"];
 
@@ -20,6 +21,7 @@ pub(super) fn check(root: &Root) -> Result<(), JournalError> {
     for name in FILES {
         check_file(root, name)?;
     }
+    check_lock(root, LOCK)?;
     check_directory(root)?;
     for name in DIRECTORIES {
         root.check_kind(&state(name), "a directory").map_err(misplaced)?;
@@ -37,21 +39,37 @@ pub(super) fn check_directory(root: &Root) -> Result<(), JournalError> {
 
 /// Takes a lock of the state; `None` if another process holds it.
 pub(super) fn lock(root: &Root, name: &str) -> Result<Option<LockFile>, JournalError> {
-    check_file(root, name)?;
+    check_lock(root, name)?;
     Ok(root.lock(&state(name))?)
 }
 
 /// Returns the process that holds the journal.
 pub fn holder(root: &Root) -> Result<Option<Holder>, JournalError> {
-    check_file(root, LOCK)?;
+    check_lock(root, LOCK)?;
     Ok(root.lock_holder(&state(LOCK))?)
+}
+
+/// A lock is opened without following a link: two names could stand for one file.
+fn check_lock(root: &Root, name: &str) -> Result<(), JournalError> {
+    check_file(root, name)?;
+    match root.observe(&state(name))? {
+        ObservedFile::Symlink { .. } => {
+            let (expected, found) = ("a regular file", "a link");
+            Err(JournalError::Misplaced { path: state(name), expected, found })
+        }
+        ObservedFile::Absent
+        | ObservedFile::Regular { .. }
+        | ObservedFile::Directory { .. }
+        | ObservedFile::Special
+        | ObservedFile::Unreachable => Ok(()),
+    }
 }
 
 fn check_file(root: &Root, name: &str) -> Result<(), JournalError> {
     root.check_kind(&state(name), "a regular file").map_err(misplaced)
 }
 
-fn misplaced(error: HostError) -> JournalError {
+pub(super) fn misplaced(error: HostError) -> JournalError {
     if let HostError::Kind { path, expected, found } = error {
         return JournalError::Misplaced { path, expected, found };
     }

@@ -42,6 +42,8 @@ pub struct Stored {
     never_applied: Option<BTreeSet<String>>,
     /// The host is as the config but for what it runs: the deployment of an update that was undone.
     undone_runs: bool,
+    /// Paths of which an original of the host's is kept. Earlier agents did not write it down.
+    originals: BTreeSet<ManagedPath>,
 }
 
 /// A stored config with its spec.
@@ -104,6 +106,8 @@ struct Written<'a> {
     never_applied: Option<&'a BTreeSet<String>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     undone_runs: bool,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    originals: &'a BTreeSet<ManagedPath>,
     /// Objects beside it in its file, which were not read.
     #[serde(skip_serializing_if = "<[NotApplied]>::is_empty")]
     beside: &'a [NotApplied],
@@ -128,6 +132,8 @@ struct Read<'a> {
     #[serde(default)]
     undone_runs: bool,
     #[serde(default)]
+    originals: BTreeSet<ManagedPath>,
+    #[serde(default)]
     beside: Vec<NotApplied>,
     #[serde(borrow)]
     machine_config: &'a RawValue,
@@ -138,7 +144,15 @@ impl Stored {
     pub fn new(machine_config: MachineConfig, image: Option<ImageRef>, at: Timestamp) -> Self {
         let target = Target::new(machine_config.name().clone(), image);
         let (unapplied, never_applied) = (Some(BTreeSet::new()), Some(BTreeSet::new()));
-        Self { target, at, machine_config, unread_image: None, unapplied, never_applied, undone_runs: false }
+        let originals = BTreeSet::new();
+        let (unread_image, undone_runs) = (None, false);
+        Self { target, at, machine_config, unread_image, unapplied, never_applied, undone_runs, originals }
+    }
+
+    /// Sets the paths of which an original of the host's is kept.
+    #[must_use]
+    pub(super) fn with_originals(self, originals: BTreeSet<ManagedPath>) -> Self {
+        Self { originals, ..self }
     }
 
     /// Sets the entries that were never applied to this host; `None` if nothing is known of them.
@@ -232,6 +246,7 @@ impl Stored {
         let unapplied = self.unapplied.clone().unwrap_or_else(|| spec.stored());
         spec.set_unapplied(unapplied);
         spec.never_applied.clone_from(&self.never_applied);
+        spec.originals.clone_from(&self.originals);
         spec
     }
 
@@ -273,6 +288,7 @@ impl Stored {
         stored.unapplied = read.unapplied;
         stored.never_applied = read.never_applied;
         stored.undone_runs = read.undone_runs;
+        stored.originals = read.originals;
         Ok(Some(stored))
     }
 
@@ -295,6 +311,7 @@ impl Stored {
             unapplied: self.unapplied.as_ref(),
             never_applied: self.never_applied.as_ref(),
             undone_runs: self.undone_runs,
+            originals: &self.originals,
             beside: self.machine_config.beside(),
             machine_config,
         };

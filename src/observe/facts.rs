@@ -56,6 +56,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let parents = Parents::load(root, from, to)?;
     let OriginalPaths { restorable, own_masks, not_files } =
         originals(root, &from.managed().union(&parents.made).cloned().collect())?;
+    let lost = lost(root, from)?;
     let entries = (&from.entries(), &to.entries());
     let after =
         unit_sources::links_after(root, (from, to), entries).map_err(ObserveError::wrap("the units"))?;
@@ -69,7 +70,8 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             Ok(root.real_path(path.as_str())?.starts_with("/var/"))
         })?,
         restorable,
-        occupied: occupied(root, from, to, &parents.made)?,
+        occupied: occupied(root, from, to, &parents.made)?.union(&lost).cloned().collect(),
+        lost,
         made: parents.made,
         spare: parents.spare,
         own_masks,
@@ -124,6 +126,12 @@ fn originals(root: &Root, paths: &BTreeSet<ManagedPath>) -> Result<OriginalPaths
         }
     }
     Ok(found)
+}
+
+/// Returns the paths of the old config whose kept original is gone.
+fn lost(root: &Root, from: &HostSpec) -> Result<BTreeSet<ManagedPath>, ObserveError> {
+    let paths: BTreeSet<ManagedPath> = from.originals.clone();
+    chosen(&paths, "the originals", |path| Ok(saved::load_original(root, path)?.is_none()))
 }
 
 /// Returns the directories of the old config, and those made for it, that can't give way to a file or a link of the new one: they

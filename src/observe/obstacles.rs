@@ -13,7 +13,7 @@
 //! | `Unit` | yes: the links are made in memory (`unit_sources`); a mask by the plan |
 //! | `Malformed` | of accounts: this observation fails; of the agent's originals: no, they are made by the batch |
 //! | `Timeout` | another program holds `/etc/.pwd.lock`: yes; systemd does not answer: no |
-//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, ids, groups and homes (`account_obstacles`); others: no |
+//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, backups, settings, ids, groups, homes (`account_obstacles`, `account_ids`) |
 //! | `Bus`, `Job` | no: only the request to systemd tells |
 //! | `UnsafeFile`, `NotStopped`, `NoBackend`, `Os` | not of these batches |
 //!
@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
 use crate::host::systemd::UnitLinks;
-use crate::host::{HostError, Root, account_obstacles, account_programs, keys};
+use crate::host::{HostError, Root, account_ids, account_obstacles, account_programs, keys};
 use crate::model::ids::STATE_DIR;
 use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
@@ -185,6 +185,13 @@ fn accounts(
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
     found.databases = account_obstacles::databases(root)?;
+    found.unreadable = account_obstacles::unreadable(root)?;
+    found.backups = account_obstacles::backups(root)?;
+    found.defaults = account_obstacles::defaults(root)?;
+    // A database that is no file is one of the obstacles above.
+    if found.unreadable.is_empty() {
+        found.twice = account_obstacles::twice(root, &[&from.users, &to.users])?;
+    }
     // Whoever holds a lock file holds that lock, too.
     found.password_lock = account_obstacles::password_lock(root)?;
     if found.password_lock.is_none() {
@@ -221,6 +228,10 @@ fn has_home(found: &mut Obstacles, name: &UserName, space: Option<(u64, Space)>)
 fn made(root: &Root, accounts: &Accounts, to: &HostSpec, found: &mut Obstacles) -> Result<(), HostError> {
     let made = to.users.accounts.iter().filter(|(name, account)| account.is_made(name));
     let made: Vec<_> = made.filter(|(name, _)| accounts.user(name.as_str()).is_none()).collect();
+    // What can't be read is an obstacle of its own.
+    if found.defaults.is_none() {
+        found.ids = account_ids::exhausted(root, accounts, &to.users)?;
+    }
     if !made.is_empty() {
         found.accounts.skeleton = account_obstacles::skeleton(root)?;
     }

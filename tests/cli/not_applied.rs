@@ -248,3 +248,45 @@ fn link_in_place_of_keys_is_named_and_moved_aside() {
     let text = node.run(&[&["status"], &TEXT[..]].concat());
     assert!(text.out.contains("  moved    /home/core/.ssh was in the way of keys"), "{}", text.out);
 }
+
+/// What each rendered config has, and a host without an OS backend has no use for.
+#[test]
+fn extensions_image_is_named_without_os_backend() {
+    let mut spec = ignition(json!({"storage": {"files": [{"path": "/etc/a", "mode": 420}]}}));
+    spec["baseOSExtensionsContainerImage"] = json!(format!("registry.test/ext@sha256:{}", "a".repeat(64)));
+    let node = Node::new();
+    node.put("a.json", config("rendered-a", &spec));
+    let json = |words: &[&str]| {
+        let ran = node.run(&[words, &TEXT, &["--os-backend", "none", "--output", "json"]].concat());
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
+        listed(&ran.out)
+    };
+    let fields = ["host-lacks spec.baseOSExtensionsContainerImage"];
+    assert_eq!(json(&["plan", "--to", "a.json"]), fields);
+    assert_eq!(node.apply("a.json").code, 0);
+    for words in [&["verify"][..], &["status"]] {
+        assert_eq!(json(words), fields, "{words:?}");
+    }
+}
+
+/// FIPS mode is named where the kernel says nothing of it, and refused where it says that it is off.
+#[test]
+fn fips_is_named_or_refused() {
+    for (kernel, code) in [(None, 0), (Some("0\n"), 3), (Some("1\n"), 0)] {
+        let node = Node::new();
+        if let Some(text) = kernel {
+            node.put("root/proc/sys/crypto/fips_enabled", text);
+        }
+        let mut spec = ignition(json!({}));
+        spec["fips"] = json!(true);
+        node.put("a.json", config("rendered-a", &spec));
+        let named = |ran: &crate::test_host::Ran| (ran.out.clone() + &ran.err).contains("spec.fips");
+        let (planned, applied) = (node.plan("a.json"), node.apply("a.json"));
+        assert_eq!((planned.code, applied.code), (code, code), "{kernel:?}: {}{}", planned.out, applied.err);
+        assert_eq!(named(&planned), kernel != Some("1\n"), "{kernel:?}: {}", planned.out);
+        if code == 0 {
+            let status = node.run(&["status", "--root", "root", "--os-backend", "none"]);
+            assert_eq!(named(&status), kernel.is_none(), "{kernel:?}: {}", status.out);
+        }
+    }
+}

@@ -254,3 +254,352 @@ fn pipe_in_place_of_lock_of_accounts_is_named() {
         assert!(text.contains("/etc/.pwd.lock") && text.contains("a regular file"), "{text}");
     }
 }
+
+/// What programs that change accounts make for themselves is no config's.
+#[test]
+fn paths_of_account_programs_are_refused() {
+    let user = json!([{"name": "guest"}]);
+    let directory = |path: &str| ignition(json!({"storage": {"directories": [{"path": path}]}}));
+    let at = [
+        "/etc/.pwd.lock",
+        "/etc/passwd-",
+        "/etc/shadow-",
+        "/etc/group-",
+        "/etc/gshadow-",
+        "/etc/subuid-",
+        "/etc/passwd+",
+        "/etc/shadow.lock",
+        "/etc/group.lock",
+        "/etc/subgid.lock",
+        "/etc/passwd.4711",
+    ];
+    for path in at {
+        is_refused(&Node::new(), &with_users(directory(path), user.clone()), path);
+        is_refused(&Node::new(), &with_users(files(&[path]), user.clone()), path);
+        is_refused(&Node::new(), &files(&[&format!("{path}/below")]), "remove the entry");
+        is_refused(&Node::new(), &directory(path), "remove the entry");
+    }
+    for path in ["/etc/subuid", "/etc/subgid", "/etc/gshadow", "/etc/shadow"] {
+        is_refused(&Node::new(), &with_users(directory(path), user.clone()), path);
+        is_refused(&Node::new(), &with_users(files(&[&format!("{path}/below")]), user.clone()), path);
+    }
+    for path in ["/etc/.shadow.mca-new", "/etc/.a.mca-new", "/var/lib/x/.y.mca-new"] {
+        is_refused(&Node::new(), &files(&[path]), "the agent gives such a name");
+        is_refused(&Node::new(), &directory(path), "the agent gives such a name");
+    }
+    // A config may bring a backup that nothing here writes, and what only looks like one.
+    let node = Node::new();
+    node.commit(
+        "rendered-a.json",
+        &files(&["/etc/passwd-", "/etc/passwd.d/x", "/etc/a.lock", "/etc/mca-new"]),
+    );
+    // The accounts of the old config go in the same update.
+    let node = Node::new();
+    node.commit("rendered-a.json", &with_users(files(&[]), user));
+    is_refused(&node, &directory("/etc/subuid"), "/etc/subuid");
+}
+
+/// Plans and applies: both end alike, in time; what is refused names its cause and touches nothing.
+fn is_obstacle(node: &Node, spec: &Value, words: &str) {
+    node.put("b.json", config("rendered-b", spec));
+    let before = node.listing("root/etc");
+    for verb in [
+        &["plan", "--to", "b.json", "--root", "root", "--os-backend", "none"][..],
+        &crate::test_host::apply("b.json"),
+    ] {
+        let mut bounded = std::process::Command::new("timeout");
+        bounded.arg("60").arg(crate::test_host::BINARY).args(verb).current_dir(node.dir.path());
+        let output = bounded.env_clear().env("PATH", "/usr/sbin:/usr/bin").output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(
+            output.status.code() == Some(3) && text.contains(words),
+            "{} {spec}: {:?} {text}",
+            verb[0],
+            output.status
+        );
+    }
+    assert_eq!(node.listing("root/etc"), before);
+}
+
+fn fifo(node: &Node, path: &str) {
+    std::fs::create_dir_all(node.path(path).parent().unwrap()).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(node.path(path)).status().unwrap().success());
+}
+
+/// What keeps useradd and its like from their work is seen before.
+#[test]
+fn obstacles_of_account_programs_are_seen_before() {
+    let with = |users: Value| ignition(json!({"passwd": {"users": users}}));
+    let guest = || with(json!([{"name": "guest"}]));
+    let system = || with(json!([{"name": "guest", "system": true}]));
+    for path in ["passwd-", "shadow-", "group-", "passwd+", "shadow+"] {
+        let node = Node::new();
+        std::fs::create_dir(node.path(&format!("root/etc/{path}"))).unwrap();
+        is_obstacle(&node, &guest(), &format!("/etc/{path}"));
+        let node = Node::new();
+        fifo(&node, &format!("root/etc/{path}"));
+        is_obstacle(&node, &guest(), &format!("/etc/{path}"));
+        let node = Node::new();
+        symlink("/nowhere", node.path(&format!("root/etc/{path}"))).unwrap();
+        is_obstacle(&node, &guest(), &format!("/etc/{path}"));
+    }
+    for path in ["subuid", "subgid", "gshadow", "login.defs", "default/useradd"] {
+        for spec in [guest(), system()] {
+            let node = Node::new();
+            fifo(&node, &format!("root/etc/{path}"));
+            is_obstacle(&node, &spec, &format!("/etc/{path}"));
+        }
+    }
+    let node = Node::new();
+    node.put("root/etc/login.defs", "UID_MIN 1000\nUID_MAX 1000\n");
+    is_obstacle(&node, &guest(), "no free uid left from 1000 (UID_MIN) to 1000 (UID_MAX");
+    node.put("root/etc/login.defs", "GID_MIN 1000\nGID_MAX 1000\n");
+    is_obstacle(&node, &guest(), "no free gid left");
+    let groups = ignition(json!({"passwd": {"groups": [{"name": "staff"}]}}));
+    is_obstacle(&node, &groups, r#"passwd.groups "staff": this host has no free gid left"#);
+    // An account that leaves needs all databases.
+    let node = Node::new();
+    node.commit("rendered-a.json", &guest());
+    fifo(&node, "root/etc/subuid");
+    is_obstacle(&node, &files(&[]), "/etc/subuid");
+}
+
+/// A pipe in the place of a file that only labels a metric.
+#[test]
+fn pipe_in_place_of_os_release_is_no_obstacle() {
+    let node = Node::new();
+    fifo(&node, "root/etc/os-release");
+    node.commit("rendered-a.json", &files(&["/etc/a"]));
+}
+
+#[test]
+fn homes_that_lead_through_entries_are_refused() {
+    let home = |storage: Value, home: &str| {
+        let users = json!([{"name": "guest", "homeDir": home, "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
+        with_users(ignition(json!({ "storage": storage })), users)
+    };
+    let link = json!({"links": [{"path": "/srv/l", "target": "/var/l"}]});
+    let file = json!({"files": [{"path": "/srv/l"}]});
+    for (storage, at) in
+        [(&link, "/srv/l"), (&link, "/srv/l/guest"), (&file, "/srv/l"), (&file, "/srv/l/a/b")]
+    {
+        is_refused(&Node::new(), &home(storage.clone(), at), "it leads through /srv/l, a ");
+    }
+    // What the old config had there goes.
+    let node = Node::new();
+    let link = json!({"links": [{"path": "/etc/l", "target": "/var/l"}]});
+    node.commit("rendered-a.json", &ignition(json!({ "storage": link })));
+    is_refused(&node, &home(json!({}), "/etc/l/guest"), "/etc/l");
+    for at in ["/etc/systemd/system/a.service.d", "/etc/systemd/guest", "/run/systemd/system/a.service.d"] {
+        is_refused(&Node::new(), &home(json!({}), at), "is a directory of the system and no account's home");
+    }
+    let dropin = json!([{"name": "a.service", "dropins": [{"name": "a.conf", "contents": "[Service]\n"}]}]);
+    let mut spec = home(json!({}), "/etc/systemd/system/a.service.d");
+    spec["config"]["systemd"] = json!({ "units": dropin });
+    is_refused(&Node::new(), &spec, "no account's home");
+    // A file, or a link, of the host.
+    let node = Node::new();
+    node.put("root/srv/l", "");
+    is_refused(&node, &home(json!({}), "/srv/l/guest"), "/srv/l");
+    let node = Node::new();
+    std::fs::create_dir_all(node.path("root/var/real")).unwrap();
+    std::fs::create_dir_all(node.path("root/srv")).unwrap();
+    symlink("/var/real", node.path("root/srv/l")).unwrap();
+    node.commit("rendered-a.json", &home(json!({}), "/srv/l/guest"));
+    assert!(node.path("root/var/real/guest/.ssh/authorized_keys.d/ignition").exists());
+}
+
+/// The password of an account that is made is the config's, also one that opens nothing.
+#[test]
+fn locked_password_of_new_account_is_that_of_config() {
+    for (hash, field) in [(json!("*"), "*"), (json!("!"), "!"), (json!("!!"), "!!"), (Value::Null, "!")] {
+        let node = Node::new();
+        let mut user = json!({"name": "guest"});
+        if hash != Value::Null {
+            user["passwordHash"] = hash;
+        }
+        node.commit("rendered-a.json", &with_users(files(&[]), json!([user])));
+        let shadow = node.read("root/etc/shadow");
+        assert!(shadow.contains(&format!("\nguest:{field}:")), "{shadow}");
+        let verify = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+        assert_eq!(verify.code, 0, "{}", verify.out);
+        node.commit("rendered-b.json", &files(&[]));
+    }
+}
+
+/// What a kill leaves beside the databases goes with the next run, whatever that leads to.
+#[test]
+fn new_version_of_database_does_not_outlive_next_run() {
+    let users =
+        json!([{"name": "core", "passwordHash": "$6$a$b"}, {"name": "guest", "passwordHash": "$6$a$b"}]);
+    let spec = with_users(files(&[]), users);
+    let drafts = |node: &Node| {
+        let names = std::fs::read_dir(node.path("root/etc")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".mca-new")).collect::<Vec<_>>()
+    };
+    let mut kills = 0;
+    for number in 1..1000 {
+        let node = Node::new();
+        node.put("rendered-b.json", config("rendered-b", &spec));
+        node.put("rendered-c.json", config("rendered-c", &files(&[])));
+        let mut command = node.command(&crate::test_host::apply("rendered-b.json"));
+        let output = command.env("MCA_FAIL_POINT", format!("kill:{number}")).output().unwrap();
+        if output.status.success() {
+            break;
+        }
+        if drafts(&node).is_empty() {
+            continue;
+        }
+        kills += 1;
+        let then = if kills % 2 == 0 { "rendered-b.json" } else { "rendered-c.json" };
+        let ran = node.apply(then);
+        assert_eq!((ran.code, drafts(&node)), (0, Vec::new()), "{number} {then}: {}", ran.err);
+    }
+    assert!(kills > 3, "{kills} kills left anything");
+}
+
+/// A file that a boot takes away, as the plan warned: neither the update that needs the boot fails, nor the next one.
+#[test]
+fn update_that_reboots_does_not_fail_for_what_boot_takes_away() {
+    let node = Node::new();
+    std::fs::write(
+        node.path("policy.json"),
+        r#"{"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"}, "spec": {}}"#,
+    )
+    .unwrap();
+    let storage = json!({
+        "directories": [{"path": "/run/app"}],
+        "files": [{"path": "/run/app/x", "contents": {"source": "data:,x"}}, file("/etc/needs-reboot")],
+        "links": [{"path": "/run/l", "target": "/etc/motd"}],
+    });
+    node.put("a.json", config("rendered-a", &ignition(json!({ "storage": storage }))));
+    let planned = node.plan("a.json");
+    assert!(planned.code == 0, "{}{}", planned.out, planned.err);
+    for path in ["/run/app", "/run/app/x", "/run/l"] {
+        assert!(planned.out.contains(&format!("{path:?}: /run is empty after each boot")), "{}", planned.out);
+    }
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 133, "{}", applied.err);
+    let boot = || {
+        for path in ["app", "l"] {
+            let path = node.path(&format!("root/run/{path}"));
+            drop(std::fs::remove_dir_all(&path));
+            drop(std::fs::remove_file(&path));
+        }
+    };
+    boot();
+    node.put("root/proc/sys/kernel/random/boot_id", "1f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n");
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    assert!(
+        applied.err.contains("/run/app/x") && applied.out.contains("the host matches"),
+        "{}",
+        applied.err
+    );
+    // An idle host is reported as it is.
+    let verify = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+    assert!(verify.code == 1 && verify.out.contains("/run/app/x"), "{}", verify.out);
+    for name in ["a.json", "b.json"] {
+        let mut spec = ignition(json!({ "storage": storage }));
+        spec["config"]["storage"]["files"][1]["contents"] = json!({"source": "data:,other"});
+        node.put("b.json", config("rendered-b", &spec));
+        let planned = node.plan(name);
+        assert!(planned.code == 0 && !planned.out.contains("rift"), "{name}: {}", planned.out);
+        let applied = node.apply(name);
+        assert_eq!(applied.code, if name == "a.json" { 0 } else { 133 }, "{name}: {}", applied.err);
+    }
+}
+
+/// A person's file in the way of what is left of an update: the plan shows what a run would fail at.
+#[test]
+fn obstacle_of_open_update_is_shown() {
+    let node = Node::new();
+    let storage = json!({"directories": [{"path": "/etc/d"}], "files": [file("/etc/d/a"), file("/etc/b")]});
+    node.put("b.json", config("rendered-b", &ignition(json!({ "storage": storage }))));
+    let killed = |point: &str| {
+        let output =
+            node.command(&crate::test_host::apply("b.json")).env("MCA_FAIL_POINT", point).output().unwrap();
+        assert!(!output.status.success());
+    };
+    killed("kill:originals-saved");
+    assert_eq!(node.plan("b.json").code, 0);
+    node.put("root/etc/b/x", "a person's");
+    let planned = node.plan("b.json");
+    assert!(
+        planned.code == 3 && planned.out.contains("/etc/b"),
+        "{}: {}{}",
+        planned.code,
+        planned.out,
+        planned.err
+    );
+    let applied = node.apply("b.json");
+    assert_eq!(applied.code, 4, "{}", applied.err);
+    assert_eq!(node.read("root/etc/b/x"), "a person's");
+}
+
+/// A directory at the name under which the agent prepares a new version.
+#[test]
+fn directory_in_place_of_new_version_is_seen_before() {
+    let node = Node::new();
+    std::fs::create_dir_all(node.path("root/etc/.a.mca-new/x")).unwrap();
+    is_obstacle(&node, &files(&["/etc/a"]), "/etc/.a.mca-new, the name of the new version of /etc/a");
+    std::fs::create_dir_all(node.path("root/etc/.shadow.mca-new")).unwrap();
+    let guest = with_users(files(&[]), json!([{"name": "guest"}]));
+    is_obstacle(&node, &guest, "/etc/.shadow.mca-new, the name of the new version of /etc/shadow");
+}
+
+/// Found by comparing random plans with their runs.
+#[test]
+fn accounts_that_programs_refuse_are_refused_before() {
+    let with = |passwd: Value| ignition(json!({ "passwd": passwd }));
+    let own = with(json!({"users": [{"name": "guest", "groups": ["guest"]}]}));
+    is_obstacle(&Node::new(), &own, "the group of its name is made with the account");
+    // `app` is made before `guest` and its group.
+    let later = with(json!({"users": [{"name": "app", "groups": ["guest"]}, {"name": "guest"}]}));
+    is_obstacle(&Node::new(), &later, r#"passwd.users "app" groups: this host has no group "guest""#);
+    let first =
+        with(json!({"users": [{"name": "app", "groups": ["guest"]}, {"name": "guest", "uid": 1500}]}));
+    Node::new().commit("rendered-a.json", &first);
+    let node = Node::new();
+    let passwd = node.read("root/etc/passwd");
+    node.put("root/etc/passwd", format!("{passwd}{}", passwd.lines().nth(1).unwrap()));
+    let gecos = with(json!({"users": [{"name": "core", "gecos": "Core"}]}));
+    is_obstacle(&node, &gecos, "/etc/passwd has several lines of core");
+    let link = json!({"links": [{"path": "/var/core", "target": "/home/core", "user": {"name": "core"}}]});
+    let node = Node::new();
+    node.put("root/etc/passwd", "root:x:0:0::/root:/bin/sh\ncore:x:1000:1000::/var/core:/bin/sh\n");
+    is_refused(
+        &node,
+        &with_users(ignition(json!({ "storage": link })), keys()),
+        "it leads through /var/core, a link",
+    );
+    let keys = json!({"directories": [{"path": "/home/guest/.ssh/authorized_keys.d/ignition"}]});
+    let node = Node::new();
+    node.commit("rendered-a.json", &with(json!({"users": [{"name": "guest"}]})));
+    is_refused(&node, &ignition(json!({ "storage": keys })), r#"the keys of passwd.users "guest""#);
+    for path in ["/etc/login.defs", "/etc/default/useradd"] {
+        let directory = ignition(json!({"storage": {"directories": [{"path": path}]}}));
+        is_refused(&Node::new(), &directory, "which has to be a file");
+        is_refused(&Node::new(), &files(&[&format!("{path}/x")]), "which has to be a file");
+        Node::new().commit("rendered-a.json", &files(&[path]));
+    }
+}
+
+/// A comment in another encoding, and a password of a group that is no hash.
+#[test]
+fn odd_fields_of_databases_are_taken() {
+    let node = Node::new();
+    node.put(
+        "root/etc/passwd",
+        b"root:x:0:0::/root:/bin/sh\ncore:x:1000:1000:J\xfcrgen:/home/core:/bin/sh\n",
+    );
+    node.put("root/etc/group", b"root:x:0:\ncore:x:1000:\nb\xfcro:x:20:core\n");
+    let passwd = json!({"users": [{"name": "guest", "groups": ["core"]}],
+        "groups": [{"name": "core", "passwordHash": "x"}, {"name": "staff", "passwordHash": "x"}]});
+    node.commit("rendered-a.json", &ignition(json!({ "passwd": passwd })));
+    node.commit("rendered-b.json", &files(&[]));
+    let passwd = std::fs::read(node.path("root/etc/passwd")).unwrap();
+    assert!(passwd.windows(8).any(|part| part == b":J\xfcrgen:"), "{}", String::from_utf8_lossy(&passwd));
+}

@@ -258,7 +258,27 @@ fn give_away(node: &Node, path: &str) {
 
 const LIB: &str = "root/var/lib/machine-config-agent";
 
-const PLACES: [Case; 18] = [
+const KEPT: &str = "root/var/lib/machine-config-agent/preimages/kept/%2Fetc%2Fmotd.json";
+
+const PLACES: [Case; 22] = [
+    ("garbage original", |node| node.put(KEPT, "x"), 5, "kept/%2Fetc%2Fmotd.json"),
+    (
+        "original that no path has",
+        |node| node.put(&format!("{LIB}/preimages/kept/x.json"), "x"),
+        5,
+        "kept/x.json",
+    ),
+    ("original pipe", |node| pipe(node, KEPT), 5, "it is a pipe"),
+    (
+        "lock link",
+        |node| {
+            let lock = node.path(&format!("{LIB}/lock"));
+            std::fs::rename(&lock, node.path(&format!("{LIB}/lock2"))).unwrap();
+            symlink("lock2", lock).unwrap();
+        },
+        5,
+        "it is a link",
+    ),
     ("garbage record", |node| node.put(&format!("{LIB}/record.json"), "x"), 5, "record.json"),
     ("garbage accounts", |node| node.put(&format!("{LIB}/accounts.json"), "x"), 5, "accounts.json"),
     ("garbage kernel arguments", |node| node.put(&format!("{LIB}/kargs.json"), "x"), 5, "kargs.json"),
@@ -350,4 +370,95 @@ fn report_that_is_no_file_is_named_by_status() {
         let is_named = ran.out.contains("/run/machine-config-agent/report.json is a ");
         assert!(ran.code == 0 && is_named && ran.out.contains("rendered-worker-a"), "{}{}", ran.out, ran.err);
     }
+}
+
+/// Originals of an open update: what a run refuses each verb names.
+#[test]
+fn verbs_give_same_verdict_on_damaged_originals_of_open_update() {
+    let node = host(true);
+    let update = std::fs::read_dir(node.path(&format!("{LIB}/preimages"))).unwrap();
+    let update = update.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let update = update.into_iter().find(|name| name != "kept").unwrap();
+    node.put(&format!("{LIB}/preimages/{update}/0.json"), "x");
+    for verb in VERBS[..4].iter().copied().chain([&apply("b.json")[..]]) {
+        let ran = node.run(verb);
+        assert!(ran.code == 5 && ran.err.contains("/0.json"), "{}: {} {}", verb[0], ran.code, ran.err);
+    }
+}
+
+/// The agent's originals are gone: what the host had before the config stays as it is, and the plan says so.
+#[test]
+fn path_that_lost_its_original_stays_on_host() {
+    for damage in [
+        |node: &Node| std::fs::remove_dir_all(node.path(&format!("{LIB}/preimages/kept"))).unwrap(),
+        |node: &Node| std::fs::remove_dir_all(node.path(&format!("{LIB}/preimages"))).unwrap(),
+    ] {
+        let node = Node::new();
+        node.put("root/etc/motd", "the host's");
+        node.put("root/etc/systemd/system/host.service", "[Service]\nExecStart=/bin/true\n");
+        std::os::unix::fs::symlink("motd", node.path("root/etc/link")).unwrap();
+        std::fs::create_dir(node.path("root/etc/dir")).unwrap();
+        let sections = json!({
+            "storage": {
+                "files": [{"path": "/etc/motd", "overwrite": true, "contents": {"source": "data:,a"}},
+                    {"path": "/etc/new", "contents": {"source": "data:,a"}}],
+                "links": [{"path": "/etc/link", "target": "/etc/new", "overwrite": true}],
+                "directories": [{"path": "/etc/dir", "mode": 448}],
+            },
+            "systemd": {"units": [{"name": "host.service", "contents": "[Service]\nExecStart=/bin/false\n"},
+                {"name": "crio.service", "dropins": [{"name": "a.conf", "contents": "[Service]\n"}]}]},
+        });
+        node.put("policy.json", QUIET_UNITS);
+        node.commit("rendered-a.json", &ignition(sections));
+        node.put("empty.json", config("rendered-empty", &ignition(json!({}))));
+        // Nobody lost anything yet.
+        let planned = node.plan("empty.json");
+        assert!(planned.code == 0 && !planned.out.contains("original"), "{}", planned.out);
+        damage(&node);
+        for verb in &VERBS[1..4] {
+            assert_eq!(node.run(verb).code, 0, "{verb:?}");
+        }
+        let planned = node.plan("empty.json");
+        let kept = ["/etc/motd", "/etc/link", "/etc/dir", "/etc/systemd/system/host.service"];
+        assert_eq!(planned.code, 0, "{}", planned.err);
+        for path in kept {
+            assert!(
+                planned.out.contains(&format!("{path:?}: the host had this path before")),
+                "{}",
+                planned.out
+            );
+        }
+        let applied = node.apply("empty.json");
+        assert_eq!(applied.code, 0, "{}", applied.err);
+        assert!(applied.err.contains("the host had this path before"), "{}", applied.err);
+        for path in kept {
+            assert!(node.path(&format!("root{path}")).symlink_metadata().is_ok(), "{path} is gone");
+        }
+        // What the config alone brought goes.
+        assert!(!node.path("root/etc/new").exists() && node.read("root/etc/motd") == "a");
+        assert_eq!(node.apply("empty.json").code, 0);
+    }
+}
+
+/// A policy with which units of these tests cost nothing.
+const QUIET_UNITS: &str = r#"{"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+    "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {
+    "files": [{"path": "/etc", "actions": [{"type": "None"}]}],
+    "units": [{"name": "crio.service", "actions": [{"type": "None"}]},
+        {"name": "host.service", "actions": [{"type": "None"}]}]}}}"#;
+
+/// Settings that no verb takes: the node is not Done, and the reason is in both forms.
+#[test]
+fn status_beside_bad_settings_is_not_done() {
+    let node = host(false);
+    let host = ["--root", "root", "--os-backend", "none"];
+    let status = |words: &[&str]| node.run(&[&["status"], &host[..], words].concat());
+    assert_eq!(status(&["--exit-code"]).code, 0);
+    node.put("root/etc/machine-config-agent/settings.toml", "x");
+    let text = status(&["--exit-code"]);
+    assert!(text.code == 4 && text.out.contains("is Degraded"), "{}: {}", text.code, text.out);
+    assert_eq!(text.out.matches("SettingsInvalid").count(), 1, "{}", text.out);
+    let document: Value = serde_json::from_str(&status(&["--output", "json"]).out).unwrap();
+    let found = (&document["state"], &document["fault"]["reason"]);
+    assert_eq!(found, (&json!("Degraded"), &json!("SettingsInvalid")), "{document}");
 }

@@ -51,10 +51,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         generate(&mut manifests, push, secret);
     }
     if arguments.build {
-        let unbuilt = refuse(&manifests, &unread, unbuilt(&manifests, &release))?;
+        let unbuilt = refuse(&manifests, &unread, unbuilt(&manifests, &release));
+        let unbuilt = unbuilt.map_err(|error| error.noted(manifests.notes.clone()))?;
         built = build(&mut manifests, unbuilt, &arguments.builder)?;
     }
-    let mut output = refuse(&manifests, &unread, bootstrap(&manifests, &release))?;
+    let output = refuse(&manifests, &unread, bootstrap(&manifests, &release));
+    let mut output = output.map_err(|error| error.noted(manifests.notes.clone()))?;
     for name in &built {
         let config = manifests.os_configs.get(name).cloned();
         output.os_configs.extend(config.map(|config| (name.clone(), config)));

@@ -35,9 +35,22 @@ pub(super) enum CliError {
     Failed(String),
     #[error("the output can't be written: {0}")]
     Output(std::io::Error),
+    /// Any other one, after the notes about the objects that were read.
+    #[error("{error}")]
+    Noted { error: Box<CliError>, notes: Vec<String> },
 }
 
 impl CliError {
+    /// Adds the notes about the objects that were read: a refusal hides none.
+    pub(super) fn noted(self, notes: Vec<String>) -> Self {
+        if notes.is_empty() { self } else { Self::Noted { error: Box::new(self), notes } }
+    }
+
+    /// Returns the notes.
+    pub(super) fn notes(&self) -> &[String] {
+        if let Self::Noted { notes, .. } = self { notes } else { &[] }
+    }
+
     /// Returns what was refused, for a program.
     pub(super) fn refusals(&self) -> Vec<Refusal> {
         let plain = |class, reason| {
@@ -47,6 +60,7 @@ impl CliError {
             Self::Manifest(error) => of_manifest(error),
             Self::Render(error) => of_render(error),
             Self::Faults(faults) => faults.clone(),
+            Self::Noted { error, .. } => error.refusals(),
             Self::Image(ImageError::Config(error)) => Refusal::of_input(error, self.to_string()),
             Self::Image(_) => plain(FaultClass::Degraded.as_str(), FAILED),
             Self::Usage(_) | Self::Run(RunError::Kubeconfig { .. }) => {

@@ -70,10 +70,7 @@ pub fn main() -> ExitCode {
     };
     let output = run(&cli);
     let printed = output.and_then(|output| {
-        for note in &output.notes {
-            // A closed standard error does not change the result.
-            drop(writeln!(std::io::stderr(), "note: {note}"));
-        }
+        print_notes(&output.notes);
         print(&output.text).map(|()| output.code)
     });
     match printed {
@@ -81,6 +78,7 @@ pub fn main() -> ExitCode {
         // The reader closed the pipe: no error.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
+            print_notes(error.notes());
             let refusals = error.refusals();
             if wants_json {
                 drop(print(&document(&refusals)));
@@ -89,6 +87,13 @@ pub fn main() -> ExitCode {
             drop(written);
             ExitCode::from(error::exit_code(&refusals))
         }
+    }
+}
+
+fn print_notes(notes: &[String]) {
+    for note in notes {
+        // A closed standard error does not change the result.
+        drop(writeln!(std::io::stderr(), "note: {note}"));
     }
 }
 

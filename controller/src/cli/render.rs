@@ -19,17 +19,24 @@ pub(super) struct Arguments {
 /// Renders them.
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let manifests = arguments.input.read()?;
+    match rendered(arguments, &manifests) {
+        Ok(text) => Ok(VerbOutput::done(text).with_notes(manifests.notes)),
+        Err(error) => Err(error.noted(manifests.notes)),
+    }
+}
+
+fn rendered(arguments: &Arguments, manifests: &Manifests) -> Result<String, CliError> {
     let release = manifests.release(arguments.input.os_image.as_deref());
     let configs: Vec<_> = manifests.configs.values().cloned().collect();
     let mut text = String::new();
-    for pool in pools(&manifests, arguments.pool.as_deref())? {
+    for pool in pools(manifests, arguments.pool.as_deref())? {
         let rendered = render(pool, &configs, &release)?;
         text += &yaml(&rendered.object)?;
         for remark in &rendered.remarks {
             text += &format!("# not applied: {remark}\n");
         }
     }
-    Ok(VerbOutput::done(text).with_notes(manifests.notes))
+    Ok(text)
 }
 
 fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a MachineConfigPool>, CliError> {

@@ -316,3 +316,22 @@ fn plan_reads_directory_or_cluster() {
     let error = plan("/nowhere/kubeconfig");
     assert!(error.starts_with("/nowhere/kubeconfig: ") && error.contains("--kubeconfig"), "{error}");
 }
+
+/// A refusal hides no note about the objects that were read.
+#[test]
+fn notes_are_kept_beside_refusal() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "other.yaml", "apiVersion: v1\nkind: KubeletConfig\nmetadata: {name: a}\n");
+    write(directory.path(), "a.yml", &machine_config("00-a", "{config: {ignition: {version: 3.5.0}}}"));
+    let at = directory.path().to_str().unwrap();
+    let out = directory.path().join("out");
+    for words in [
+        &["validate", "--manifests", at][..],
+        &["render", "--manifests", at],
+        &["bootstrap", "--manifests", at, "--output", out.to_str().unwrap()],
+    ] {
+        let error = run(words).unwrap_err();
+        assert!(error.notes().iter().any(|note| note.contains("KubeletConfig")), "{words:?}: {error:?}");
+        assert!(error.to_string().contains("MachineConfigPool") && !error.refusals().is_empty(), "{error}");
+    }
+}

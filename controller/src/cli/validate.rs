@@ -27,8 +27,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let input = &arguments.input;
     let (mut manifests, unread) = Manifests::collect(&input.manifests, input.unknown.fields())?;
     let release = manifests.release(input.os_image.as_deref());
-    let output = refuse(&manifests, &unread, bootstrap(&manifests, &release))?;
+    let output = refuse(&manifests, &unread, bootstrap(&manifests, &release));
     let notes = std::mem::take(&mut manifests.notes);
+    let output = output.map_err(|error| error.noted(notes.clone()))?;
     Ok(match arguments.output {
         Output::Text => VerbOutput::done(text(&output)).with_notes(notes),
         Output::Json => {

@@ -45,6 +45,7 @@ impl Facts {
             local: BTreeSet::new(),
             under_var: under_var(from).into_iter().chain(under_var(to)).collect(),
             restorable: BTreeSet::new(),
+            lost: BTreeSet::new(),
             occupied: BTreeSet::new(),
             made: BTreeSet::new(),
             spare: BTreeSet::new(),

@@ -37,7 +37,10 @@ const fn refused(field: &'static str, note: &'static str) -> FieldFate {
 
 /// Fields of a MachineConfig's spec beside its Ignition config.
 pub const OF_SPEC: &[FieldFate] = &[
-    applied("spec.baseOSExtensionsContainerImage", "packages of kernels and extensions come from it"),
+    applied(
+        "spec.baseOSExtensionsContainerImage",
+        "their packages come from it; without an OS backend: not applied",
+    ),
     applied("spec.extensions", "refused without an OS backend, and on libostree and bootc"),
     applied("spec.fips", "compared with the kernel; a difference is refused"),
     applied(

@@ -261,6 +261,9 @@ impl fmt::Display for ManagedPath {
     }
 }
 
+/// Suffix of a new version that waits beside its place, hidden: `.NAME.mca-new`.
+pub const DRAFT_SUFFIX: &str = ".mca-new";
+
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 

@@ -59,6 +59,16 @@ pub struct Obstacles {
     pub databases: BTreeMap<String, Obstacle>,
     /// Lock files that useradd, usermod and groupadd do not take over, by database.
     pub locks: BTreeMap<String, Obstacle>,
+    /// Databases of accounts that are no files, by path.
+    pub unreadable: BTreeMap<String, Obstacle>,
+    /// Backups and new versions that useradd, usermod and groupadd can't write, by database.
+    pub backups: BTreeMap<String, Obstacle>,
+    /// Settings of these programs that are no files.
+    pub defaults: Option<Obstacle>,
+    /// Accounts and groups that no id is left for, by field.
+    pub ids: BTreeMap<String, Obstacle>,
+    /// Accounts and groups with several lines in a database, by field.
+    pub twice: BTreeMap<String, Obstacle>,
     /// The lock of lckpwdf(3), which every change of an account takes.
     pub password_lock: Option<Obstacle>,
     /// File systems, by their device.

@@ -89,6 +89,8 @@ pub struct HostSpec {
     pub unapplied: BTreeSet<ManagedPath>,
     /// Paths that an earlier config of this host's managed, where this value is what is left of it: they may be replaced.
     pub claimed: BTreeSet<ManagedPath>,
+    /// Paths that the host had before a config of ours, of which the agent keeps the original.
+    pub originals: BTreeSet<ManagedPath>,
     /// Units and their drop-ins.
     pub units: BTreeMap<UnitName, UnitSpec>,
     /// Accounts and groups.
@@ -281,6 +283,7 @@ impl HostSpec {
             links: BTreeMap::new(),
             unapplied: BTreeSet::new(),
             claimed: BTreeSet::new(),
+            originals: BTreeSet::new(),
             units: BTreeMap::new(),
             users: Users::default(),
             kargs: Vec::new(),

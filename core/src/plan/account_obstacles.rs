@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
 use super::{Op, Step};
+use crate::model::UserName;
 use crate::model::observation::{Maker, ObservedGroup};
 use crate::model::obstacles::{Obstacle, Obstacles};
 use crate::model::users::{Account, group_field, user_field};
@@ -59,14 +60,23 @@ pub(super) fn changes_databases(input: &PlanInput<'_>, op: &Op) -> bool {
 
 /// Returns the obstacles of the databases that a step changes.
 fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a Obstacle> {
-    let Obstacles { databases: closed, locks, password_lock, .. } = &input.facts.obstacles;
+    let Obstacles { databases: closed, locks, unreadable, backups, defaults, password_lock, .. } =
+        &input.facts.obstacles;
     let opened = databases(input, op);
-    let locked = if opened.is_empty() { None } else { password_lock.as_ref() };
+    let changes = !opened.is_empty();
+    let locked = password_lock.as_ref().filter(|_| changes);
     let by_program = program(op).is_some();
+    let defaults = defaults.as_ref().filter(|_| by_program);
+    let others: Vec<_> = unreadable
+        .iter()
+        .filter(|(database, _)| changes && !opened.contains(&database.as_str()))
+        .map(|(_, obstacle)| obstacle)
+        .collect();
     let of_each = opened.into_iter().flat_map(move |database| {
-        closed.get(database).into_iter().chain(locks.get(database).filter(|_| by_program))
+        let of_programs = locks.get(database).into_iter().chain(backups.get(database));
+        closed.get(database).into_iter().chain(of_programs.filter(move |_| by_program))
     });
-    locked.into_iter().chain(of_each)
+    locked.into_iter().chain(defaults).chain(of_each).chain(others)
 }
 
 /// Returns the obstacles of the databases of accounts, each once, with the first step that it holds.
@@ -121,6 +131,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
         let owner = gid.and_then(|gid| facts.gid_owners.get(&gid));
         blocked.extend(gid.and_then(|gid| taken(&field, "gid", gid, owner, group.as_str())));
     }
+    blocked.extend(of_entry(input, &step.op, &field));
     let is_of_image = |group: &ObservedGroup| group.maker == Maker::Image;
     if matches!(step.op, Op::ModifyGroup { .. }) && observed.groups.get(&name).is_some_and(is_of_image) {
         let message = "the group is in /usr/lib/group of the OS image, where it can have no password; copy its line to \
@@ -150,8 +161,16 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
         let home = input.facts.obstacles.homes.get(user.as_str());
         blocked.extend(home.map(|home| refusal(format!("{field} homeDir"), home.to_string())));
     }
-    blocked.extend(groups(input, &field, account));
+    blocked.extend(groups(input, &field, (user, account)));
     blocked
+}
+
+/// Returns the obstacles of the lines and the id of an account or a group.
+fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Refusal> {
+    let Obstacles { twice, ids, .. } = &input.facts.obstacles;
+    let is_made = matches!(op, Op::CreateGroup { .. } | Op::CreateUser { .. });
+    let exhausted = ids.get(field).filter(|_| is_made);
+    twice.get(field).into_iter().chain(exhausted).map(|found| refusal(field, found.to_string())).collect()
 }
 
 fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Refusal> {
@@ -162,15 +181,25 @@ fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -
 }
 
 /// Returns the groups that an account can't be given.
-fn groups(input: &PlanInput<'_>, field: &str, account: &Account) -> Vec<Refusal> {
+fn groups(input: &PlanInput<'_>, field: &str, (user, account): (&UserName, &Account)) -> Vec<Refusal> {
     let (users, facts) = (&input.to.users, &input.facts.accounts);
-    let has_user = |user: &str| input.facts.observed.accounts.contains_key(user);
+    // The group of an account comes with it, and those with a uid come first, then by their names.
+    let place = |name: &UserName, account: &Account| (account.uid.is_none(), name.clone());
+    let comes_later = |other: &str| {
+        let other = users.accounts.iter().find(|(name, _)| name.as_str() == other);
+        other.is_some_and(|(name, other)| place(name, other) >= place(user, account))
+    };
+    let has_user = |user: &str| input.facts.observed.accounts.contains_key(user) || comes_later(user);
     let needed = account.groups.iter().map(|group| ("groups", group));
     let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
     let refused = needed.filter_map(|(part, group)| {
         if facts.missing_groups.contains(group) && !users.makes_group(group, has_user) {
-            let message =
-                format!("this host has no group {group:?}; add it to passwd.groups, or create it first");
+            let message = if group.as_str() == user.as_str() && account.has_user_group() {
+                "the group of its name is made with the account, as its primary one; remove it from groups"
+                    .to_owned()
+            } else {
+                format!("this host has no group {group:?}; add it to passwd.groups, or create it first")
+            };
             return Some(refusal(format!("{field} {part}"), message));
         }
         None

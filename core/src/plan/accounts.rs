@@ -198,9 +198,11 @@ pub(super) fn group_difference(
 
 /// Returns true if the password of a group is as desired; none is as locked as one that starts with `!` or `*`.
 pub(super) fn group_password_holds(group: &Group, found: &ObservedGroup) -> bool {
-    let is_locked = found.password.as_ref().is_none_or(PasswordHash::is_locked);
+    // Neither is a hash: `x` names the other database.
+    let is_closed = |password: &PasswordHash| password.is_locked() || ["", "x"].contains(&password.as_str());
+    let is_found_closed = found.password.as_ref().is_none_or(is_closed);
     group.password.as_ref().is_none_or(|password| {
-        found.password.as_ref() == Some(password) || (password.is_locked() && is_locked)
+        found.password.as_ref() == Some(password) || (is_closed(password) && is_found_closed)
     })
 }
 

@@ -7,7 +7,7 @@ use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reconcilable::{Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Step, homes, shared};
+use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
@@ -32,6 +32,17 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     reasons.extend(originals(input, steps));
     reasons.extend(live(input, steps));
     reasons
+}
+
+/// Returns the obstacles of the files that are left of an open update, from a batch on: those that its run would fail at.
+pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unreachable> {
+    let left = plan.batches().into_iter().skip(next).flatten();
+    let obstacle = |step: &Step| {
+        let path = step.op.path().filter(|_| step.op.batch() == Batch::Files)?;
+        let obstacle = input.facts.obstacles.paths.get(&path)?;
+        is_touched(input, &step.op, &path).then(|| stated(field(&step.op), obstacle))
+    };
+    left.filter_map(obstacle).collect()
 }
 
 /// Returns the field of a step in the MachineConfig.

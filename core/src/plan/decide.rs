@@ -35,6 +35,7 @@ pub fn plan(
     let not_applied = not_applied::planned(&input, &steps);
     let mut warnings = warnings::warnings(&steps);
     warnings.extend(overwritten::warnings(&input, &steps));
+    warnings.extend(warnings::lost(&input));
     let (mode, to_target) = (input.mode, to.target());
     let (drain, after) = (cost.drain, cost.after);
     let plan = Plan { from, to: to_target, mode, steps, drain, after, not_applied, warnings };
@@ -45,6 +46,18 @@ pub fn plan(
             Err(Irreconcilable::new("plan", format!("{broken}; {next}")))
         }
     }
+}
+
+/// Returns what came in the way of an open update, whose next batch this is: it would fail there, and be undone.
+pub fn blocked_ahead(
+    from: &HostSpec,
+    to: &HostSpec,
+    facts: &Facts,
+    plan: &Plan,
+    next: usize,
+) -> Result<(), Irreconcilable> {
+    let reasons = blocked::ahead(&PlanInput::new(from, to, facts, plan.mode), plan, next);
+    if reasons.is_empty() { Ok(()) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
 }
 
 /// Returns the plan to the config that is committed: nothing is done, and what the host does not get is named.

@@ -5,6 +5,7 @@ use super::Plan;
 use super::difference::difference;
 use super::differences::{Difference, DifferenceKind, Kind, differences, strays};
 use super::explain::text_diff;
+use super::warnings::is_gone_with_boot;
 use crate::model::image::PULL_SECRETS;
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{FileSpec, HostSpec, ImageRef, Observation, ObservedFile};
@@ -55,7 +56,7 @@ pub fn unresolved(from: &HostSpec, to: &HostSpec, observed: &Observation, plan: 
         let same = |other: &Difference| {
             (other.kind, &other.target, other.what) == (drift.kind, &drift.target, drift.what)
         };
-        desired.iter().any(same) && !plan.mends(drift)
+        desired.iter().any(same) && !plan.mends(drift) && !is_gone_with_boot(drift)
     };
     differences(from, observed).into_iter().filter(stays).collect()
 }

@@ -7,7 +7,7 @@ use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
 use super::{Op, Step};
 use crate::model::users::{Account, KEYS_FILE, user_field};
-use crate::model::{ManagedPath, ModelError, UserName};
+use crate::model::{ManagedPath, ModelError, PathSpec, UserName};
 
 /// Directories of the system (file-hierarchy(7)).
 const OF_SYSTEM: [&str; 30] = [
@@ -44,14 +44,16 @@ const OF_SYSTEM: [&str; 30] = [
 ];
 
 /// Directories of which all that is in them is the system's, or the agent's own.
-const TREES: [&str; 9] = [
+const TREES: [&str; 11] = [
     "/boot",
     "/dev",
     "/etc/machine-config-agent",
     "/etc/machine-config-daemon",
+    "/etc/systemd",
     "/ostree",
     "/proc",
     "/run/machine-config-agent",
+    "/run/systemd",
     "/sys",
     "/sysroot",
 ];
@@ -77,7 +79,8 @@ pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
         }
         let is_root = found.is_some_and(|found| found.uid == 0);
         let of_system = of_system(input, user, account).filter(|_| !is_root);
-        refused.extend(of_system.or_else(|| shared(input, user, account)));
+        let in_entry = || in_entry(input, user, account);
+        refused.extend(of_system.or_else(in_entry).or_else(|| shared(input, user, account)));
     }
     refused
 }
@@ -119,6 +122,34 @@ fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Optio
         "choose a directory of its own, or set noCreateHome: true and no keys"
     };
     let message = format!("{home} is a directory of the system and no account's home; {next}");
+    Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
+}
+
+/// Returns why a home can't be made: it would be at or below a file or a link of the configs, of which one comes after the home,
+/// and the other goes.
+fn in_entry(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
+    let real = home(input, user, account);
+    let homes: Vec<String> = account.home.iter().map(|home| plain(home)).chain([real]).collect();
+    let is_in = |path: &ManagedPath| {
+        let is_below = |home: &String| {
+            home.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        homes.iter().any(is_below)
+    };
+    // A link that the host has, and that stays, leads to where the home is made.
+    let mut entries = input.paths().filter(|path| is_in(path) && !input.is_in_place(path));
+    // The home of an account that is there may be made again once a link has gone.
+    let is_new = !input.facts.observed.accounts.contains_key(user.as_str());
+    let (path, what) = entries.find_map(|path| {
+        let entry = input.new_entry(path).or_else(|| input.old(path).filter(|_| is_new))?;
+        let what = match entry {
+            PathSpec::File(_) => "file",
+            PathSpec::Link(_) => "link",
+            PathSpec::Directory(_) => return None,
+        };
+        Some((path, what))
+    })?;
+    let message = format!("it leads through {path}, a {what} of the config; choose a directory of its own");
     Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
 }
 

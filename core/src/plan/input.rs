@@ -130,6 +130,9 @@ impl<'a> PlanInput<'a> {
         if self.new.contains_key(path) || self.from.unapplied.contains(path) || self.masked.contains(path) {
             return None;
         }
+        if self.is_lost(path) {
+            return None;
+        }
         let absent = self.facts.observed.files.get(path) == Some(&ObservedFile::Absent);
         match self.mode {
             Mode::Image => self.uncarried(path).filter(|_| !absent),
@@ -193,6 +196,12 @@ impl<'a> PlanInput<'a> {
         } else {
             self.facts.local.contains(path).then_some(StepReason::LocallyModified)
         }
+    }
+
+    /// Returns true if the host had something there before, and the agent's original of it is gone: what is there stays, as nothing
+    /// could bring the host's own back.
+    pub(super) fn is_lost(&self, path: &ManagedPath) -> bool {
+        self.facts.lost.contains(path)
     }
 
     /// Returns true if a unit is masked again when the old config's file in its place goes.

@@ -91,14 +91,14 @@ use crate::model::soft_reboot::Verdict;
 use crate::model::{NotApplied, Target, UnitName};
 
 pub use batch::{AccountOp, Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
-pub use decide::{plan, unchanged};
+pub use decide::{blocked_ahead, plan, unchanged};
 pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
 pub use origin::observed_origin;
 pub use paths::{keep_unapplied, not_held};
 pub use reconcilable::{Irreconcilable, Unreachable, refused_everywhere};
 pub use step::{Op, Step, StepReason};
-pub use warnings::Warning;
+pub use warnings::{Warning, is_gone_with_boot};
 
 /// Mode of the update, by the pair of images and configs (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

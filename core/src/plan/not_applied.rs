@@ -24,6 +24,7 @@ fn found(
     let mut found: Vec<NotApplied> = spec.remarks.iter().cloned().chain(storage).collect();
     found.extend(fips(spec, observed));
     found.extend(os::fields_without_os(spec, observed).map(without_os));
+    found.extend(extensions_image(spec, observed));
     found.extend(late::accounts(spec, observed));
     found.extend(not_enabled::units(spec, observed, units));
     found.sort();
@@ -60,6 +61,12 @@ fn fips(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
                    (/proc/sys/crypto/fips_enabled); install the host with this config, or remove the field";
     let is_missing = spec.fips && !observed.storage.contains(FIPS_FIELD);
     is_missing.then(|| NotApplied::new(FIPS_FIELD, NotAppliedReason::Installation, message))
+}
+
+/// Each rendered config has it, so it alone refuses none.
+fn extensions_image(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
+    let is_unused = spec.extensions_image.is_some() && observed.os.booted().is_none();
+    is_unused.then(|| without_os("spec.baseOSExtensionsContainerImage"))
 }
 
 /// A new config with such a field is refused; one that is compared, or was imported, is named.

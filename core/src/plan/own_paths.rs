@@ -3,13 +3,19 @@
 
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
-use crate::model::ids::STATE_DIR;
+use crate::model::ids::{DRAFT_SUFFIX, STATE_DIR};
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{FileMode, HostSpec, ManagedPath, PathSpec, Principal, UserName};
 
 /// Databases of accounts.
 const DATABASES: [&str; 6] =
     ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
+
+/// Settings of the programs that change them.
+const READ: [&str; 2] = ["/etc/default/useradd", "/etc/login.defs"];
+
+/// The lock of the databases.
+const LOCK: &str = "/etc/.pwd.lock";
 
 /// Files that the agent writes: those of machine-config-daemon, which it keeps current, and its report.
 const WRITTEN: [&str; 4] = [
@@ -27,25 +33,29 @@ const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Returns the entries of the new config that are refused.
 pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
-    in_config(input.to, &keys_of_accounts(input))
+    let changes_accounts = changes_accounts(input.to) || changes_accounts(input.from);
+    in_config(input.to, &keys_of_accounts(input), changes_accounts)
 }
 
-/// Returns the entries of a config that are refused whatever the host is like, where the accounts with their keys files are these.
-pub(super) fn in_config(to: &HostSpec, keys: &[(String, ManagedPath)]) -> Vec<Refusal> {
-    let is_account = to.users.accounts.iter().any(|(name, account)| {
-        account.is_made(name) || account.password.is_some() || account.sets_attributes()
-    });
-    let changes_accounts = is_account || !to.users.groups.is_empty();
+/// Returns the entries of a config that are refused whatever the host is like.
+pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Refusal> {
+    in_config(to, &[], changes_accounts(to))
+}
+
+fn in_config(to: &HostSpec, keys: &[(String, ManagedPath)], changes_accounts: bool) -> Vec<Refusal> {
     let listed = to.entries();
     listed
         .iter()
         .filter(|(path, _)| to.is_listed(path))
         .filter_map(|(path, entry)| {
             let field = || format!("{} {:?}", entry.section(), path.as_str());
-            if let Some(message) = of_agent(path, entry) {
+            if let Some(message) =
+                of_agent(path, entry).or_else(|| of_programs(path, entry, changes_accounts))
+            {
                 return Some(refusal(field(), &message));
             }
-            if changes_accounts && DATABASES.contains(&path.as_str()) {
+            let is_database = |database: &&str| path.as_str() == *database || path.is_below(database);
+            if changes_accounts && DATABASES.iter().any(is_database) {
                 let message =
                     "passwd of the same config changes this file; remove this entry, or those of passwd";
                 return Some(refusal(field(), message));
@@ -60,6 +70,52 @@ pub(super) fn in_config(to: &HostSpec, keys: &[(String, ManagedPath)]) -> Vec<Re
             })
         })
         .collect()
+}
+
+/// Returns true if a config sets accounts or groups: its update and the next one change the databases.
+fn changes_accounts(spec: &HostSpec) -> bool {
+    let is_account = spec.users.accounts.iter().any(|(name, account)| {
+        account.is_made(name) || account.password.is_some() || account.sets_attributes()
+    });
+    is_account || !spec.users.groups.is_empty()
+}
+
+/// Returns why an entry is in the place of what the agent, passwd(1), useradd(8) and their like make for themselves: locks, new
+/// versions and backups.
+fn of_programs(path: &ManagedPath, entry: &PathSpec, changes_accounts: bool) -> Option<String> {
+    let name = path.as_str().rsplit('/').next().unwrap_or_default();
+    if name.starts_with('.') && name.ends_with(DRAFT_SUFFIX) {
+        return Some(
+            "the agent gives such a name to the new version of a file; choose another one".to_owned(),
+        );
+    }
+    let is_at = |file: &str| path.as_str() == file || path.is_below(file);
+    let temporary = [".lock", "+"];
+    let own = DATABASES.iter().find(|database| {
+        temporary.iter().any(|end| is_at(&format!("{database}{end}"))) || is_numbered(path, database)
+    });
+    if own.is_some() || is_at(LOCK) {
+        let what = if own.is_some() { "a lock or a new version" } else { "the lock" };
+        return Some(format!(
+            "it is {what} of the account databases (lckpwdf(3), useradd(8)); remove the entry"
+        ));
+    }
+    if let Some(read) = READ.into_iter().find(|read| is_at(read)) {
+        let is_file = matches!(entry, PathSpec::File(_)) && path.as_str() == read;
+        return (!is_file)
+            .then(|| format!("useradd(8) reads {read}, which has to be a file; remove the entry"));
+    }
+    let backup = DATABASES.iter().find(|database| is_at(&format!("{database}-")))?;
+    let is_file = matches!(entry, PathSpec::File(_)) && path.as_str() == format!("{backup}-");
+    (changes_accounts || !is_file)
+        .then(|| format!("useradd(8) and passwd(1) write the backup of {backup} there; remove the entry"))
+}
+
+/// Returns true for the name under which a program prepares the lock of a database: its process id follows.
+fn is_numbered(path: &ManagedPath, database: &str) -> bool {
+    let rest = path.as_str().strip_prefix(database).and_then(|rest| rest.strip_prefix('.'));
+    let number = rest.map(|rest| rest.split('/').next().unwrap_or_default());
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns what would keep the agent from its own files: it uses none that another account could change or redirect, so each later
@@ -103,8 +159,11 @@ fn is_of_keys(path: &ManagedPath, file: &ManagedPath) -> bool {
 
 /// Returns the keys files of the accounts of the config that has their keys.
 fn keys_of_accounts(input: &PlanInput<'_>) -> Vec<(String, ManagedPath)> {
-    let accounts = input.to.users.accounts.iter();
-    let with_keys = accounts.filter(|(name, account)| account.desired_keys(name).is_some());
+    let (from, to) = (&input.from.users.accounts, &input.to.users.accounts);
+    let with_keys = to.iter().filter(|(name, account)| account.desired_keys(name).is_some());
+    // Those of an account that leaves are taken away.
+    let left = from.iter().filter(|(name, _)| !to.contains_key(*name));
+    let with_keys = with_keys.chain(left);
     let file = |(name, account): (&UserName, &Account)| {
         let found = input.facts.observed.accounts.get(name.as_str()).map(|found| found.keys_path.clone());
         let made = || {

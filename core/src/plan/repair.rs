@@ -86,6 +86,7 @@ fn facts(observed: &Observation) -> Facts {
         local: std::collections::BTreeSet::new(),
         under_var: std::collections::BTreeSet::new(),
         restorable: std::collections::BTreeSet::new(),
+        lost: std::collections::BTreeSet::new(),
         occupied: std::collections::BTreeSet::new(),
         made: std::collections::BTreeSet::new(),
         spare: std::collections::BTreeSet::new(),

@@ -9,6 +9,7 @@ use super::late;
 use super::origin::observed_origin;
 use super::paths::keep_unapplied;
 use super::reconcilable::FORCE_FILE;
+use super::warnings::is_gone_with_boot;
 use super::{Irreconcilable, Plan, decide};
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Contents, Facts, FileSpec, HostSpec, ManagedPath, ModelError, Observation};
@@ -91,6 +92,10 @@ pub fn blocking_drift<'a>(
         (!differences.is_empty()).then_some(BlockingDrift { config: &spec.name, differences })
     };
     let built_on = || found(from, unresolved(from, to, observed, plan));
-    let recorded = || plan.is_empty().then(|| found(to, differences(to, observed))).flatten();
+    let recorded = || {
+        let mut differences = if plan.is_empty() { differences(to, observed) } else { Vec::new() };
+        differences.retain(|difference| !is_gone_with_boot(difference));
+        found(to, differences)
+    };
     if from.is_unmanaged() { recorded() } else { built_on().or_else(recorded) }
 }

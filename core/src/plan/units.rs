@@ -249,7 +249,8 @@ fn mask(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, observed: Obser
         // Written contents replace the link by themselves.
         Mask::Unset | Mask::Unmasked if spec.contents.is_some() => None,
         Mask::Unset => {
-            (was == Mask::Masked && is_masked(observed) && !own).then_some(Op::UnmaskUnit { unit })
+            let is_ours = was == Mask::Masked && !own && !input.is_lost(&name.path());
+            (is_ours && is_masked(observed)).then_some(Op::UnmaskUnit { unit })
         }
         Mask::Unmasked => (is_masked(observed) || back).then_some(Op::UnmaskUnit { unit }),
     }
@@ -313,7 +314,7 @@ fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     let unit = || name.clone();
     let observed = input.facts.observed.units.get(name).copied().unwrap_or(UNOBSERVED);
     let preset = Op::PresetUnit { unit: unit() };
-    if spec.mask == Mask::Masked && stays_as_masked(input, name) {
+    if spec.mask == Mask::Masked && (stays_as_masked(input, name) || input.is_lost(&name.path())) {
         return Vec::new();
     }
     if spec.mask == Mask::Masked && !input.restorable(&name.path()) {

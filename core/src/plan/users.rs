@@ -10,6 +10,9 @@ use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
 use crate::model::users::{Account, PasswordHash, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Observation, UserName};
 
+/// The password field of an account that useradd makes.
+const MADE_PASSWORD: &str = "!";
+
 impl<'a> PlanInput<'a> {
     /// Returns why an account is changed now; `None` when its entry stays: then only what its user changed is set again.
     pub(super) fn changed_account(&self, name: &UserName) -> Option<StepReason> {
@@ -181,7 +184,7 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
         let found = input.facts.observed.accounts.get(name.as_str());
         let (old, new) = (input.from.users.accounts.get(name), input.to.users.accounts.get(name));
         let ops = match (new.filter(|new| new.should_exist), found) {
-            (Some(new), None) if new.is_made(name) => first(name, new),
+            (Some(new), None) if new.is_made(name) => first(name, new, input.facts.accounts.lacks_shadow),
             (Some(_) | None, None) => Vec::new(),
             (Some(new), Some(found)) => secrets(name, old, Some(new), found),
             (None, Some(found)) if found.maker == Maker::Agent => {
@@ -202,11 +205,15 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     steps
 }
 
-/// Returns the steps of an account that is made: it begins without keys, with a locked password.
-fn first(name: &UserName, new: &Account) -> Vec<Op> {
+/// Returns the steps of an account that is made: it begins without keys, with the locked password of useradd. Another locked one
+/// is set, too, where there is a place for it.
+fn first(name: &UserName, new: &Account, lacks_shadow: bool) -> Vec<Op> {
     let keys = (!new.keys.is_empty()).then(|| Op::SetSshKeys { user: name.clone() });
-    let open = new.password.as_ref().filter(|password| !password.is_locked());
-    keys.into_iter().chain(open.map(|_| Op::SetPassword { user: name.clone() })).collect()
+    let is_made_so = |password: &&PasswordHash| {
+        password.as_str() == MADE_PASSWORD || (lacks_shadow && password.is_locked())
+    };
+    let other = new.password.as_ref().filter(|password| !is_made_so(password));
+    keys.into_iter().chain(other.map(|_| Op::SetPassword { user: name.clone() })).collect()
 }
 
 /// Returns true if an administrator has locked the password: no update that does not change it opens the account again.

@@ -3,8 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::differences::{Difference, DifferenceKind};
+use super::input::PlanInput;
 use super::{Op, Step};
-use crate::model::ManagedPath;
+use crate::model::{ManagedPath, PathSpec};
 
 /// A warning of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,11 +45,40 @@ const UPDATED: &str =
 /// Returns the warnings about the steps of a plan.
 pub(super) fn warnings(steps: &[Step]) -> Vec<Warning> {
     let of_step = |step: &Step| {
-        let Op::WriteFile { path } = &step.op else { return None };
-        let message = message(path)?;
-        Some(Warning { field: format!("storage.files {:?}", path.as_str()), message })
+        let (section, path, message) = if let Op::WriteFile { path } = &step.op {
+            ("storage.files", path, message(path)?)
+        } else if let Op::MakeDirectory { path } = &step.op {
+            ("storage.directories", path, gone_message(path)?)
+        } else if let Op::WriteLink { path } = &step.op {
+            ("storage.links", path, gone_message(path)?)
+        } else {
+            return None;
+        };
+        Some(Warning { field: format!("{section} {:?}", path.as_str()), message })
     };
     steps.iter().filter_map(of_step).collect()
+}
+
+/// Returns true for a path that the plan warned of, and that a boot took away: an update that needs the boot neither fails nor waits
+/// for it. An idle host is reported as it is.
+pub fn is_gone_with_boot(difference: &Difference) -> bool {
+    let path = difference.path().filter(|_| difference.what == DifferenceKind::Missing);
+    path.is_some_and(|path| gone_at_boot(path.as_str()).is_some())
+}
+
+/// Returns the warnings about paths that leave with the old config and stay on the host.
+pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
+    let (old, new) = (input.from.managed(), input.to.managed());
+    let stays = old.difference(&new).filter(|path| input.is_lost(path));
+    stays
+        .map(|path| {
+            let message = "the host had this path before the config, and the agent's original of it is gone (preimages/kept of its \
+                           state), so it stays as it is; restore that directory from a backup first, or remove the path on this host";
+            let section = input.old(path).filter(|_| input.from.is_listed(path)).map(PathSpec::section);
+            let field = format!("{} {:?}", section.unwrap_or("systemd.units"), path.as_str());
+            Warning { field, message: message.to_owned() }
+        })
+        .collect()
 }
 
 /// Returns the directory above a path that is empty after each boot.
@@ -58,13 +89,15 @@ pub(super) fn gone_at_boot(path: &str) -> Option<&'static str> {
 }
 
 fn message(path: &ManagedPath) -> Option<String> {
-    if let Some(directory) = gone_at_boot(path.as_str()) {
-        return Some(format!(
-            "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
-        ));
-    }
     let written = WRITTEN.iter().find(|(written, _)| *written == path.as_str());
-    written.map(|(_, message)| (*message).to_owned())
+    gone_message(path).or_else(|| written.map(|(_, message)| (*message).to_owned()))
+}
+
+fn gone_message(path: &ManagedPath) -> Option<String> {
+    let directory = gone_at_boot(path.as_str())?;
+    Some(format!(
+        "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
+    ))
 }
 
 #[cfg(test)]

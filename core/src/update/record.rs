@@ -261,6 +261,18 @@ impl Record {
         matches!(self.phase, Phase::RollingBack { next } if self.undo.get(next) == Some(&Undo::UnstageOs))
     }
 
+    /// Returns the batch that is carried out next or is under way; `None` once all are done.
+    pub fn next_batch(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Planned | Phase::Staging | Phase::Draining => Some(0),
+            Phase::Applying { next } => Some(*next),
+            Phase::Rebooting { .. }
+            | Phase::Verifying
+            | Phase::FallingBack { .. }
+            | Phase::RollingBack { .. } => None,
+        }
+    }
+
     /// Returns the last batch that may have touched the host; the one under way counts.
     pub fn reached(&self) -> Option<usize> {
         let last = self.plan.batches().len().checked_sub(1)?;

@@ -396,6 +396,7 @@ impl ModelHost {
             local: paths.iter().filter(local).cloned().collect(),
             under_var: paths.iter().filter(|path| path.is_below("/var")).cloned().collect(),
             restorable: paths.iter().filter(|path| self.image.entry(path).is_some()).cloned().collect(),
+            lost: BTreeSet::new(),
             occupied: self.occupied(from),
             made: BTreeSet::new(),
             spare: BTreeSet::new(),

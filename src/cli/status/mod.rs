@@ -186,6 +186,8 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         or_unread(disk.check_import(&host.root), left.is_some(), &mut unread)?;
     }
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
+    // A start takes the defaults in their place, and other verbs end with it.
+    health.duty = settings_fault(&host.root);
     let spec = match &disk {
         Disk { record: None, stored: Some(stored), .. } => Some(stored.known_spec()),
         Disk { .. } => None,
@@ -202,7 +204,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
-    reported.duty = reported.duty.or_else(|| settings_fault(&host.root));
+    reported.duty = reported.duty.or(health.duty);
     // Layers of the config are no manual change.
     let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();

@@ -115,7 +115,10 @@ pub(super) fn exit_code(status: &Status) -> u8 {
         NodeState::Unreconcilable => 3,
         NodeState::Degraded => 4,
         NodeState::Done
-            if status.agent.is_well() && status.link_down.is_none() && status.unread.is_empty() =>
+            if status.agent.is_well()
+                && status.link_down.is_none()
+                && status.unread.is_empty()
+                && status.duty.is_none() =>
         {
             0
         }

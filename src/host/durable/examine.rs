@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a directory of another account, a link in one, no directory on the way, a name that is too long | yes, by the same walk |
 //! | a directory, a device, a pipe or a socket in its place; a mount over it, but for a directory of root's | yes |
+//! | a directory at the name of its new version | yes |
 //! | a read-only file system; an immutable or append-only file or directory | yes |
 //! | more extended attributes than are kept; a file beyond the process's limit of file sizes | yes |
 //! | no space, no inodes; an original that is too large | as numbers, which the plan adds up |
@@ -13,6 +14,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{IFlags, StatVfsMountFlags};
 use rustix::process::{Resource, getrlimit};
 
+use super::temp_file::temporary;
 use super::{Change, DesiredPath, in_the_way, named};
 use crate::host::HostError;
 use crate::host::root::{Dir, Entry, Root, attributes, no_name, split};
@@ -50,7 +52,7 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
         Ok(Standing::Fixed(obstacle)) => Some(obstacle),
         Ok(Standing::Kept) => None,
         Ok(Standing::Nothing | Standing::Replaceable) => {
-            closed_directory(&dir, path)?.or_else(|| limit(change))
+            closed_directory(&dir, path)?.or_else(|| limit(change)).or_else(|| no_draft(&dir, name, change))
         }
         Err(error) if error.is_lasting() => Some((&error).into()),
         Err(error) => return Err(error),
@@ -135,6 +137,17 @@ fn limit(change: &Change<'_>) -> Option<Obstacle> {
     (len > limit).then(|| Obstacle {
         cause: format!("{} has {len} bytes, and the agent may write files of {limit}", change.path()),
         next: "Raise LimitFSIZE= of the agent's unit (systemctl edit machine-config-agent).".to_owned(),
+    })
+}
+
+/// Returns the obstacle of a directory in the place of the new version, which is no leftover of a run.
+fn no_draft(dir: &Dir, name: &str, change: &Change<'_>) -> Option<Obstacle> {
+    let draft = temporary(name);
+    let is_written = !change.is_removal() && !change.is_directory();
+    (is_written && dir.has_directory(&draft)).then(|| {
+        let draft = format!("{}/{draft}", dir.path());
+        let cause = format!("{draft}, the name of the new version of {}, is a directory", change.path());
+        Obstacle { cause, next: format!("Move it away (ls -ld {draft}).") }
     })
 }
 

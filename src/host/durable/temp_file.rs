@@ -141,8 +141,7 @@ impl<'a> TempFile<'a> {
     }
 }
 
-/// Suffix of a new version that waits beside its place.
-pub const DRAFT_SUFFIX: &str = ".mca-new";
+pub use crate::model::ids::DRAFT_SUFFIX;
 
 /// The name under which a new version waits: the same at each run, so that a rerun finds it; hidden, so that programs
 /// that read whole directories (systemd, sysctl, cri-o) skip it.

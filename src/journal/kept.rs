@@ -1,0 +1,64 @@
+//! Originals as a start finds them: whether each can be read, and which paths have one.
+//!
+//! The stored config lists the paths that were the host's before. One that is listed and has no kept original any more has lost it:
+//! nobody knows what to put back, so the path stays as it is when its entry leaves.
+
+use std::collections::BTreeSet;
+
+use super::error::JournalError;
+use super::originals;
+use super::stored::read_state;
+use crate::host::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
+use crate::host::{HostError, Root, parents};
+use crate::model::{HostSpec, ManagedPath, UpdateId};
+
+/// Refuses originals that can't be read: the kept ones, and those of the open update. Changes nothing.
+pub(super) fn check(root: &Root, open: Option<&UpdateId>) -> Result<(), JournalError> {
+    let directory = format!("{PREIMAGES}/{SAVED_DIRECTORY}");
+    for path in documents(root, &directory)? {
+        let bytes = read(root, &path)?;
+        serde_json::from_slice::<PathSnapshot>(&bytes)
+            .map_err(|error| unreadable(saved::malformed(&path, &error)))?;
+    }
+    let Some(open) = open else { return Ok(()) };
+    for path in documents(root, &format!("{PREIMAGES}/{open}"))? {
+        let bytes = read(root, &path)?;
+        originals::parse(&path, &bytes).map_err(unreadable)?;
+    }
+    Ok(())
+}
+
+/// Returns the paths of a config with a kept original of something that the host had, and those that had lost one before.
+pub(super) fn index(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<BTreeSet<ManagedPath>, HostError> {
+    let mut paths = to.managed();
+    paths.extend(parents::made(root, to)?);
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let is_of_host = match saved::load_original(root, &path)? {
+            Some(original) => original != PathSnapshot::Absent,
+            None => from.originals.contains(&path),
+        };
+        if is_of_host {
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the documents in a directory; a draft of a process that died is none.
+fn documents(root: &Root, directory: &str) -> Result<Vec<String>, HostError> {
+    let names = root.list(directory)?.into_iter().filter(|name| name.strip_suffix(".json").is_some());
+    Ok(names.map(|name| format!("{directory}/{name}")).collect())
+}
+
+fn read(root: &Root, path: &str) -> Result<Vec<u8>, JournalError> {
+    root.check_kind(path, "a regular file").map_err(super::place::misplaced)?;
+    Ok(read_state(root, path, "the original of a path")?.unwrap_or_default())
+}
+
+fn unreadable(error: HostError) -> JournalError {
+    if let HostError::Malformed { path, cause, .. } = error {
+        return JournalError::Unreadable { path, what: "the original of a path", cause };
+    }
+    error.into()
+}
