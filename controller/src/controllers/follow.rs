@@ -22,6 +22,7 @@ use super::failure::Failure;
 use super::node::NodeObject;
 use super::unread::failure_text;
 use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
+use super::watches;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use crate::model::backoff::Backoff;
 use crate::reading::Lenient;
@@ -119,7 +120,7 @@ impl WatchState {
 
 /// By name where one object is meant: RBAC grants that one.
 fn config<K: Cached>() -> watcher::Config {
-    let config = watcher::Config::default().page_size(K::PAGE_SIZE);
+    let config = watches::config().page_size(K::PAGE_SIZE);
     let config = K::LABELS.into_iter().fold(config, watcher::Config::labels);
     match K::NAME {
         Some(name) => config.fields(&format!("metadata.name={name}")),

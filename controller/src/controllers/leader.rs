@@ -10,13 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::client::{Fence, RequestError, limited, send, uptime};
+use super::watches;
 use super::write::{Write, write_within};
 use crate::lease::{Election, Lease, Next, Timing};
 
@@ -59,7 +59,7 @@ impl Leader {
     /// Takes part until this process does not lead any more, or may not. Cancel-safe: [`Leader::release`] waits for a write that
     /// was sent.
     pub(super) async fn run(&mut self) {
-        let watch = watch_object(self.api.clone(), &self.candidacy.name);
+        let watch = watches::object(self.api.clone(), &self.candidacy.name);
         let mut changes = pin!(watch.default_backoff());
         loop {
             let now = uptime();
