@@ -194,7 +194,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
         me: options.identity.clone(),
         timing: options.lease_timing,
     };
-    let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
+    let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence, cache.clone());
     let mut tasks = JoinSet::new();
     let (clear, alone) = watch::channel(false);
     let ready = ready(cache.clone(), &options.controllers, alone.clone());
