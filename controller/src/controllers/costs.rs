@@ -21,16 +21,15 @@ use crate::reading::Lenient;
 use crate::render::Rendered;
 use crate::retry::Retries;
 
-/// A decision waits so long for the first answer. Without one no image is prefetched, and the plan counts the nodes as unknown.
+/// A decision waits so long for the first answer. Without one the plan counts the nodes as unknown.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);
 
 /// Configs are megabytes: so many ways are reckoned at once. One that has no answer leaves the other place.
 const AT_ONCE: usize = 2;
 
-/// Costs and images of the rendered configs that pools and nodes have now.
+/// Costs of the ways between the rendered configs that pools and nodes have now.
 #[derive(Debug)]
 pub(super) struct Costs {
-    images: BTreeMap<String, Option<String>>,
     /// By the config that a node has and the one that it gets; none where that could not be reckoned.
     ways: BTreeMap<(String, String), Option<NodeCost>>,
     policy: Option<DisruptionPolicy>,
@@ -58,7 +57,7 @@ pub(super) enum Unknown {
 struct Reckoned {
     pool: String,
     policy: DisruptionPolicy,
-    images: BTreeMap<String, Option<String>>,
+    read: Vec<String>,
     ways: BTreeMap<(String, String), Option<NodeCost>>,
     /// Causes by config.
     failed: BTreeMap<String, String>,
@@ -67,7 +66,6 @@ struct Reckoned {
 impl Default for Costs {
     fn default() -> Self {
         Self {
-            images: BTreeMap::new(),
             ways: BTreeMap::new(),
             policy: None,
             asked: BTreeMap::new(),
@@ -81,18 +79,12 @@ impl Default for Costs {
 impl Costs {
     /// Forgets what is about other configs, or about another policy.
     pub(super) fn retain(&mut self, configs: &BTreeSet<String>, policy: &DisruptionPolicy) {
-        self.images.retain(|name, _| configs.contains(name));
         self.ways.retain(|(from, to), _| configs.contains(from) && configs.contains(to));
         self.retries.keep(|name| configs.contains(name));
         if self.policy.as_ref() != Some(policy) {
             self.ways.clear();
             self.policy = Some(policy.clone());
         }
-    }
-
-    /// Returns the OS image of a config, where it has one and was read.
-    pub(super) fn image(&self, config: &str) -> Option<&String> {
-        self.images.get(config)?.as_ref()
     }
 
     /// Returns the cost of each way to a pool's target, as far as it is known, and has the others read. A config that can't be
@@ -112,11 +104,8 @@ impl Costs {
         let is_known =
             |name: &&String| *name == target || self.ways.contains_key(&((*name).clone(), target.to_owned()));
         let missing: Vec<&String> = from.iter().filter(|name| !is_known(name)).collect();
-        let unknown = if missing.is_empty() && self.images.contains_key(target) {
-            Unknown::Nothing
-        } else {
-            self.ask(client, pool, target, &missing)
-        };
+        let unknown =
+            if missing.is_empty() { Unknown::Nothing } else { self.ask(client, pool, target, &missing) };
         (costs, unknown)
     }
 
@@ -135,8 +124,7 @@ impl Costs {
         let wait = |name: &str| self.retries.wait(name, "", now);
         let due: Vec<String> =
             from.iter().filter(|name| wait(name).is_none()).map(|name| (*name).clone()).collect();
-        let is_due = wait(target).is_none() && !(due.is_empty() && self.images.contains_key(target));
-        if !is_due {
+        if due.is_empty() || wait(target).is_some() {
             let next = wait(target).or_else(|| from.iter().filter_map(|name| wait(name)).min());
             return Unknown::Later(next.unwrap_or_default());
         }
@@ -165,12 +153,11 @@ impl Costs {
     }
 
     fn take(&mut self, reckoned: Reckoned) -> String {
-        let Reckoned { pool, policy, images, ways, failed } = reckoned;
+        let Reckoned { pool, policy, read, ways, failed } = reckoned;
         self.asked.remove(&pool);
-        for name in images.keys() {
+        for name in &read {
             self.retries.succeeded(name);
         }
-        self.images.extend(images);
         // Those of another policy are reckoned anew.
         if self.policy.as_ref() == Some(&policy) {
             self.ways.extend(ways);
@@ -180,7 +167,7 @@ impl Costs {
             if is_news {
                 warn!(
                     "MachineConfig {name} of pool {pool} can't be read: {cause}; the plan of the pool counts its nodes as \
-                     unknown, and its image is not downloaded ahead, until it can"
+                     unknown until it can"
                 );
             }
         }
@@ -202,8 +189,8 @@ async fn reckoned(
     from: Vec<String>,
     policy: DisruptionPolicy,
 ) -> Reckoned {
-    let (images, ways, failed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let mut reckoned = Reckoned { pool, policy, images, ways, failed };
+    let (read, ways, failed) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+    let mut reckoned = Reckoned { pool, policy, read, ways, failed };
     let Some(to) = reckoned.content(client, target).await else { return reckoned };
     for name in from {
         let Some(from) = reckoned.content(client, &name).await else { continue };
@@ -217,8 +204,7 @@ impl Reckoned {
     async fn content(&mut self, client: &Client, name: &str) -> Option<Rendered> {
         match read(Api::<Lenient<MachineConfig>>::all(client.clone()).get(name)).await {
             Ok(object) => {
-                let image = object.spec.os_image_url.clone().filter(|image| !image.is_empty());
-                self.images.insert(name.to_owned(), image);
+                self.read.push(name.to_owned());
                 Some(Rendered { object, sources: Vec::new(), remarks: Vec::new() })
             }
             Err(error) => {

@@ -10,7 +10,7 @@
 //! | `watches.rs` | times of watches |
 //! | `unread.rs` | kinds that can't be read, and who says so |
 //! | `stored_config.rs` | MachineConfigs, packed |
-//! | `node.rs`, `untyped.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
+//! | `node.rs`, `config.rs`, `untyped.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
 //! | `write.rs` | each write, by name: what fails is counted |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
@@ -31,6 +31,7 @@ mod build;
 mod cache;
 mod cached;
 mod client;
+mod config;
 mod config_node;
 mod costs;
 mod drain;

@@ -385,7 +385,7 @@ fn decide(
         unread: unread::message(snapshot, &unread::NODE),
         unrecorded: controller.statuses.unrecorded(name),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
-        os_image: os_image(&object, controller),
+        os_image: os_image(&object, snapshot),
         unavailable_elsewhere: controller.fleet.unavailable_elsewhere(name),
         held_elsewhere: controller.fleet.held_elsewhere(name),
         topology: controller.topology.clone(),
@@ -426,8 +426,8 @@ fn known(policy: &RolloutPolicy, snapshot: &Snapshot) -> Policy {
 }
 
 /// Returns the image of a target that names another one than the config that all nodes have.
-fn os_image(pool: &MachineConfigPool, controller: &Controller) -> Option<String> {
-    let image = |name: Option<String>| controller.costs.image(&name?).cloned();
+fn os_image(pool: &MachineConfigPool, snapshot: &Snapshot) -> Option<String> {
+    let image = |name: Option<String>| snapshot.rendered.get(&name?)?.image.clone();
     let done = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
     let new = image(target(pool))?;
     (image(done.and_then(|done| done.name.clone())).as_ref() != Some(&new)).then_some(new)

@@ -353,9 +353,12 @@ async fn reads_that_never_answer_delay_no_decision() {
     cluster.pool("worker").await;
     cluster.config("worker", contents("worker", "0")).await;
     let first = cluster.start("a", &["--controllers", "render"]);
-    let target = cluster.until_target("worker", "").await;
+    let config = cluster.until_target("worker", "").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let target = cluster.until_target("worker", &config).await;
     assert!(first.terminate().await.success());
-    ready_node(&cluster.client, "w1", &target).await;
+    cluster.patch_pool("worker", json!({ "spec": { "paused": true } })).await;
+    ready_node(&cluster.client, "w1", &config).await;
     let definition = "/customresourcedefinitions/machineconfigpools.machineconfiguration.openshift.io";
     for path in [&*format!("/machineconfigs/{target}"), definition] {
         proxy.fail(Seam::new(Method::GET, &[path]), Failing::NeverAnswers);
@@ -363,13 +366,13 @@ async fn reads_that_never_answer_delay_no_decision() {
     let mut controller = cluster.start("b", &[]);
     let nodes = node_api(&cluster.client);
     for change in 0..8 {
-        let ready = change % 2;
-        let status = if ready == 1 { "True" } else { "False" };
+        let unavailable = change % 2;
+        let status = if unavailable == 0 { "True" } else { "False" };
         let patch = json!({ "status": { "conditions": [{ "type": "Ready", "status": status }] } });
         nodes.patch_status("w1", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         let is_counted = |pool: &Value| {
             pool["status"]["machineCount"] == 1
-                && pool["status"]["readyMachineCount"].as_i64().unwrap_or(0) == ready
+                && pool["status"]["unavailableMachineCount"].as_i64().unwrap_or(0) == unavailable
         };
         cluster.until_pool("worker", "its node is counted", is_counted).await;
     }
