@@ -210,7 +210,7 @@ fn config_of(name: &str, mark: usize, files: usize) -> MachineConfigBuilder {
                 json!({ "compression": "gzip", "source": format!("data:;base64,{packed}") })
             }
         };
-        config.contents(&format!("/etc/lab/{name}-{file}.conf"), contents)
+        config.contents(&format!("/etc/lab/{name}-{file}.conf"), &contents)
     })
 }
 
@@ -510,10 +510,23 @@ async fn at_rest(scale: &Scale) {
         create_nodes(&cluster.client, name, config, scale.nodes.div_ceil(scale.pools)).await;
     }
     let controller = cluster.start("second", &LEASE);
-    let pid = controller.0.pid();
     for name in &names {
         until_counted(&cluster, name, scale.nodes.div_ceil(scale.pools)).await;
     }
+    report(scale, &cluster, controller.0.pid(), without).await;
+    assert!(controller.terminate().await.success());
+    for kind in ["nothing", "MachineConfigs", "Nodes"] {
+        let (count, rss, peak) = store(&cluster, kind);
+        row(
+            &format!("RSS of kube's store with {count} {kind}"),
+            "-",
+            &format!("{rss:.1} MiB, peak {peak:.0} MiB"),
+        );
+    }
+}
+
+/// Prints memory and requests of an idle controller.
+async fn report(scale: &Scale, cluster: &Cluster, pid: u32, without: f64) {
     tokio::time::sleep(REST).await;
     let mark = cluster.bench.mark().await;
     tokio::time::sleep(Duration::from_secs(60 * IDLE_MINUTES)).await;
@@ -532,14 +545,5 @@ async fn at_rest(scale: &Scale) {
         let connected = cluster.bench.connected();
         let own = connected.values().filter(|agent| agent.starts_with("machine-config-controller/"));
         row("connections", "2", &own.count().to_string());
-    }
-    assert!(controller.terminate().await.success());
-    for kind in ["nothing", "MachineConfigs", "Nodes"] {
-        let (count, rss, peak) = store(&cluster, kind);
-        row(
-            &format!("RSS of kube's store with {count} {kind}"),
-            "-",
-            &format!("{rss:.1} MiB, peak {peak:.0} MiB"),
-        );
     }
 }

@@ -180,7 +180,7 @@ impl MachineConfigBuilder {
     }
 
     /// With a file whose contents are given as in Ignition.
-    pub fn contents(mut self, path: &str, contents: Value) -> Self {
+    pub fn contents(mut self, path: &str, contents: &Value) -> Self {
         self.files.push(json!({ "path": path, "mode": 0o644, "overwrite": true, "contents": contents }));
         self
     }
