@@ -29,15 +29,24 @@ mod ran;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::reflector;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Client, Config, Resource};
 use machine_config_controller::api::{MachineConfig, MachineConfigPool};
 use machine_config_controller::render::{Release, render};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use cluster::{MachineConfigBuilder, Presence, annotation, changes, create_object, key, node_api, within};
@@ -90,8 +99,12 @@ const FILES: (usize, usize) = (10, 1500);
 const IMAGES: usize = 50;
 /// Time that a controller rests before its memory is read.
 const REST: Duration = Duration::from_secs(5);
-/// Time of the measurement of the idle controller.
-const IDLE: Duration = Duration::from_secs(60);
+/// Minutes of the measurement of the idle controller, with the default Lease.
+const IDLE_MINUTES: u64 = 2;
+const LEASE: [&str; 2] = ["--lease-duration", "137"];
+/// Kind that a process of this benchmark keeps in a store of kube's, and the way to the API server.
+const STORE_OF: &str = "BENCH_STORE_OF";
+const KUBECONFIG: &str = "KUBECONFIG";
 /// Nodes of the second part, and its rounds.
 const FEW_NODES: usize = 200;
 const ROUNDS: usize = 9;
@@ -110,8 +123,12 @@ fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.unwrap().block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    if let Ok(kind) = std::env::var(STORE_OF) {
+        runtime.block_on(keep_in_store(&kind));
+        return;
+    }
+    runtime.block_on(async {
         println!("\n| controller | target | value |\n|---|---|---|");
         // One part by its name: `-- job`.
         let named = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
@@ -158,23 +175,56 @@ fn mebibytes(pid: u32, field: &str) -> f64 {
     line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
 }
 
-/// A MachineConfig with files of words that repeat and numbers that do not.
+/// Texts of which files are made: a page has as much that repeats as files of settings with their comments.
+const TEXTS: [&str; 5] = [
+    include_str!("../../docs/differences-from-mcd.md"),
+    include_str!("../../docs/operate.md"),
+    include_str!("../../docs/reference.md"),
+    include_str!("../../docs/stateroots.md"),
+    include_str!("../../docs/troubleshoot.md"),
+];
+
+/// A MachineConfig as clusters have them: text files, no two of them the same.
 fn config(name: &str, mark: usize) -> MachineConfigBuilder {
     config_of(name, mark, FILES.0)
 }
 
+/// Of ten files five are in base64, as by most controllers and `oc`, four URL-encoded, as by the Machine Config Operator's templates, and one
+/// compressed, as by butane.
 fn config_of(name: &str, mark: usize, files: usize) -> MachineConfigBuilder {
-    let mut number = 0x2545_f491_4f6c_dd1d_u64 ^ u64::try_from(name.len() + mark).unwrap();
+    let texts = TEXTS.concat();
+    let seed = name.bytes().fold(mark, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+    let mut bytes = texts.bytes().cycle().skip(seed * 7919 % texts.len());
     (0..files).fold(MachineConfigBuilder::new(name), |config, file| {
-        let mut text = format!("# {name} {mark}\n");
-        while text.len() < FILES.1 {
-            number ^= number << 13;
-            number ^= number >> 7;
-            number ^= number << 17;
-            text += &format!("option-{} = {:x}\n", number % 97, number >> 20);
-        }
-        config.file(&format!("/etc/lab/{name}-{file}.conf"), 0o644, &text)
+        let mut text = format!("# {name} {mark} {file}\n").into_bytes();
+        text.extend(bytes.by_ref().take(FILES.1 - text.len()));
+        let contents = match file % 10 {
+            0..5 => {
+                json!({ "source": format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(text)) })
+            }
+            5..9 => json!({ "source": format!("data:,{}", url_encoded(&text)) }),
+            _ => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+                encoder.write_all(&text).unwrap();
+                let packed = STANDARD.encode(encoder.finish().unwrap());
+                json!({ "compression": "gzip", "source": format!("data:;base64,{packed}") })
+            }
+        };
+        config.contents(&format!("/etc/lab/{name}-{file}.conf"), &contents)
     })
+}
+
+/// Encodes all but unreserved characters, as the templates' `dataurl` does.
+fn url_encoded(text: &[u8]) -> String {
+    let mut encoded = String::new();
+    for byte in text {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(byte) {
+            encoded.push(char::from(*byte));
+        } else {
+            encoded += &format!("%{byte:02X}");
+        }
+    }
+    encoded
 }
 
 fn rendering() {
@@ -382,8 +432,57 @@ async fn flips(nodes: usize) {
     assert!(controller.terminate().await.success());
 }
 
+/// Keeps all objects of a kind in kube's store, as `kube::runtime::reflector` fills it, and prints the memory of this process.
+async fn keep_in_store(kind: &str) {
+    let path = std::env::var(KUBECONFIG).unwrap();
+    let file = Kubeconfig::read_from(path).unwrap();
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    match kind {
+        "MachineConfigs" => fill::<MachineConfig>(client).await,
+        "Nodes" => fill::<Node>(client).await,
+        _ => {
+            drop(client.apiserver_version().await.unwrap());
+            print_memory(0);
+        }
+    }
+}
+
+fn print_memory(objects: usize) {
+    let pid = std::process::id();
+    println!("{objects} {} {}", mebibytes(pid, "VmRSS:"), mebibytes(pid, "VmHWM:"));
+}
+
+async fn fill<K>(client: Client)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (reader, writer) = reflector::store::<K>();
+    // Pages as large as the controller's of MachineConfigs were.
+    let events = reflector(writer, watcher(Api::<K>::all(client), watcher::Config::default().page_size(8)));
+    let filling = tokio::spawn(events.for_each(|event| async { drop(event.unwrap()) }));
+    reader.wait_until_ready().await.unwrap();
+    tokio::time::sleep(REST).await;
+    print_memory(reader.len());
+    filling.abort();
+}
+
+/// Has another process keep objects in kube's store; returns their number, its RSS and its peak.
+fn store(cluster: &Cluster, kind: &str) -> (f64, f64, f64) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.arg("--bench").env(STORE_OF, kind).env(KUBECONFIG, &cluster.kubeconfig).envs(process::MALLOC);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let numbers: Vec<f64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    (numbers[0], numbers[1], numbers[2])
+}
+
 async fn at_rest(scale: &Scale) {
     let cluster = Cluster::new().await;
+    let empty = cluster.start("empty", &LEASE);
+    tokio::time::sleep(REST).await;
+    let without = mebibytes(empty.0.pid(), "VmRSS:");
+    assert!(empty.terminate().await.success());
     let names: Vec<String> = (0..scale.pools).map(|number| format!("pool-{number}")).collect();
     for name in &names {
         cluster.pool(name).await;
@@ -410,25 +509,41 @@ async fn at_rest(scale: &Scale) {
     for (name, config) in names.iter().zip(&targets) {
         create_nodes(&cluster.client, name, config, scale.nodes.div_ceil(scale.pools)).await;
     }
-    let controller = cluster.start("second", &["--lease-duration", "15"]);
+    let controller = cluster.start("second", &LEASE);
     for name in &names {
         until_counted(&cluster, name, scale.nodes.div_ceil(scale.pools)).await;
     }
+    report(scale, &cluster, controller.0.pid(), without).await;
+    assert!(controller.terminate().await.success());
+    for kind in ["nothing", "MachineConfigs", "Nodes"] {
+        let (count, rss, peak) = store(&cluster, kind);
+        row(
+            &format!("RSS of kube's store with {count} {kind}"),
+            "-",
+            &format!("{rss:.1} MiB, peak {peak:.0} MiB"),
+        );
+    }
+}
+
+/// Prints memory and requests of an idle controller.
+async fn report(scale: &Scale, cluster: &Cluster, pid: u32, without: f64) {
     tokio::time::sleep(REST).await;
     let mark = cluster.bench.mark().await;
-    tokio::time::sleep(IDLE).await;
+    tokio::time::sleep(Duration::from_secs(60 * IDLE_MINUTES)).await;
     let requests = cluster.bench.requests_since(mark).await;
-    let own = requests.iter().filter(|one| one.user == "controller" && one.resource != "leases");
-    let (rss, peak) = (mebibytes(controller.0.pid(), "VmRSS:"), mebibytes(controller.0.pid(), "VmHWM:"));
+    let own = requests.iter().filter(|one| one.user == "controller");
+    let (leases, others): (Vec<_>, Vec<_>) = own.partition(|one| one.resource == "leases");
+    let (rss, peak) = (mebibytes(pid, "VmRSS:"), mebibytes(pid, "VmHWM:"));
     row(&format!("RSS, {}, idle", scale.what), scale.rss, &format!("{rss:.1} MiB"));
+    row("of it anonymous", "-", &format!("{:.1} MiB", mebibytes(pid, "RssAnon:")));
+    row("RSS without objects", "-", &format!("{without:.1} MiB"));
     row("peak RSS of the start", scale.peak, &format!("{peak:.0} MiB"));
-    row("requests in an idle minute, without the Lease", "0", &own.count().to_string());
-    let all = requests.iter().filter(|one| one.user == "controller").count();
-    row("requests in an idle minute, Lease of 15 s", "-", &all.to_string());
+    let minute = |count: usize| format!("{:.1}", count as f64 / IDLE_MINUTES as f64);
+    row("requests in an idle minute, without the Lease", "0", &minute(others.len()));
+    row("requests in an idle minute", "3", &minute(leases.len() + others.len()));
     if cluster::own_only("connections of the controller") {
         let connected = cluster.bench.connected();
         let own = connected.values().filter(|agent| agent.starts_with("machine-config-controller/"));
         row("connections", "2", &own.count().to_string());
     }
-    assert!(controller.terminate().await.success());
 }

@@ -7,7 +7,8 @@
 //!
 //! At most one process leads: a leader acts until the renew deadline after it *sent* its last renewal. Another one takes the
 //! Lease a whole duration after it *saw* that renewal, and only if it is still the newest. It saw it after it was sent. A
-//! deleted Lease does not name its last holder: the process that creates it waits for a renew deadline before it acts.
+//! deleted Lease does not name its last holder: the process that creates it waits for a renew deadline before it acts, unless it
+//! is known that nobody led here before, as when a cluster gets its first controller.
 //!
 //! An etcd that was restored from a backup has older versions, and its Lease may name nobody while the leader of the lost
 //! history still acts. A candidate takes an older version for what it is, the newest one there is, and waits for a whole
@@ -80,12 +81,21 @@ pub struct Election {
     last_read: LastRead,
     role: Role,
     not_before: Duration,
+    /// A Lease was there that another process made.
+    has_seen: bool,
 }
 
 impl Election {
     /// Begins; `me` is no other process's name, also not that of this one before a restart.
     pub const fn new(me: String, timing: Timing) -> Self {
-        Self { me, timing, last_read: LastRead::Nothing, role: Role::Candidate, not_before: Duration::ZERO }
+        Self {
+            me,
+            timing,
+            last_read: LastRead::Nothing,
+            role: Role::Candidate,
+            not_before: Duration::ZERO,
+            has_seen: false,
+        }
     }
 
     /// Takes what a watch says. It may be behind an answer: an older version keeps a leader from nothing but a write, which the
@@ -110,6 +120,7 @@ impl Election {
             }
             return;
         };
+        self.has_seen |= !self.is_leader();
         if !matches!(&self.last_read, LastRead::There { lease: known, .. } if *known == lease) {
             let is_restored = self.is_older(&lease);
             self.last_read = LastRead::There { lease, since: now, is_restored };
@@ -140,6 +151,21 @@ impl Election {
         };
         self.role = Role::Leader { from, until: sent + self.timing.renew_deadline, renewed: sent };
         self.last_read = LastRead::There { lease, since: now, is_restored: false };
+    }
+
+    /// Returns true if this process made the Lease, waits before it acts, and has seen no other one: to know that nobody led here before
+    /// would end the wait.
+    pub fn awaits_evidence(&self, now: Duration) -> bool {
+        matches!(self.role, Role::Leader { from, .. } if now < from) && !self.has_seen
+    }
+
+    /// Takes it as known that nobody led here before: the process acts from now on.
+    pub fn first_ever(&mut self, now: Duration) {
+        if self.awaits_evidence(now)
+            && let Role::Leader { from, .. } = &mut self.role
+        {
+            *from = now;
+        }
     }
 
     /// Records that a write was refused or not answered.

@@ -204,3 +204,4 @@ mod lenient;
 mod tests;
 
 pub use lenient::Lenient;
+pub(crate) use lenient::is_resource_of_its_kind;

@@ -36,6 +36,11 @@ impl Retries {
         tried.next.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
+    /// Returns the time until the next try of what failed last, whatever its input.
+    pub fn next(&self, name: &str, now: Duration) -> Option<Duration> {
+        Some(self.tried.get(name)?.next.saturating_sub(now))
+    }
+
     /// Records a failure; returns the pause before the next try, and true if its cause is news.
     pub fn failed(&mut self, name: &str, input: &str, cause: &str, now: Duration) -> (Duration, bool) {
         let before = self.tried.get(name);

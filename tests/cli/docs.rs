@@ -136,7 +136,7 @@ fn table_cells_are_short() {
 fn test_exists(name: &str) -> bool {
     let parts: Vec<&str> = name.split("::").collect();
     let (function, modules) = parts.split_last().unwrap();
-    let bases = ["controller/tests/controllers", "controller/src", "core/src"];
+    let bases = ["controller/tests/controllers", "controller/src", "core/src", "src", "tests"];
     let files = bases.iter().flat_map(|base| {
         (1..=modules.len()).flat_map(move |used| {
             let path = format!("{base}/{}", modules[..used].join("/"));

@@ -50,6 +50,8 @@ pub(super) struct RenderedConfig {
     pub(super) pool_uid: String,
     /// This program rendered it: what another one made is left alone.
     pub(super) is_own: bool,
+    /// Its OS image, where it has one.
+    pub(super) image: Option<String>,
     /// Version of the program that made it.
     pub(super) made_by: Option<String>,
     pub(super) uid: String,

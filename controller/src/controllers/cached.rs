@@ -159,13 +159,13 @@ fn selection(
 
 impl Cached for Lenient<MachineConfig> {
     const KIND: Kind = Kind::Configs;
-    // Each may have 1.5 MB.
-    const PAGE_SIZE: u32 = 8;
 
     fn put(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
         if let Some(pool) = rendered_for(&self.metadata).cloned() {
+            let image = self.object.ok().and_then(|config| config.spec.os_image_url);
             let rendered = RenderedConfig {
+                image: image.filter(|image| !image.is_empty()),
                 is_own: is_rendered_here(&self.metadata),
                 made_by: self.metadata.annotations.and_then(|mut all| all.remove(GENERATED_BY)),
                 pool: pool.name,

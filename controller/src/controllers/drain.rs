@@ -31,6 +31,7 @@ use super::failure::Failure;
 use super::metrics::Metrics;
 use super::node_write::write_node;
 use super::unread;
+use super::watches;
 use super::write::Write;
 use crate::drain::pods::{Blocker, PodSeen, seen};
 use crate::drain::{Budgets, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
@@ -69,7 +70,7 @@ impl SharedBudgets {
 
     async fn follow(self, client: Client) {
         let api = Api::<PodDisruptionBudget>::all(client);
-        let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
+        let mut events = Box::pin(watcher(api, watches::config()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => {
@@ -605,7 +606,7 @@ fn wall_clock() -> Timestamp {
 fn watch_pods(client: &Client, node: &str) -> PodEvents {
     let running = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let api = Api::<PartialObjectMeta<PodObject>>::all(client.clone());
-    Box::pin(watcher(api, watcher::Config::default().fields(&running)).default_backoff())
+    Box::pin(watcher(api, watches::config().fields(&running)).default_backoff())
 }
 
 fn patch_body(patch: &crate::drain::Patch) -> serde_json::Value {

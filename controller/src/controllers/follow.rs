@@ -18,11 +18,13 @@ use super::answered::Answers;
 use super::build::OpenShiftBuild;
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached;
+use super::config::WatchedConfig;
 use super::failure::Failure;
 use super::node::NodeObject;
 use super::unread::failure_text;
 use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
-use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
+use super::watches;
+use crate::api::{ControllerConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use crate::model::backoff::Backoff;
 use crate::reading::Lenient;
 
@@ -119,7 +121,7 @@ impl WatchState {
 
 /// By name where one object is meant: RBAC grants that one.
 fn config<K: Cached>() -> watcher::Config {
-    let config = watcher::Config::default().page_size(K::PAGE_SIZE);
+    let config = watches::config().page_size(K::PAGE_SIZE);
     let config = K::LABELS.into_iter().fold(config, watcher::Config::labels);
     match K::NAME {
         Some(name) => config.fields(&format!("metadata.name={name}")),
@@ -159,7 +161,7 @@ pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>)
         cache.clone(),
     ));
     tasks.spawn(follow(Api::<Lenient<MachineConfigPool>>::all(client.clone()), cache.clone()));
-    tasks.spawn(follow(Api::<Lenient<MachineConfig>>::all(client.clone()), cache.clone()));
+    tasks.spawn(follow(Api::<WatchedConfig>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<NodeObject>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Untyped<ControllerConfig>>::all(client.clone()), cache.clone()));
     tasks.spawn(follow(Api::<Untyped<MachineConfiguration>>::all(client.clone()), cache.clone()));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -16,6 +15,7 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::client::uptime;
 use super::error::RunError;
 use super::failure::Failure;
+use super::watches;
 use crate::api::GENERATED_BY;
 use crate::interlock::{ForeignTarget, Interlock, LEASES, Lease, NAMESPACE, TAKE_OVER, Verdict};
 
@@ -27,7 +27,7 @@ const NEEDED: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Configs];
 pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Sender<bool>) -> RunError {
     let watches = LEASES.map(|name| {
         let api = Api::<LeaseObject>::namespaced(client.clone(), NAMESPACE);
-        watch_object(api, name).default_backoff().map(move |news| (name, news)).boxed()
+        watches::object(api, name).default_backoff().map(move |news| (name, news)).boxed()
     });
     let mut leases = pin!(stream::select_all(watches));
     let (mut interlock, mut changes) = (Interlock::default(), cache.contents());

@@ -10,13 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use super::cache::{Cache, Kind};
 use super::client::{Fence, RequestError, limited, send, uptime};
+use super::watches;
 use super::write::{Write, write_within};
 use crate::lease::{Election, Lease, Next, Timing};
 
@@ -28,6 +29,9 @@ pub(super) struct Candidacy {
     pub(super) me: String,
     pub(super) timing: Timing,
 }
+
+/// Kinds that show whether a replica led before.
+const NEEDED: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Configs];
 
 /// A write that was sent: it is waited for, whatever happens meanwhile.
 type Sent = Pin<Box<dyn Future<Output = Result<LeaseObject, RequestError>> + Send>>;
@@ -46,21 +50,28 @@ pub(super) struct Leader {
     object: Option<LeaseObject>,
     /// The write under way, and when it was sent.
     in_flight: Option<(Duration, Sent)>,
+    cache: Cache,
 }
 
 impl Leader {
-    pub(super) fn new(client: Client, candidacy: Candidacy, fence: Fence) -> (Self, watch::Receiver<bool>) {
+    pub(super) fn new(
+        client: Client,
+        candidacy: Candidacy,
+        fence: Fence,
+        cache: Cache,
+    ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
         let api = Api::namespaced(client, &candidacy.namespace);
         let election = Election::new(candidacy.me.clone(), candidacy.timing);
-        (Self { api, candidacy, election, fence, leading, object: None, in_flight: None }, receiver)
+        (Self { api, candidacy, election, fence, leading, object: None, in_flight: None, cache }, receiver)
     }
 
     /// Takes part until this process does not lead any more, or may not. Cancel-safe: [`Leader::release`] waits for a write that
     /// was sent.
     pub(super) async fn run(&mut self) {
-        let watch = watch_object(self.api.clone(), &self.candidacy.name);
+        let watch = watches::object(self.api.clone(), &self.candidacy.name);
         let mut changes = pin!(watch.default_backoff());
+        let mut evidence = pin!(nobody_led(self.cache.clone()));
         loop {
             let now = uptime();
             let wait = match self.election.next(now) {
@@ -87,6 +98,7 @@ impl Leader {
                     Some(Err(error)) => warn!("Lease {} can't be watched: {error}", self.candidacy.name),
                     None => return,
                 },
+                () = &mut evidence, if self.election.awaits_evidence(now) => self.election.first_ever(uptime()),
                 () = due => {}
             }
             self.publish();
@@ -117,7 +129,7 @@ impl Leader {
             let wait = self.candidacy.timing.renew_deadline.as_secs();
             info!(
                 "Lease {} was missing: creating it, and waiting {wait} s before the first write, in case a replica still holds a \
-                 deleted one",
+                 deleted one, unless no replica has led here before",
                 self.candidacy.name
             );
         }
@@ -242,6 +254,18 @@ impl Leader {
         let object = self.object.as_ref()?;
         let is_mine = object.spec.as_ref()?.holder_identity.as_ref() == Some(&self.candidacy.me);
         object.metadata.resource_version.clone().filter(|_| is_mine)
+    }
+}
+
+/// Resolves once it is known that no replica led here before: each one that does names rendered configs to the pools first.
+async fn nobody_led(cache: Cache) {
+    cache.until(|snapshot| NEEDED.iter().all(|kind| snapshot.knows(*kind))).await;
+    let has_led = cache.lock().rendered.values().any(|rendered| rendered.is_own);
+    if has_led {
+        info!(
+            "Waiting before the first write: a replica led here before, since MachineConfigs that it rendered are there"
+        );
+        std::future::pending::<()>().await;
     }
 }
 

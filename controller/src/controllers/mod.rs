@@ -7,9 +7,10 @@
 //! | `leader.rs` | the shell of [`crate::lease`] |
 //! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
 //! | `cache.rs`, `follow.rs`, `answered.rs` | observed objects, reduced; the watches that fill it |
+//! | `watches.rs` | times of watches |
 //! | `unread.rs` | kinds that can't be read, and who says so |
 //! | `stored_config.rs` | MachineConfigs, packed |
-//! | `node.rs`, `lenient.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
+//! | `node.rs`, `config.rs`, `untyped.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
 //! | `write.rs` | each write, by name: what fails is counted |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
@@ -30,6 +31,7 @@ mod build;
 mod cache;
 mod cached;
 mod client;
+mod config;
 mod config_node;
 mod costs;
 mod drain;
@@ -61,6 +63,7 @@ mod unread;
 mod untyped;
 mod unused;
 mod version;
+mod watches;
 mod write;
 
 use std::net::SocketAddr;
@@ -192,7 +195,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
         me: options.identity.clone(),
         timing: options.lease_timing,
     };
-    let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence);
+    let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence, cache.clone());
     let mut tasks = JoinSet::new();
     let (clear, alone) = watch::channel(false);
     let ready = ready(cache.clone(), &options.controllers, alone.clone());

@@ -21,6 +21,7 @@ use super::client::RequestError;
 use super::failure::Failure;
 use super::metrics::Metrics;
 use super::node_write::write_node;
+use super::watches;
 use super::write::{Write, write};
 use crate::api::pool::PoolSynchronizer;
 use crate::api::{MachineConfigNode, MachineConfigPool};
@@ -87,7 +88,7 @@ fn is_active(snapshot: &Snapshot) -> bool {
 
 fn watch(client: &Client) -> Events {
     let api = Api::<Lenient<MachineConfigNode>>::all(client.clone());
-    Box::pin(watcher(api, watcher::Config::default()).default_backoff())
+    Box::pin(watcher(api, watches::config()).default_backoff())
 }
 
 /// Reports of the nodes, while they are watched.

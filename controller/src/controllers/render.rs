@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -124,11 +125,12 @@ impl Controller {
         let mut waits = Vec::new();
         let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
         for name in names {
-            let outcome = outcome(&self.cache.lock(), &name);
-            let Some(outcome) = outcome else { continue };
+            let cache = self.cache.clone();
+            // A rendering takes megabytes of small pieces. On a thread of its own they are in an arena of their own, which is empty
+            // afterwards and goes back to the system; here objects that stay would lie between them.
+            let rendering = spawn_blocking(move || outcome(&cache.lock(), &name));
+            let Ok(Some(outcome)) = rendering.await else { continue };
             waits.extend(Box::pin(self.attempt(outcome)).await);
-            // One rendering keeps the thread for milliseconds. Leases and watches have their turn before the next.
-            tokio::task::yield_now().await;
         }
         if let Err(error) = seed::components(&self.client, &self.cache, &self.metrics).await {
             waits

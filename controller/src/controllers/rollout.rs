@@ -29,7 +29,7 @@ use tracing::info;
 use super::cache::{Cache, Journal, Kind, Snapshot};
 use super::cached::Cached;
 use super::client::{RequestError, send, uptime};
-use super::costs::Costs;
+use super::costs::{Costs, Unknown};
 use super::events::{About, Severity, emit};
 use super::layering::layering;
 use super::merge::merge;
@@ -92,15 +92,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
     loop {
         changes.mark_unchanged();
         let wait = Box::pin(controller.reconcile()).await;
-        pause(&mut changes, wait).await;
-    }
-}
-
-async fn pause(changes: &mut watch::Receiver<u64>, wait: Duration) {
-    tokio::select! {
-        // Changes that come together get one decision.
-        _ = changes.changed() => sleep(COALESCE).await,
-        () = sleep(wait.min(LONGEST_WAIT)) => {}
+        controller.pause(&mut changes, wait).await;
     }
 }
 
@@ -133,6 +125,17 @@ struct Decision {
 }
 
 impl Controller {
+    /// Waits for a reason to decide again.
+    async fn pause(&mut self, changes: &mut watch::Receiver<u64>, wait: Duration) {
+        tokio::select! {
+            // Changes that come together get one decision.
+            _ = changes.changed() => sleep(COALESCE).await,
+            pool = self.costs.answered() => drop(self.due.insert(pool, Duration::ZERO)),
+            () = self.pools_definition.answered() => {}
+            () = sleep(wait.min(LONGEST_WAIT)) => {}
+        }
+    }
+
     /// Takes the pools one step further that something has changed for; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
         if self.pools_definition.read(&self.client, &self.cache).await {
@@ -144,7 +147,11 @@ impl Controller {
         let now = uptime();
         let due = self.due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone());
         for name in due.collect::<Vec<_>>() {
-            let (costs, is_incomplete) = self.costs(&name).await;
+            let (costs, unknown) = self.costs(&name);
+            if let Unknown::FirstAnswer(wait) = unknown {
+                self.due.insert(name, now.saturating_add(wait));
+                continue;
+            }
             // A write for the pool before this one changes what this one may do.
             self.observe();
             let Some(decision) = self.decide(&name, &costs) else {
@@ -158,8 +165,8 @@ impl Controller {
                 let until = Duration::try_from(wake.duration_since(Timestamp::now())).unwrap_or_default();
                 wait = wait.min(until).min(LONGEST_TIMED_WAIT);
             }
-            if is_incomplete {
-                wait = wait.min(LONGEST_TIMED_WAIT);
+            if let Unknown::Later(next) = unknown {
+                wait = wait.min(next);
             }
             self.due.insert(name, uptime().saturating_add(wait.min(LONGEST_WAIT)));
         }
@@ -168,7 +175,11 @@ impl Controller {
         self.observe();
         let now = uptime();
         let next = self.due.values().map(|at| at.saturating_sub(now)).min();
-        [next, labeled, Some(refused)].into_iter().flatten().min().unwrap_or(LONGEST_WAIT)
+        [next, labeled, Some(refused), self.pools_definition.next_try()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(LONGEST_WAIT)
     }
 
     /// Takes over what changed in the cache, and notes the pools that are to be decided again.
@@ -312,8 +323,8 @@ impl Controller {
         Written::Conflict
     }
 
-    /// Returns the cost of the way of each config that nodes of a pool have to its target, and whether some could not be read.
-    async fn costs(&mut self, pool: &str) -> (BTreeMap<String, NodeCost>, bool) {
+    /// Returns the cost of the way of each config that nodes of a pool have to its target, and what they wait for.
+    fn costs(&mut self, pool: &str) -> (BTreeMap<String, NodeCost>, Unknown) {
         let (target, from) = {
             let snapshot = self.cache.lock();
             let own_target = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
@@ -331,8 +342,8 @@ impl Controller {
             (own_target, used.into_iter().filter(own).collect::<Vec<_>>())
         };
         match target {
-            Some(target) => self.costs.to(&self.client, &target, &from).await,
-            None => (BTreeMap::new(), false),
+            Some(target) => self.costs.to(&self.client, pool, &target, &from),
+            None => (BTreeMap::new(), Unknown::Nothing),
         }
     }
 }
@@ -374,7 +385,7 @@ fn decide(
         unread: unread::message(snapshot, &unread::NODE),
         unrecorded: controller.statuses.unrecorded(name),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
-        os_image: os_image(&object, controller),
+        os_image: os_image(&object, snapshot),
         unavailable_elsewhere: controller.fleet.unavailable_elsewhere(name),
         held_elsewhere: controller.fleet.held_elsewhere(name),
         topology: controller.topology.clone(),
@@ -415,8 +426,8 @@ fn known(policy: &RolloutPolicy, snapshot: &Snapshot) -> Policy {
 }
 
 /// Returns the image of a target that names another one than the config that all nodes have.
-fn os_image(pool: &MachineConfigPool, controller: &Controller) -> Option<String> {
-    let image = |name: Option<String>| controller.costs.image(&name?).cloned();
+fn os_image(pool: &MachineConfigPool, snapshot: &Snapshot) -> Option<String> {
+    let image = |name: Option<String>| snapshot.rendered.get(&name?)?.image.clone();
     let done = pool.status.as_ref().and_then(|status| status.configuration.as_ref());
     let new = image(target(pool))?;
     (image(done.and_then(|done| done.name.clone())).as_ref() != Some(&new)).then_some(new)

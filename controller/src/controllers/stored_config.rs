@@ -1,8 +1,10 @@
 //! A MachineConfig in the cache. Its Ignition config is most of it and is read for a rendering alone, so it is kept
-//! compressed.
+//! compressed. Contents in base64 are kept as the bytes that they stand for: base64 of a text hides what repeats in it.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read, Write};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
@@ -23,11 +25,15 @@ pub(super) struct StoredConfig {
 enum Packed {
     /// As it is: it is small, or absent.
     Plain(Option<Value>),
+    /// Its text, as [`write_parts`] writes it.
     Deflated(Vec<u8>),
 }
 
 /// Most bytes of a config that is kept as it is.
 const MAX_PLAIN: usize = 512;
+
+/// End of the head of a `data:` URL with contents in base64.
+const BASE64: &str = ";base64,";
 
 impl StoredConfig {
     /// Packs an object.
@@ -61,8 +67,8 @@ impl Packed {
             return Self::Plain(config);
         }
         // Into memory: it does not fail. If it did, the config would stay as it is.
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        let packed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+        let packed = write_parts(&text, &mut encoder).and_then(|()| encoder.finish());
         packed.map_or(Self::Plain(config), |mut packed| {
             packed.shrink_to_fit();
             Self::Deflated(packed)
@@ -73,12 +79,48 @@ impl Packed {
         match self {
             Self::Plain(config) => config.clone(),
             Self::Deflated(packed) => {
-                let mut text = Vec::new();
-                DeflateDecoder::new(packed.as_slice()).read_to_end(&mut text).ok()?;
-                serde_json::from_slice(&text).ok()
+                serde_json::from_str(&read_parts(DeflateDecoder::new(packed.as_slice())).ok()?).ok()
             }
         }
     }
+}
+
+/// Writes a text in parts: the bytes that base64 at its beginning stands for, and the rest, each behind its length.
+fn write_parts(text: &str, to: &mut impl Write) -> io::Result<()> {
+    let mut is_first = true;
+    for part in text.split_inclusive(BASE64) {
+        let end = if std::mem::take(&mut is_first) { None } else { part.find('"') };
+        let (contents, rest) = part.split_at(end.unwrap_or_default());
+        // It is strict: what it reads is written the same again.
+        let (contents, rest) =
+            STANDARD.decode(contents).map_or((Vec::new(), part), |contents| (contents, rest));
+        for bytes in [contents.as_slice(), rest.as_bytes()] {
+            let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+            to.write_all(&length.to_le_bytes())?;
+            to.write_all(bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the text again.
+fn read_parts(mut from: impl Read) -> io::Result<String> {
+    let (mut text, mut part) = (String::new(), Vec::new());
+    while let Some(length) = read_length(&mut from)? {
+        part.clear();
+        from.by_ref().take(length).read_to_end(&mut part)?;
+        STANDARD.encode_string(&part, &mut text);
+        let length = read_length(&mut from)?.unwrap_or_default();
+        from.by_ref().take(length).read_to_string(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// Reads the length of a part; `None` at the end.
+fn read_length(from: &mut impl Read) -> io::Result<Option<u64>> {
+    let mut bytes = Vec::new();
+    from.take(4).read_to_end(&mut bytes)?;
+    Ok(<[u8; 4]>::try_from(bytes.as_slice()).ok().map(|bytes| u64::from(u32::from_le_bytes(bytes))))
 }
 
 #[cfg(test)]
@@ -105,6 +147,45 @@ mod tests {
             assert!(stored.object.spec.config.is_none());
         }
         assert_eq!(StoredConfig::new(MachineConfig::default()).whole(), MachineConfig::default());
+    }
+
+    /// Contents in base64, such that no other text stands for the same bytes, and such that one does.
+    #[test]
+    fn contents_in_base64_come_back_as_they_were() {
+        let text = STANDARD.encode("net.ipv4.ip_forward = 1\n".repeat(2000));
+        let all = [
+            format!("data:text/plain;charset=utf-8;base64,{text}"),
+            "data:;base64,".to_owned(),
+            format!("data:;base64,{}", text.trim_end_matches('=')),
+            format!("data:;base64,{text}\n"),
+            format!("data:;base64,{text};base64,{text}"),
+            "data:;base64,YQ==".to_owned(),
+            "data:;base64,YR==".to_owned(),
+            "data:;base64,YQ=".to_owned(),
+            format!("data:;base64,ä\"\\{text}"),
+            ";base64,".repeat(100),
+        ];
+        let mut object = config("");
+        let file = |source: &String| json!({ "path": source, "contents": { "source": source } });
+        for files in [all.iter().map(file).collect::<Vec<_>>(), vec![file(&all.join("\""))]] {
+            object.spec.config = Some(json!({ "storage": { "files": files }, ";base64,YQ==": null }));
+            let stored = StoredConfig::new(object.clone());
+            assert!(matches!(&stored.ignition, Packed::Deflated(_)));
+            assert_eq!(stored.whole(), object);
+        }
+    }
+
+    #[test]
+    fn contents_in_base64_are_packed_as_bytes() {
+        let text: String =
+            (0..5000).map(|number| format!("option-{number} = {}\n", number * number)).collect();
+        let packed = |source: String| match StoredConfig::new(config(&source)).ignition {
+            Packed::Deflated(packed) => packed.len(),
+            Packed::Plain(_) => 0,
+        };
+        let (plain, base64) =
+            (packed(text.clone()), packed(format!("data:;base64,{}", STANDARD.encode(text))));
+        assert!(base64 < plain * 11 / 10, "{base64} {plain}");
     }
 
     #[test]

@@ -21,6 +21,9 @@ use tower_http::decompression::DecompressionLayer;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Probes of a connection in this time where it has no pings.
+const KEEPALIVE_PROBES: u32 = 3;
+
 /// Timeout of an answer's head: that of a list comes when the server has read it, which it does within 60 s. kube has none: a
 /// list without an answer would be waited for until the process ends. A watch that is open has kube's.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
@@ -41,6 +44,10 @@ fn builder_with(config: Config, answer_timeout: Duration) -> Result<ClientBuilde
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    // For a server without HTTP/2, which has no pings.
+    tcp.set_keepalive(Some(PING_INTERVAL));
+    tcp.set_keepalive_interval(Some(PING_TIMEOUT / KEEPALIVE_PROBES));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     let mut tls =
         HttpsConnectorBuilder::new().with_tls_config(config.rustls_client_config()?).https_or_http();
     if let Some(name) = &config.tls_server_name {

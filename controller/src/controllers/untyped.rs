@@ -1,11 +1,9 @@
 //! Kinds that are read as they are, and reduced: a part that can't be read does not hide the others.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
-use kube::Resource;
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::api::DynamicObject;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -15,6 +13,7 @@ use super::layering::{OsBuild, OsConfig};
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfiguration, MachineOSBuild, MachineOSConfig};
 use crate::model::policy::DisruptionPolicy;
+use crate::reading::is_resource_of_its_kind;
 use crate::render::Release;
 
 /// An object of a kind as it is.
@@ -145,26 +144,4 @@ impl<K> Serialize for Untyped<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Untyped<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.object.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.object.metadata
-    }
-}
+is_resource_of_its_kind!(Untyped, object.metadata);

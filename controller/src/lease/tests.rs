@@ -106,6 +106,29 @@ fn created_lease_is_held_for_renew_deadline_before_its_holder_acts() {
     assert_eq!((now, b.leads(now).is_some()), (at(10), true));
 }
 
+/// A cluster that gets its first controller has no last holder. One that was deleted before the eyes of a candidate had one.
+#[test]
+fn created_lease_is_led_by_at_once_where_nobody_led_before() {
+    let mut b = candidate("b");
+    b.observe(None, at(0));
+    assert!(!b.awaits_evidence(at(0)), "it holds nothing");
+    b.written(lease(1, "b"), at(0), at(1));
+    assert!(b.awaits_evidence(at(1)) && b.leads(at(1)).is_none());
+    b.first_ever(at(2));
+    assert_eq!((b.leads(at(2)), b.awaits_evidence(at(2))), (Some(at(10)), false));
+    // Its own renewals are seen by its watch.
+    b.observe(Some(lease(1, "b")), at(3));
+    b.written(lease(2, "b"), at(4), at(5));
+    assert_eq!(b.leads(at(5)), Some(at(14)));
+
+    let mut c = candidate("c");
+    c.observe(Some(lease(1, "a")), at(0));
+    c.observe(None, at(1));
+    c.written(lease(2, "c"), at(1), at(2));
+    c.first_ever(at(2));
+    assert_eq!((c.awaits_evidence(at(2)), c.leads(at(2)), c.leads(at(11)).is_some()), (false, None, false));
+}
+
 /// etcd came back from a backup: the standby waits for the version that it finds now, also where that one names nobody, since the
 /// leader of the lost history may still act.
 #[test]

@@ -1,7 +1,5 @@
 //! An object that may be rubbish: one that can't be read fails alone, and not the list that it came in.
 
-use std::borrow::Cow;
-
 use kube::Resource;
 use kube::api::ObjectMeta;
 use serde::de::Error as _;
@@ -47,20 +45,25 @@ impl<K: Serialize> Serialize for Lenient<K> {
     }
 }
 
-impl<'de, K: Object> Deserialize<'de> for Lenient<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let metadata = value.get("metadata").cloned().unwrap_or_default();
-        let metadata = serde_json::from_value(metadata).map_err(D::Error::custom)?;
+impl<K: Object> Lenient<K> {
+    /// Reads an object; fails where its metadata can't be read.
+    pub(crate) fn of_value(value: &Value) -> Result<Self, serde_json::Error> {
+        let metadata = ObjectMeta::deserialize(value.get("metadata").unwrap_or(&Value::Null))?;
         let excerpt = json!({
             "spec": { "poolRef": value.pointer("/spec/poolRef") },
             "status": value.get("status"),
         });
-        let (object, unknown) = match of_tree::<K>(&value) {
+        let (object, unknown) = match of_tree::<K>(value) {
             Ok(found) => (Ok(found.value), found.unknown),
             Err(error) => (Err(cause(error)), Vec::new()),
         };
         Ok(Self { metadata, object, unknown, excerpt })
+    }
+}
+
+impl<'de, K: Object> Deserialize<'de> for Lenient<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::of_value(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
@@ -84,29 +87,37 @@ fn cause(error: ModelError) -> String {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Lenient<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
+/// Gives a wrapper of a kind the kind's name, group and scope; the metadata is that of a field.
+macro_rules! is_resource_of_its_kind {
+    ($wrapper:ident, $($metadata:ident).+) => {
+        impl<K: kube::Resource<DynamicType = ()>> kube::Resource for $wrapper<K> {
+            type DynamicType = ();
+            type Scope = K::Scope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                K::kind(&())
+            }
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                K::group(&())
+            }
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                K::version(&())
+            }
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                K::plural(&())
+            }
+            fn meta(&self) -> &kube::api::ObjectMeta {
+                &self.$($metadata).+
+            }
+            fn meta_mut(&mut self) -> &mut kube::api::ObjectMeta {
+                &mut self.$($metadata).+
+            }
+        }
+    };
 }
+pub(crate) use is_resource_of_its_kind;
+
+is_resource_of_its_kind!(Lenient, metadata);
 
 #[cfg(test)]
 mod tests {

@@ -59,6 +59,25 @@ async fn leader_ends_after_loss_of_lease() {
     assert_eq!(one.end().await.code(), Some(4));
 }
 
+/// The first start of an installation: nobody holds a Lease, and no replica can have one that was deleted.
+#[tokio::test]
+async fn first_controller_of_cluster_leads_at_once() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    let new = ["--controllers", "render", "--lease", "new", "--lease-duration", "3600"];
+    let first = cluster.start("first", &new);
+    cluster.until_target("worker", "").await;
+    assert!(first.terminate().await.success());
+    // One that was deleted may still be held: pools have rendered configs.
+    leases(&cluster).delete("new", &kube::api::DeleteParams::default()).await.unwrap();
+    let mut second = cluster.start("second", &new);
+    second.line("Lease new was missing").await;
+    second.line("a replica led here before").await;
+    assert!(!second.lines().iter().any(|line| line.contains("leads")), "{:?}", second.lines());
+    assert!(second.terminate().await.success());
+}
+
 fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), NAMESPACE)
 }

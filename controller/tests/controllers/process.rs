@@ -16,8 +16,9 @@ use crate::cluster::{
 
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
 /// Memory settings of the Deployment.
-const MALLOC: [(&str, &str); 4] = [
-    ("MALLOC_ARENA_MAX", "1"),
+pub const MALLOC: [(&str, &str); 5] = [
+    ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"),
+    ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_MMAP_THRESHOLD_", "65536"),
     ("MALLOC_TRIM_THRESHOLD_", "65536"),
     ("MALLOC_TOP_PAD_", "0"),

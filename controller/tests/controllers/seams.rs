@@ -344,3 +344,40 @@ async fn watch_of_pools_brings_nothing() {
     until_has(&cluster, "w1", &second).await;
     assert!(proxy.mend().iter().sum::<u64>() > 0);
 }
+
+/// Reads that never answer delay no decision: what nodes report is counted meanwhile, they are made again after growing pauses alone, and the
+/// log says what is not known.
+#[tokio::test]
+async fn reads_that_never_answer_delay_no_decision() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "0")).await;
+    let first = cluster.start("a", &["--controllers", "render"]);
+    let config = cluster.until_target("worker", "").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let target = cluster.until_target("worker", &config).await;
+    assert!(first.terminate().await.success());
+    cluster.patch_pool("worker", json!({ "spec": { "paused": true } })).await;
+    ready_node(&cluster.client, "w1", &config).await;
+    let definition = "/customresourcedefinitions/machineconfigpools.machineconfiguration.openshift.io";
+    for path in [&*format!("/machineconfigs/{target}"), definition] {
+        proxy.fail(Seam::new(Method::GET, &[path]), Failing::NeverAnswers);
+    }
+    let mut controller = cluster.start("b", &[]);
+    let nodes = node_api(&cluster.client);
+    for change in 0..8 {
+        let unavailable = change % 2;
+        let status = if unavailable == 0 { "True" } else { "False" };
+        let patch = json!({ "status": { "conditions": [{ "type": "Ready", "status": status }] } });
+        nodes.patch_status("w1", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let is_counted = |pool: &Value| {
+            pool["status"]["machineCount"] == 1
+                && pool["status"]["unavailableMachineCount"].as_i64().unwrap_or(0) == unavailable
+        };
+        cluster.until_pool("worker", "its node is counted", is_counted).await;
+    }
+    controller.line(&format!("MachineConfig {target} of pool worker can't be read")).await;
+    controller.line("pools have no status.plan until it can").await;
+    let asked = proxy.mend();
+    assert!(asked.iter().all(|asked| (1..4).contains(asked)), "one in each decision: {asked:?}");
+}

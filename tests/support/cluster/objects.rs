@@ -179,6 +179,12 @@ impl MachineConfigBuilder {
         self
     }
 
+    /// With a file whose contents are given as in Ignition.
+    pub fn contents(mut self, path: &str, contents: &Value) -> Self {
+        self.files.push(json!({ "path": path, "mode": 0o644, "overwrite": true, "contents": contents }));
+        self
+    }
+
     /// With a unit.
     pub fn unit(mut self, name: &str, contents: &str, enabled: bool) -> Self {
         self.units.push(json!({ "name": name, "contents": contents, "enabled": enabled }));

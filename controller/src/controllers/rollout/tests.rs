@@ -26,6 +26,7 @@ fn config_that_is_gone_is_not_returned_to() {
     let status = known(&policy, &snapshot).status;
     assert_eq!((status.last_good, status.wave), (None, Some(2)));
     let rendered = crate::controllers::cache::RenderedConfig {
+        image: None,
         pool: "worker".to_owned(),
         pool_uid: "p".to_owned(),
         is_own: true,
