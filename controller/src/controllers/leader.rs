@@ -28,6 +28,8 @@ pub(super) struct Candidacy {
     pub(super) name: String,
     pub(super) me: String,
     pub(super) timing: Timing,
+    /// It renders, as each of its replicas: one that led has left a rendered config.
+    pub(super) renders: bool,
 }
 
 /// Kinds that show whether a replica led before.
@@ -98,7 +100,7 @@ impl Leader {
                     Some(Err(error)) => warn!("Lease {} can't be watched: {error}", self.candidacy.name),
                     None => return,
                 },
-                () = &mut evidence, if self.election.awaits_evidence(now) => self.election.first_ever(uptime()),
+                () = &mut evidence, if self.candidacy.renders && self.election.awaits_evidence(now) => self.election.first_ever(uptime()),
                 () = due => {}
             }
             self.publish();

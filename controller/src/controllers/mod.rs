@@ -194,6 +194,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
         name: options.lease.clone(),
         me: options.identity.clone(),
         timing: options.lease_timing,
+        renders: options.controllers.contains(&Controller::Render),
     };
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence, cache.clone());
     let mut tasks = JoinSet::new();
