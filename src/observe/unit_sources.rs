@@ -10,6 +10,7 @@ use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::obstacles::Obstacle;
 use crate::model::paths::LinkTarget;
+use crate::model::rehearsal::Renamed;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{HostSpec, ManagedPath, Observation, Obstacles, PathSpec, Rehearsal, UnitName};
 
@@ -214,17 +215,31 @@ fn rehearsed(
     let changed = links.changes(&[]).into_iter().filter_map(|change| ManagedPath::new(change.path()).ok());
     rehearsal.links.extend(changed);
     rehearsal.lost = links.lost(&to.links);
-    rehearsal.renamed = links.renamed();
-    // A name that a config has an entry for is that config's.
-    let is_of_config = |unit: &str| {
-        let unit = UnitName::new(unit).ok();
-        unit.is_some_and(|unit| from.units.contains_key(&unit) || to.units.contains_key(&unit))
-    };
-    rehearsal.renamed.retain(|one| {
-        let name = one.link.as_str().rsplit('/').next().unwrap_or_default();
-        !from.links.contains_key(&one.link) && !is_of_config(name) && !is_of_config(&one.from)
-    });
+    rehearsal.renamed = of_host(&links, (from, to))?;
     Ok(rehearsal)
+}
+
+/// Returns the names of units of the host that become another unit's. A name that a config has an entry for is that config's, and
+/// one of a unit that is masked or gone is nobody's.
+fn of_host(links: &UnitLinks<'_>, (from, to): (&HostSpec, &HostSpec)) -> Result<Vec<Renamed>, HostError> {
+    let is_of_config = |unit: &UnitName| from.units.contains_key(unit) || to.units.contains_key(unit);
+    let mut found = Vec::new();
+    for one in links.renamed() {
+        let name = UnitName::new(one.link.as_str().rsplit('/').next().unwrap_or_default());
+        let is_listed = from.links.contains_key(&one.link) || name.is_ok_and(|name| is_of_config(&name));
+        let is_host = match UnitName::new(&*one.from) {
+            Ok(unit) if is_of_config(&unit) => false,
+            Ok(unit) => {
+                !matches!(links.observe(&unit)?.enabled, UnitFileState::Masked | UnitFileState::NotFound)
+            }
+            // A mask.
+            Err(_) => true,
+        };
+        if is_host && !is_listed {
+            found.push(one);
+        }
+    }
+    Ok(found)
 }
 
 /// Names the units that would not be as the config has them, since another one has the same link.
