@@ -257,6 +257,9 @@ impl fmt::Display for ManagedPath {
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 
+/// Suffix of a new version of a file that waits beside its place.
+pub const DRAFT_SUFFIX: &str = ".mca-new";
+
 /// The MachineConfig that Ignition leaves for the first boot.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 

@@ -13,6 +13,7 @@ use super::change::{Change, DesiredPath};
 use super::sync;
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
+use crate::model::ids::DRAFT_SUFFIX;
 
 /// So often a name that is taken is freed: an honest host needs one try, and a hostile one shall not keep us for ever.
 const TRIES: u32 = 16;
@@ -140,9 +141,6 @@ impl<'a> TempFile<'a> {
         }
     }
 }
-
-/// Suffix of a new version that waits beside its place.
-pub const DRAFT_SUFFIX: &str = ".mca-new";
 
 /// The name under which a new version waits: the same at each run, so that a rerun finds it; hidden, so that programs
 /// that read whole directories (systemd, sysctl, cri-o) skip it.
