@@ -22,7 +22,6 @@ use crate::observe::{facts, observe};
 use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
-use crate::plan::undone::take_back;
 use crate::plan::{Irreconcilable, Plan, blocked_ahead, not_held, plan, unchanged};
 use crate::settings::{Environment, file};
 use crate::update::Record;
@@ -88,7 +87,9 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
             Err(refused) => print(&refused.to_string())?,
         },
     }
+    let is_unknown = beside.open.as_ref().is_some_and(|open| !open.unknown.is_empty());
     Ok(match outcome {
+        _ if is_unknown => 4,
         Err(_) => 3,
         Ok(plan) if arguments.exit_code && !(plan.is_empty() && beside.drift.is_empty()) => 1,
         Ok(_) => 0,
@@ -147,7 +148,7 @@ async fn from_current(
     host.soft_reboot = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?.soft_reboot;
     let forced = host.root.exists(FORCE_FILE)?;
     let ahead = ahead(&host, &state, target, forced).await?;
-    let open = state.open.as_ref().map(|open| described(&open.record, ahead));
+    let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
     if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
         let outcome = if ahead == Ahead::GoesOn {
             goes_on(&host, &state, open_update, &mut to, forced).await?
@@ -159,12 +160,13 @@ async fn from_current(
         return Ok(Decided { from, to: to.target(), outcome, beside });
     }
     let (start, mut origin) = origin(state.committed(&host.root)?, &state, ahead, forced)?;
+    if ahead == Ahead::UndoneFirst {
+        host.root = state.after_undo(&host.root)?;
+    }
     let mut facts = facts(&host, &origin.spec, &to).await?;
     set_embedded_config(arguments, &mut facts)?;
-    if let (Ahead::UndoneFirst, Some(OpenUpdate { record, .. })) = (ahead, &state.open)
-        && let Some(reached) = record.reached()
-    {
-        take_back(&mut facts, &record.plan, reached, &origin.spec)?;
+    if let Some(open) = &mut open {
+        open.unknown = host.root.unknown();
     }
     origin.settle(start, &mut to, &facts);
     let origin = origin.spec;
@@ -265,6 +267,7 @@ fn described(record: &Record, ahead: Ahead) -> explain::OpenUpdate {
         phase: record.phase.name(),
         then: ahead.as_str(),
         fault: record.fault.as_ref().map(ToString::to_string),
+        unknown: Vec::new(),
     }
 }
 

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use super::account_records::{AccountRecords, GroupRecord, UserRecord};
+use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord};
 use super::accounts::{self, Accounts, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
-use super::root::Root;
+use super::root::{LaidPath, Root};
 use super::saved::Bytes;
 use crate::model::users::PasswordHash;
 
@@ -113,47 +113,74 @@ impl AccountLines {
         for (name, user) in &self.users {
             user.remove_home(root, name, &records)?;
         }
-        edit(root, Attempt::Again, fail_points, &|path, bytes| {
-            let mut bytes = bytes.to_vec();
-            if OF_USERS.contains(&path) {
-                for (name, user) in &self.users {
-                    bytes = with_line(&bytes, name, user.lines.get(path).map(Bytes::as_slice));
-                }
-                return bytes;
+        edit(root, Attempt::Again, fail_points, &|path, bytes| self.edited(path, bytes))?;
+        self.set_records(&mut records);
+        records.save(root)
+    }
+
+    /// Returns the paths that are changed when everything is put back, as they will be.
+    pub fn laid(&self, root: &Root) -> Result<Vec<(String, LaidPath)>, HostError> {
+        let mut records = AccountRecords::load(root)?;
+        let homes = self.users.iter().filter_map(|(name, user)| user.own_home(name, &records));
+        let mut laid: Vec<_> = homes.map(|home| (home.to_owned(), LaidPath::Absent)).collect();
+        let all: Vec<&'static str> = OF_USERS.into_iter().chain(OF_GROUPS).collect();
+        for (path, bytes) in load(root, &all)? {
+            let after = self.edited(path, &bytes);
+            if let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| after != bytes) {
+                laid.push((path.to_owned(), LaidPath::File { bytes: after, mode, uid, gid }));
             }
-            for (name, group) in &self.groups {
-                bytes = with_line(&bytes, name, group.lines.get(path).map(Bytes::as_slice));
-            }
+        }
+        self.set_records(&mut records);
+        laid.push((ACCOUNTS.to_owned(), records.laid()?));
+        Ok(laid)
+    }
+
+    /// Returns a database with everything put back.
+    fn edited(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        if OF_USERS.contains(&path) {
             for (name, user) in &self.users {
-                let groups = user.member_of.get(path).cloned().unwrap_or_default();
-                bytes = with_members(&bytes, name, &|group| groups.contains(group));
+                bytes = with_line(&bytes, name, user.lines.get(path).map(Bytes::as_slice));
             }
-            bytes
-        })?;
+            return bytes;
+        }
+        for (name, group) in &self.groups {
+            bytes = with_line(&bytes, name, group.lines.get(path).map(Bytes::as_slice));
+        }
+        for (name, user) in &self.users {
+            let groups = user.member_of.get(path).cloned().unwrap_or_default();
+            bytes = with_members(&bytes, name, &|group| groups.contains(group));
+        }
+        bytes
+    }
+
+    fn set_records(&self, records: &mut AccountRecords) {
         for (name, user) in &self.users {
             records.set_user(name, user.record.clone());
         }
         for (name, group) in &self.groups {
             records.set_group(name, group.record.clone());
         }
-        records.save(root)
     }
 }
 
 impl UserLines {
     /// Removes the home that was made with an account which was not there before.
     fn remove_home(&self, root: &Root, name: &str, records: &AccountRecords) -> Result<(), HostError> {
-        let is_ours = self.record.is_none() && records.is_made(name) && self.lines.is_empty();
-        match &self.home {
-            Some(home) if is_ours => match root.remove_tree(home) {
-                Err(error) if error.is_of_names() => {
-                    tracing::warn!("The home {home} of the account {name} stays: {error}");
-                    Ok(())
-                }
-                done => done,
-            },
-            Some(_) | None => Ok(()),
+        match self.own_home(name, records).map(|home| (home, root.remove_tree(home))) {
+            Some((home, Err(error))) if error.is_of_names() => {
+                tracing::warn!("The home {home} of the account {name} stays: {error}");
+                Ok(())
+            }
+            Some((_, done)) => done,
+            None => Ok(()),
         }
+    }
+
+    /// Returns the home that was made with an account which was not there before.
+    fn own_home(&self, name: &str, records: &AccountRecords) -> Option<&str> {
+        let is_ours = self.record.is_none() && records.is_made(name) && self.lines.is_empty();
+        self.home.as_deref().filter(|_| is_ours)
     }
 }
 

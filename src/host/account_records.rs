@@ -10,7 +10,7 @@ use super::HostError;
 use super::accounts::{self, Accounts};
 use super::error::ACCOUNT_RECORDS;
 use super::keys::Moved;
-use super::root::Root;
+use super::root::{LaidPath, Root};
 use super::saved::{Bytes, PathSnapshot};
 
 use crate::model::FileMode;
@@ -181,8 +181,16 @@ impl AccountRecords {
         if Self::load(root)? == *self {
             return Ok(());
         }
-        let json = serde_json::to_vec(self).map_err(|error| malformed(redacted(&error.to_string())))?;
-        root.replace(ACCOUNTS, &json, FileMode::PRIVATE)
+        root.replace(ACCOUNTS, &self.json()?, FileMode::PRIVATE)
+    }
+
+    /// Returns the file as it is once the record is saved.
+    pub(in crate::host) fn laid(&self) -> Result<LaidPath, HostError> {
+        Ok(LaidPath::File { bytes: self.json()?, mode: FileMode::PRIVATE.bits(), uid: 0, gid: 0 })
+    }
+
+    fn json(&self) -> Result<Vec<u8>, HostError> {
+        serde_json::to_vec(self).map_err(|error| malformed(redacted(&error.to_string())))
     }
 
     /// Returns true if something was begun and not ended.

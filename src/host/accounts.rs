@@ -15,7 +15,7 @@ use rustix::process::{Flock, FlockOffsetType, FlockType};
 use super::HostError;
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
-use super::root::{Missing, Root};
+use super::root::{LaidPath, Missing, Root};
 use crate::model::users::PasswordHash;
 
 const SHADOW: &str = "/etc/shadow";
@@ -178,14 +178,30 @@ pub fn set_password(
     let shadow = root.read(SHADOW)?.unwrap_or_default();
     let missing =
         || HostError::UnknownAccount { kind: "the /etc/shadow entry of user", name: user.to_owned() };
-    let range = field_of(&shadow, user).ok_or_else(missing)?;
-    let (before, after) = (shadow.get(..range.start), shadow.get(range.end..));
-    let bytes = [before.unwrap_or_default(), hash.as_str().as_bytes(), after.unwrap_or_default()].concat();
+    let bytes = with_password(&shadow, user, hash).ok_or_else(missing)?;
     let (mode, uid, gid) = root.dress_of(SHADOW)?.ok_or_else(missing)?;
     let change = Change::new(SHADOW, uid, DesiredPath::file(&bytes, mode, uid, gid));
     let done = durable::apply_changes(root, std::slice::from_ref(&change), run, fail_points);
     drop(lock);
     done.map(|_| ())
+}
+
+/// Returns `/etc/shadow` with another password of a user; `None` if he has no line there.
+fn with_password(shadow: &[u8], user: &str, hash: &PasswordHash) -> Option<Vec<u8>> {
+    let range = field_of(shadow, user)?;
+    let (before, after) = (shadow.get(..range.start), shadow.get(range.end..));
+    Some([before.unwrap_or_default(), hash.as_str().as_bytes(), after.unwrap_or_default()].concat())
+}
+
+/// Returns `/etc/shadow` as it will be with another password of a user.
+pub fn laid_password(
+    root: &Root,
+    user: &str,
+    hash: &PasswordHash,
+) -> Result<Option<(String, LaidPath)>, HostError> {
+    let (shadow, dress) = (root.read(SHADOW)?.unwrap_or_default(), root.dress_of(SHADOW)?);
+    let bytes = with_password(&shadow, user, hash).zip(dress);
+    Ok(bytes.map(|(bytes, (mode, uid, gid))| (SHADOW.to_owned(), LaidPath::File { bytes, mode, uid, gid })))
 }
 
 /// Finds the second field of a user's line.

@@ -35,10 +35,10 @@ use super::failpoint::FailPoints;
 use super::root::{Dir, Entry, Hands, MadeDirectory, Missing, Root, no_name, split, unlink};
 use super::selinux::Labels;
 
+pub use crate::model::ids::DRAFT_SUFFIX;
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
 pub use directories::after_targets;
 pub use examine::{Examined, examine};
-pub use temp_file::DRAFT_SUFFIX;
 
 pub(in crate::host) use target::same_bytes;
 use target::{Comparison, compare_at};

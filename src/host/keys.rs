@@ -3,7 +3,7 @@
 use super::HostError;
 use super::accounts::User;
 use super::durable::{Change, DesiredPath, Examined, examine};
-use super::root::{Entry, Missing, Root};
+use super::root::{Entry, LaidPath, Look, Missing, Root};
 use super::saved::PathSnapshot;
 use crate::model::obstacles::InTheWay;
 use crate::model::users::KEYS_FILE;
@@ -80,6 +80,9 @@ enum Standing {
 
 fn standing(root: &Root, (above, name): (&str, &str), uid: u32) -> Result<Standing, HostError> {
     let directory = format!("{above}/{name}");
+    if matches!(root.look(&directory)?, Look::Laid(_, LaidPath::Absent)) {
+        return Ok(Standing::Absent);
+    }
     let Some(parent) = root.walk(above, uid, Missing::Leave, &mut Vec::new())? else {
         return Ok(Standing::Absent);
     };

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::HostError;
 use super::durable::{Attributes, Change, DesiredPath, same_bytes};
 use super::error::ORIGINALS;
-use super::root::{Entry, Hands, Missing, Root, attributes, no_name, read_at_most, split};
+use super::root::{Entry, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split};
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
 use crate::model::{Contents, ManagedPath, Sha256};
 
@@ -261,6 +261,21 @@ impl PathSnapshot {
             Self::File { attributes, .. } | Self::Own { attributes, .. } => {
                 attributes.iter().map(|one| (one.name.clone(), one.value.0.clone())).collect()
             }
+        }
+    }
+
+    /// Returns it as it is laid over a root. A hard link is laid with its file.
+    pub fn laid(&self) -> LaidPath {
+        match self {
+            // Originals are loaded with their bytes.
+            Self::Absent | Self::Own { .. } | Self::HardLink { .. } => LaidPath::Absent,
+            Self::File { bytes, mode, uid, gid, .. } => {
+                LaidPath::File { bytes: bytes.0.clone(), mode: *mode, uid: *uid, gid: *gid }
+            }
+            Self::Link { target, uid, gid } => {
+                LaidPath::Link { target: target.clone(), uid: *uid, gid: *gid }
+            }
+            Self::Directory { mode, uid, gid } => LaidPath::Directory { mode: *mode, uid: *uid, gid: *gid },
         }
     }
 

@@ -26,6 +26,7 @@ pub mod seed;
 pub mod stateroot;
 pub mod stored;
 
+mod after_undo;
 mod decoding;
 mod error;
 mod files;

@@ -189,8 +189,20 @@ impl Originals {
         root.replace(&path, &json, FileMode::PRIVATE)
     }
 
-    /// Reads the originals; `None` when the batch never began. `own` is the old config's content.
+    /// Reads the originals, to put them back; `None` when the batch never began. `own` is the old config's content.
     pub fn load(
+        &self,
+        root: &Root,
+        own: &BTreeMap<ManagedPath, FileSpec>,
+    ) -> Result<Option<Preimages>, HostError> {
+        let Some(preimages) = self.read(root, own)? else { return Ok(None) };
+        // As in `save`: nothing is built on a name that may be gone after a power cut.
+        durable::sync_directory(root, &format!("{PREIMAGES}/{}", self.update))?;
+        Ok(Some(preimages))
+    }
+
+    /// As [`Originals::load`], for a look.
+    pub(super) fn read(
         &self,
         root: &Root,
         own: &BTreeMap<ManagedPath, FileSpec>,
@@ -201,8 +213,6 @@ impl Originals {
             let file = ManagedPath::new(&*original.path).ok().and_then(|path| own.get(&path));
             original.saved.fill(&original.path, file.map(|file| &file.contents))?;
         }
-        // As in `save`: nothing is built on a name that may be gone after a power cut.
-        durable::sync_directory(root, &format!("{PREIMAGES}/{}", self.update))?;
         let password = document.password.and_then(|bytes| PasswordHash::new(bytes.to_text()));
         Ok(Some(Preimages { paths: document.paths, password, accounts: document.accounts }))
     }

@@ -133,3 +133,102 @@ fn open_update_is_planned_as_it_goes_on() {
         assert!(ran.code == 0 && !ran.out.contains("Open "), "{ends}: {}", ran.out);
     }
 }
+
+/// A config of these sections.
+fn sections(name: &str, storage: Value, passwd: Value, units: Value) -> String {
+    let mut spec = ignition(json!({"storage": storage, "passwd": passwd}));
+    spec["config"]["systemd"] = json!({ "units": units });
+    config(name, &spec)
+}
+
+fn a_file(path: &str, text: &str) -> Value {
+    json!({"path": path, "mode": 420, "overwrite": true, "contents": {"source": format!("data:,{text}")}})
+}
+
+/// What the killed update made is gone when the next one is planned, and what it took away is back: a directory in the place of a file
+/// and the reverse, accounts and groups with their ids, a mask.
+#[test]
+fn plan_beside_killed_update_sees_what_its_undo_leaves() {
+    let none = || json!({});
+    let file = |path: &str| json!({"files": [a_file(path, "text")]});
+    let unit = |more: Value| {
+        let mut unit = json!({"name": "own.service", "contents": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=a.target\n"});
+        unit.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        sections("rendered-x", none(), none(), json!([unit]))
+    };
+    let storage = |storage: Value| sections("rendered-x", storage, none(), json!([]));
+    let passwd = |passwd: Value| sections("rendered-x", none(), passwd, json!([]));
+    let of_group = |name: &str| {
+        let mut entry = a_file("/etc/of-group", "text");
+        entry["group"] = json!({ "name": name });
+        storage(json!({"files": [entry]}))
+    };
+    let deep = || json!({"directories": [{"path": "/etc/k"}], "files": [a_file("/etc/k/t", "text")]});
+    // The committed config, the one that is killed, the other one, and how that ends.
+    let table = [
+        ("directory for file", storage(file("/etc/k")), storage(deep()), storage(file("/etc/k")), 0),
+        ("file for directory", storage(deep()), storage(file("/etc/k")), storage(deep()), 0),
+        ("directory for nothing", storage(none()), storage(file("/etc/k/t")), storage(file("/etc/k")), 0),
+        ("file for nothing", storage(none()), storage(file("/etc/k")), storage(file("/etc/k/t")), 0),
+        (
+            "link for the host's directory",
+            storage(none()),
+            storage(json!({"links": [{"path": "/etc/l", "target": "/etc/real", "overwrite": true}]})),
+            storage(file("/etc/l/t")),
+            0,
+        ),
+        (
+            "id of a group",
+            passwd(none()),
+            passwd(json!({"groups": [{"name": "one", "gid": 1900}]})),
+            passwd(json!({"groups": [{"name": "two", "gid": 1900}]})),
+            0,
+        ),
+        (
+            "name of a group",
+            passwd(none()),
+            passwd(json!({"groups": [{"name": "one", "gid": 1900}]})),
+            of_group("one"),
+            3,
+        ),
+        (
+            "id of an account",
+            passwd(none()),
+            passwd(json!({"users": [{"name": "one", "uid": 1900}]})),
+            passwd(json!({"users": [{"name": "two", "uid": 1900}]})),
+            0,
+        ),
+        (
+            "uid of an account",
+            passwd(none()),
+            passwd(json!({"users": [{"name": "one", "uid": 1900}]})),
+            passwd(json!({"users": [{"name": "one", "uid": 1901}]})),
+            0,
+        ),
+        ("mask", unit(none()), unit(json!({"mask": true})), unit(json!({"enabled": true})), 0),
+    ];
+    for (what, committed, killed, other, code) in table {
+        let node = Node::new();
+        for (file, text) in [("a", &committed), ("b", &killed), ("c", &other)] {
+            node.put(&format!("{file}.json"), text.replace("rendered-x", &format!("rendered-{file}")));
+        }
+        let mut ran = node.apply("a.json");
+        if ran.code == 133 {
+            node.put("root/proc/sys/kernel/random/boot_id", "1f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n");
+            ran = node.apply("a.json");
+        }
+        assert_eq!(ran.code, 0, "{what}: {}", ran.err);
+        let dies = node.command(&apply("b.json")).env("MCA_FAIL_POINT", "kill:ran").output().unwrap();
+        assert_eq!(dies.status.code(), None, "{what}: {}", String::from_utf8_lossy(&dies.stderr));
+        let words =
+            ["plan", "--to", "c.json", "--root", "root", "--os-backend", "none", "--policy", "policy.json"];
+        let before = node.listing("root");
+        let planned = node.run(&[&words[..], &["--output", "json"]].concat());
+        let document: Value = serde_json::from_str(&planned.out).unwrap();
+        assert_eq!(document["openUpdate"]["then"], "undone-first", "{what}: {}", planned.out);
+        assert_eq!(node.listing("root"), before, "{what}");
+        let applied = node.apply("c.json");
+        let reached = if applied.code == 133 { 0 } else { applied.code };
+        assert_eq!((planned.code, reached), (code, code), "{what}: {}{}", planned.out, applied.err);
+    }
+}

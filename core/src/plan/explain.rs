@@ -123,6 +123,9 @@ pub struct OpenUpdate {
     /// Its fault, with the next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Paths that its undo changes in a way that can't be told before: the plan may be another one then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
 impl OpenUpdate {
@@ -136,7 +139,19 @@ impl OpenUpdate {
             _ => "it is already undone",
         };
         let fault = self.fault.as_ref().map(|fault| format!("\n       {fault}")).unwrap_or_default();
-        format!("Open   update {} to {} in phase {}: {then}{fault}\n", self.id, self.to.config, self.phase)
+        let unknown = if self.unknown.is_empty() {
+            String::new()
+        } else {
+            let paths = list(&self.unknown);
+            format!(
+                "\n       Not known before it is undone: {paths}; `apply` undoes it, and plans again before it changes \
+                 anything"
+            )
+        };
+        format!(
+            "Open   update {} to {} in phase {}: {then}{fault}{unknown}\n",
+            self.id, self.to.config, self.phase
+        )
     }
 }
 

@@ -29,7 +29,6 @@
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
 //! | `drift` | further differences of an idle host, and the part of contents that may be shown |
-//! | `undone` | the host once an open update is undone, for a plan that is only shown |
 //! | `repair` | the plan that puts drifted paths right |
 //! | `check` | the invariants of a plan |
 //! | `not_applied` | the fields that this host does not get |
@@ -80,7 +79,6 @@ mod shared;
 mod soft;
 mod space;
 pub mod start;
-pub mod undone;
 mod units;
 mod users;
 mod warnings;

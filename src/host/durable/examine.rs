@@ -17,7 +17,8 @@ use rustix::process::{Resource, getrlimit};
 use super::temp_file::temporary;
 use super::{Change, DesiredPath, in_the_way, named};
 use crate::host::HostError;
-use crate::host::root::{Dir, Entry, Root, attributes, no_name, split};
+use crate::host::error::OTHERS_MAY_WRITE;
+use crate::host::root::{Dir, Entry, LaidPath, Look, Root, attributes, no_name, split};
 use crate::model::obstacles::{Obstacle, Space};
 use crate::model::text::chain;
 
@@ -41,6 +42,9 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
     let path = change.path();
     let closed = |error: &HostError| Examined { obstacle: Some(error.into()), space: None };
     let Some((directory, name)) = split(path) else { return Ok(closed(&no_name(path))) };
+    if let Some(laid) = laid(root, change)? {
+        return Ok(laid);
+    }
     let (dir, is_whole) = match root.walk_existing(directory, change.hands()) {
         Ok(walked) => walked,
         Err(error) if error.is_lasting() => return Ok(closed(&named(error, path))),
@@ -58,6 +62,49 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
         Err(error) => return Err(error),
     };
     Ok(Examined { obstacle, space: Some(space) })
+}
+
+/// Looks at a path that something is laid over, or over a directory above it; `None` where the disk tells.
+fn laid(root: &Root, change: &Change<'_>) -> Result<Option<Examined>, HostError> {
+    let path = change.path();
+    let Look::Laid(real, will_be) = root.look(path)? else { return Ok(None) };
+    let closed = |error: &HostError| Some(Examined { obstacle: Some(error.into()), space: None });
+    let Some((above, found)) = root.laid_above(&real) else { return Ok(None) };
+    let (directory, _) = split(&above).ok_or_else(|| no_name(path))?;
+    let (dir, _) = match root.walk_existing(directory, change.hands()) {
+        Ok(walked) => walked,
+        Err(error) if error.is_lasting() => return Ok(closed(&named(error, path))),
+        Err(error) => return Err(named(error, path)),
+    };
+    let space = Some(space(&dir, path)?);
+    let obstacle = match (found, will_be) {
+        (LaidPath::Absent, _) => None,
+        (LaidPath::Directory { mode, uid, .. }, _) if real != above => {
+            // Its owner is another one then than now: only a walk tells where that leads.
+            if *uid != 0 || mode & OTHERS_MAY_WRITE != 0 {
+                root.note_unknown(path);
+            }
+            None
+        }
+        (LaidPath::File { .. }, _) if real != above => {
+            let error = HostError::Kind { path: above, expected: "a directory", found: "a regular file" };
+            Some((&named(error, path)).into())
+        }
+        (LaidPath::Link { .. }, _) if real != above => {
+            root.note_unknown(path);
+            None
+        }
+        (LaidPath::Directory { .. }, _) if !change.may_be_directory() => {
+            Some((&in_the_way(change, "a directory")).into())
+        }
+        (LaidPath::File { .. } | LaidPath::Link { .. } | LaidPath::Directory { .. }, _) => None,
+    };
+    let obstacle = match obstacle {
+        None if change.is_removal() && *will_be == LaidPath::Absent => None,
+        None => closed_directory(&dir, path)?.or_else(|| limit(change)),
+        obstacle => obstacle,
+    };
+    Ok(Some(Examined { obstacle, space }))
 }
 
 /// Entry at a path.

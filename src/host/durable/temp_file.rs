@@ -13,6 +13,7 @@ use super::change::{Change, DesiredPath};
 use super::sync;
 use crate::host::HostError;
 use crate::host::root::{AttributeList, Dir, mode_bits, unlink};
+use crate::model::ids::DRAFT_SUFFIX;
 
 /// So often a name that is taken is freed: an honest host needs one try, and a hostile one shall not keep us for ever.
 const TRIES: u32 = 16;
@@ -140,8 +141,6 @@ impl<'a> TempFile<'a> {
         }
     }
 }
-
-pub use crate::model::ids::DRAFT_SUFFIX;
 
 /// The name under which a new version waits: the same at each run, so that a rerun finds it; hidden, so that programs
 /// that read whole directories (systemd, sysctl, cri-o) skip it.

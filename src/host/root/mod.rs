@@ -6,6 +6,7 @@
 
 mod aside;
 mod kind;
+mod laid;
 mod lock;
 mod pipe;
 mod read;
@@ -28,6 +29,8 @@ use super::fsync::fsync;
 use super::meter::Meter;
 
 pub(in crate::host) use kind::kind_word;
+pub(in crate::host) use laid::Look;
+pub use laid::{LaidPath, LaidPaths};
 pub use lock::{Holder, LockFile};
 pub(in crate::host) use read::{AttributeList, Entry, attributes, read_at_most, same_inode};
 pub use walk::Hands;
@@ -45,6 +48,8 @@ pub struct Root {
     fail_points: FailPoints,
     meter: Arc<Meter>,
     entered: ContainerHandles,
+    /// Paths that a look finds in place of those on the disk.
+    laid: Option<Arc<laid::Laid>>,
 }
 
 impl Root {
@@ -55,7 +60,7 @@ impl Root {
             .map_err(|errno| HostError::io("open the root", path.display().to_string(), errno))?;
         let (base, fd) = (path.to_owned(), Arc::new(fd));
         let (fail_points, entered) = (FailPoints::off(), ContainerHandles::default());
-        Ok(Self { base, fd, fail_points, meter: Arc::default(), entered })
+        Ok(Self { base, fd, fail_points, meter: Arc::default(), entered, laid: None })
     }
 
     /// Has the root's own writes pass fail points, too.
@@ -88,7 +93,7 @@ impl Root {
     /// Makes a root of a directory below this one that is open.
     fn below(&self, directory: &str, fd: OwnedFd) -> Self {
         let base = self.base.join(relative(directory));
-        Self { base, fd: Arc::new(fd), ..self.clone() }
+        Self { base, fd: Arc::new(fd), laid: None, ..self.clone() }
     }
 
     /// Returns the directory as it was given.

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use sha2::Digest as _;
 
 use super::kind::kind_word;
+use super::laid::{LaidPath, Look};
 use super::{Dir, Hands, HostError, Missing, Root, is_absent, is_unreachable, no_name, split};
 use crate::model::{ObservedFile, Sha256};
 
@@ -61,6 +62,10 @@ pub(in crate::host) enum Entry {
 impl Entry {
     /// Opens an entry by its path, links inside the root followed but for the last component: for looking only.
     pub(in crate::host) fn at(root: &Root, path: &str) -> Result<Self, HostError> {
+        let path = &*match root.look(path)? {
+            Look::Laid(path, laid) => return laid.entry(&path),
+            Look::Disk(path) => path,
+        };
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
         match root.resolve(directory, OFlags::PATH | OFlags::DIRECTORY) {
             Err(errno) if is_absent(errno) => Ok(Self::Absent),
@@ -165,6 +170,10 @@ impl Root {
 
     /// Opens a regular file and returns it with its length; `None` if it does not exist.
     fn regular(&self, path: &str) -> Result<Option<(std::fs::File, u64)>, HostError> {
+        let path = &*match self.look_through(path)? {
+            Look::Laid(path, laid) => return laid.regular(&path),
+            Look::Disk(path) => path,
+        };
         let fd = match self.resolve(path, READ) {
             Err(errno) if is_absent(errno) => return Ok(None),
             other => other.map_err(|errno| HostError::io("open", path, errno))?,
@@ -189,6 +198,10 @@ impl Root {
 
     /// Observes a path, not following a link at its end; the bytes of a file are digested while they are read.
     pub fn observe(&self, path: &str) -> Result<ObservedFile, HostError> {
+        let path = &*match self.look(path)? {
+            Look::Laid(_, laid) => return Ok(laid.observed()),
+            Look::Disk(path) => path,
+        };
         let failed = |action: &'static str| move |errno: Errno| HostError::io(action, path, errno);
         let fd = match self.resolve(path, INSPECT) {
             Err(errno) if is_absent(errno) => return Ok(ObservedFile::Absent),
@@ -221,6 +234,9 @@ impl Root {
 
     /// Returns true if two paths are one regular file, links at their ends not followed.
     pub fn is_hard_link(&self, path: &str, target: &str) -> Result<bool, HostError> {
+        if let Some(is_one) = self.laid_hard_link(path, target)? {
+            return Ok(is_one);
+        }
         let entry = |path| match Entry::at(self, path) {
             // Such as a link to itself on the way: nothing is there.
             Err(error) if error.is_unreachable() => Ok(Entry::Absent),
@@ -260,20 +276,29 @@ impl Root {
 
     /// Returns the names in a directory, sorted; none when there is no directory.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
-        let failed = |errno: Errno| HostError::io("list", directory, errno);
-        let fd = match self.resolve(directory, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Err(errno) if is_absent(errno) => return Ok(Vec::new()),
-            other => other.map_err(failed)?,
+        let directory = &*match self.look_through(directory)? {
+            Look::Laid(_, LaidPath::Absent | LaidPath::File { .. } | LaidPath::Link { .. }) => {
+                return Ok(Vec::new());
+            }
+            Look::Laid(directory, LaidPath::Directory { .. }) => directory.into(),
+            Look::Disk(directory) => directory,
         };
+        let failed = |errno: Errno| HostError::io("list", directory, errno);
         let mut names = Vec::new();
-        for entry in Listing::new(fd).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            // A name that is not UTF-8 can't be one of ours.
-            if let (Ok(name), false) = (entry.file_name().to_str(), is_dots(entry.file_name())) {
-                names.push(name.to_owned());
+        match self.resolve(directory, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Err(errno) if is_absent(errno) => {}
+            other => {
+                for entry in Listing::new(other.map_err(failed)?).map_err(failed)? {
+                    let entry = entry.map_err(failed)?;
+                    // A name that is not UTF-8 can't be one of ours.
+                    if let (Ok(name), false) = (entry.file_name().to_str(), is_dots(entry.file_name())) {
+                        names.push(name.to_owned());
+                    }
+                }
             }
         }
         names.sort_unstable();
+        self.list_laid(directory, &mut names);
         Ok(names)
     }
 
@@ -311,6 +336,10 @@ impl Root {
 
     /// Returns true if a path exists, links inside the root followed.
     pub fn exists(&self, path: &str) -> Result<bool, HostError> {
+        let path = &*match self.look_through(path)? {
+            Look::Laid(_, laid) => return Ok(*laid != LaidPath::Absent),
+            Look::Disk(path) => path,
+        };
         match self.resolve(path, OFlags::PATH) {
             Ok(_) => Ok(true),
             Err(errno) if is_absent(errno) => Ok(false),

@@ -4,6 +4,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::laid::Look;
 use super::{
     Dir, HostError, MadeDirectory, Missing, Root, is_absent, is_unreachable, mode_bits, no_name, relative,
     split,
@@ -121,6 +122,10 @@ impl Root {
 
     /// Returns mode, user and group of a path, a link at its end not followed; `None` when it is absent.
     pub fn dress_of(&self, path: &str) -> Result<Option<(u32, u32, u32)>, HostError> {
+        let path = &*match self.look(path)? {
+            Look::Laid(_, laid) => return Ok(laid.dress()),
+            Look::Disk(path) => path,
+        };
         let failed = |errno: Errno| HostError::io("inspect", path, errno);
         match self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(errno) if is_absent(errno) => Ok(None),
@@ -175,7 +180,10 @@ impl Root {
         Ok(format!("/{}", real.join("/")))
     }
 
-    fn link_target(&self, at: &str, path: &str) -> Result<Option<String>, HostError> {
+    pub(super) fn link_target(&self, at: &str, path: &str) -> Result<Option<String>, HostError> {
+        if let Some(laid) = self.laid_link(at) {
+            return Ok(laid);
+        }
         let failed = |errno: Errno| HostError::io("resolve", path, errno);
         let fd = match self.resolve(at, OFlags::PATH | OFlags::NOFOLLOW) {
             Err(errno) if is_absent(errno) || is_unreachable(errno) => return Ok(None),

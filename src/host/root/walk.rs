@@ -155,6 +155,7 @@ impl Root {
         missing: Missing,
         made: &mut Vec<MadeDirectory>,
     ) -> Result<Option<Dir>, HostError> {
+        self.note_walk(directory)?;
         let mut way = Way::new(self, directory, hands.into(), missing);
         Ok(if way.go(made)? { Some(way.end()?) } else { None })
     }
@@ -165,6 +166,7 @@ impl Root {
         directory: &str,
         hands: impl Into<Hands>,
     ) -> Result<Vec<String>, HostError> {
+        self.note_walk(directory)?;
         let mut way = Way::new(self, directory, hands.into(), Missing::Leave);
         way.check(self.as_fd())?;
         let mut rest = components(directory);
@@ -189,6 +191,7 @@ impl Root {
         directory: &str,
         hands: impl Into<Hands>,
     ) -> Result<(Dir, bool), HostError> {
+        self.note_walk(directory)?;
         let mut way = Way::new(self, directory, hands.into(), Missing::Leave);
         let is_whole = way.go(&mut Vec::new())?;
         Ok((way.end()?, is_whole))

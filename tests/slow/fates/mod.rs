@@ -3,6 +3,7 @@
 //! seen.
 #![allow(clippy::explicit_write, reason = "past the test runner, which would keep it to itself")]
 
+mod beside;
 mod draw;
 mod entry;
 mod found;

@@ -56,7 +56,7 @@ fn odds(chance: &mut Chance, of: u64) -> bool {
     chance.draw(of) == 1
 }
 
-fn host(chance: &mut Chance) -> Vec<Item> {
+pub(super) fn host(chance: &mut Chance) -> Vec<Item> {
     let mut items = Vec::new();
     let file = |path: String, text, mode| Item::File { path, text, mode, owner: 0 };
     if odds(chance, 3) {
@@ -80,7 +80,7 @@ fn host(chance: &mut Chance) -> Vec<Item> {
     items
 }
 
-fn config(chance: &mut Chance) -> Vec<Entry> {
+pub(super) fn config(chance: &mut Chance) -> Vec<Entry> {
     let paths: Vec<&str> = PATHS.into_iter().filter(|_| chance.draw(9) <= 2).collect();
     let is_above = |path: &str| paths.iter().any(|other| other.starts_with(&format!("{path}/")));
     let kinds: Vec<(&str, u64)> =
