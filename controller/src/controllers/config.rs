@@ -89,6 +89,9 @@ mod tests {
 
     use super::*;
 
+    const IMAGE: &str =
+        "registry.test/os@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
     fn config(owner: &str) -> Value {
         json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
@@ -96,7 +99,7 @@ mod tests {
                 { "apiVersion": "machineconfiguration.openshift.io/v1", "kind": owner, "name": "worker", "uid": "u",
                   "controller": true },
             ] },
-            "spec": { "kernelArguments": ["quiet"], "osImageURL": "registry.test/os@sha256:1" },
+            "spec": { "kernelArguments": ["quiet"], "osImageURL": IMAGE },
         })
     }
 
@@ -108,7 +111,7 @@ mod tests {
         };
         let rendered = read(config("MachineConfigPool"));
         assert_eq!(rendered.spec.kernel_arguments, None);
-        assert_eq!(rendered.spec.os_image_url.as_deref(), Some("registry.test/os@sha256:1"));
+        assert_eq!(rendered.spec.os_image_url.as_deref(), Some(IMAGE));
         assert_eq!(rendered_for(&rendered.metadata).unwrap().name, "worker");
         let source = read(config("KubeletConfig"));
         assert_eq!(source.spec.kernel_arguments.unwrap(), ["quiet"]);

@@ -177,8 +177,9 @@ mod tests {
 
     #[test]
     fn contents_in_base64_are_packed_as_bytes() {
-        let text: String =
-            (0..5000).map(|number| format!("option-{number} = {}\n", number * number)).collect();
+        let lines: Vec<String> =
+            (0..5000).map(|number| format!("option-{number} = {}", number * number)).collect();
+        let text = lines.join("\n");
         let packed = |source: String| match StoredConfig::new(config(&source)).ignition {
             Packed::Deflated(packed) => packed.len(),
             Packed::Plain(_) => 0,
