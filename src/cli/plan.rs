@@ -116,7 +116,7 @@ pub(super) async fn to_desired(
         exit_code: false,
         output: Output::Json,
     };
-    let Decided { from, to, outcome, beside } = decide(&arguments, environment).await?;
+    let Decided { from, to, outcome, beside } = Box::pin(decide(&arguments, environment)).await?;
     let document = explain::json(outcome.as_ref(), from.as_ref(), &to, &beside);
     serde_json::to_value(document).map_err(|error| CliError::Output(error.into()))
 }

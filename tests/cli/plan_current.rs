@@ -145,10 +145,10 @@ fn a_file(path: &str, text: &str) -> Value {
     json!({"path": path, "mode": 420, "overwrite": true, "contents": {"source": format!("data:,{text}")}})
 }
 
-/// What the killed update made is gone when the next one is planned, and what it took away is back: a directory in the place of a file
-/// and the reverse, accounts and groups with their ids, a mask.
-#[test]
-fn plan_beside_killed_update_sees_what_its_undo_leaves() {
+/// A case: the committed config, the one that is killed, the other one, and how that ends.
+type Killed = (&'static str, String, String, String, i32);
+
+fn killed_updates() -> Vec<Killed> {
     let none = || json!({});
     let file = |path: &str| json!({"files": [a_file(path, "text")]});
     let unit = |more: Value| {
@@ -164,8 +164,7 @@ fn plan_beside_killed_update_sees_what_its_undo_leaves() {
         storage(json!({"files": [entry]}))
     };
     let deep = || json!({"directories": [{"path": "/etc/k"}], "files": [a_file("/etc/k/t", "text")]});
-    // The committed config, the one that is killed, the other one, and how that ends.
-    let table = [
+    vec![
         ("directory for file", storage(file("/etc/k")), storage(deep()), storage(file("/etc/k")), 0),
         ("file for directory", storage(deep()), storage(file("/etc/k")), storage(deep()), 0),
         ("directory for nothing", storage(none()), storage(file("/etc/k/t")), storage(file("/etc/k")), 0),
@@ -206,8 +205,14 @@ fn plan_beside_killed_update_sees_what_its_undo_leaves() {
             0,
         ),
         ("mask", unit(none()), unit(json!({"mask": true})), unit(json!({"enabled": true})), 0),
-    ];
-    for (what, committed, killed, other, code) in table {
+    ]
+}
+
+/// What the killed update made is gone when the next one is planned, and what it took away is back: a directory in the place of a file
+/// and the reverse, accounts and groups with their ids, a mask.
+#[test]
+fn plan_beside_killed_update_sees_what_its_undo_leaves() {
+    for (what, committed, killed, other, code) in killed_updates() {
         let node = Node::new();
         for (file, text) in [("a", &committed), ("b", &killed), ("c", &other)] {
             node.put(&format!("{file}.json"), text.replace("rendered-x", &format!("rendered-{file}")));

@@ -78,7 +78,6 @@ fn laid(root: &Root, change: &Change<'_>) -> Result<Option<Examined>, HostError>
     };
     let space = Some(space(&dir, path)?);
     let obstacle = match (found, will_be) {
-        (LaidPath::Absent, _) => None,
         (LaidPath::Directory { mode, uid, .. }, _) if real != above => {
             // Its owner is another one then than now: only a walk tells where that leads.
             if *uid != 0 || mode & OTHERS_MAY_WRITE != 0 {
@@ -97,7 +96,10 @@ fn laid(root: &Root, change: &Change<'_>) -> Result<Option<Examined>, HostError>
         (LaidPath::Directory { .. }, _) if !change.may_be_directory() => {
             Some((&in_the_way(change, "a directory")).into())
         }
-        (LaidPath::File { .. } | LaidPath::Link { .. } | LaidPath::Directory { .. }, _) => None,
+        (
+            LaidPath::Absent | LaidPath::File { .. } | LaidPath::Link { .. } | LaidPath::Directory { .. },
+            _,
+        ) => None,
     };
     let obstacle = match obstacle {
         None if change.is_removal() && *will_be == LaidPath::Absent => None,

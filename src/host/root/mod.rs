@@ -8,6 +8,7 @@ mod aside;
 mod kind;
 mod laid;
 mod lock;
+mod look;
 mod pipe;
 mod read;
 mod tree;

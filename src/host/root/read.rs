@@ -1,9 +1,11 @@
 //! Reading: the entry at a path, its bytes, its digest, the names in a directory. Nothing here writes.
 
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{
+    AtFlags, Dir as Listing, FileType, MemfdFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 use sha2::Digest as _;
 
@@ -63,7 +65,7 @@ impl Entry {
     /// Opens an entry by its path, links inside the root followed but for the last component: for looking only.
     pub(in crate::host) fn at(root: &Root, path: &str) -> Result<Self, HostError> {
         let path = &*match root.look(path)? {
-            Look::Laid(path, laid) => return laid.entry(&path),
+            Look::Laid(path, laid) => return Self::from_laid(laid, &path),
             Look::Disk(path) => path,
         };
         let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
@@ -72,6 +74,34 @@ impl Entry {
             Err(errno) => Err(HostError::io("inspect", path, errno)),
             Ok(dir) => Self::open(dir, name, path),
         }
+    }
+
+    /// Makes the entry that is laid at a path. A file is one of the memory.
+    fn from_laid(laid: &LaidPath, path: &str) -> Result<Self, HostError> {
+        let made = |bytes: &[u8]| -> std::io::Result<(std::fs::File, Stat)> {
+            let mut file = std::fs::File::from(rustix::fs::memfd_create("laid", MemfdFlags::CLOEXEC)?);
+            file.write_all(bytes)?;
+            file.rewind()?;
+            let stat = rustix::fs::fstat(&file)?;
+            Ok((file, stat))
+        };
+        let failed = |source: std::io::Error| HostError::io("read", path, source);
+        Ok(match laid {
+            LaidPath::Absent => Self::Absent,
+            LaidPath::Link { target, uid, gid } => Self::Link { target: target.clone(), owner: (*uid, *gid) },
+            LaidPath::File { bytes, mode, uid, gid } => {
+                let (file, mut stat) = made(bytes).map_err(failed)?;
+                let mode = FileType::RegularFile.as_raw_mode() | mode;
+                (stat.st_mode, stat.st_uid, stat.st_gid) = (mode, *uid, *gid);
+                Self::File { file, stat }
+            }
+            LaidPath::Directory { mode, uid, gid } => {
+                let (_, mut stat) = made(&[]).map_err(failed)?;
+                let mode = FileType::Directory.as_raw_mode() | mode;
+                (stat.st_mode, stat.st_uid, stat.st_gid) = (mode, *uid, *gid);
+                Self::Directory { stat }
+            }
+        })
     }
 
     /// Opens an entry of a directory that a change is about to be made in.
@@ -171,7 +201,7 @@ impl Root {
     /// Opens a regular file and returns it with its length; `None` if it does not exist.
     fn regular(&self, path: &str) -> Result<Option<(std::fs::File, u64)>, HostError> {
         let path = &*match self.look_through(path)? {
-            Look::Laid(path, laid) => return laid.regular(&path),
+            Look::Laid(path, laid) => return regular_laid(laid, &path),
             Look::Disk(path) => path,
         };
         let fd = match self.resolve(path, READ) {
@@ -357,6 +387,18 @@ impl Root {
         let flags = AtFlags::EMPTY_PATH.union(AtFlags::SYMLINK_NOFOLLOW);
         let found = rustix::fs::statx(&fd, "", flags, StatxFlags::empty()).map_err(failed)?;
         Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+}
+
+/// Opens a regular file that is laid at a path, and returns it with its length.
+fn regular_laid(laid: &LaidPath, path: &str) -> Result<Option<(std::fs::File, u64)>, HostError> {
+    match Entry::from_laid(laid, path)? {
+        Entry::Absent => Ok(None),
+        Entry::File { file, stat } => Ok(Some((file, u64::try_from(stat.st_size).unwrap_or_default()))),
+        Entry::Link { .. } | Entry::Directory { .. } | Entry::Other(_) => {
+            let expected = "a regular file";
+            Err(HostError::Kind { path: path.to_owned(), expected, found: "a directory or a link" })
+        }
     }
 }
 

@@ -181,8 +181,8 @@ impl Root {
     }
 
     pub(super) fn link_target(&self, at: &str, path: &str) -> Result<Option<String>, HostError> {
-        if let Some(laid) = self.laid_link(at) {
-            return Ok(laid);
+        if let Some(laid) = self.laid_at(at) {
+            return Ok(laid.link_target());
         }
         let failed = |errno: Errno| HostError::io("resolve", path, errno);
         let fd = match self.resolve(at, OFlags::PATH | OFlags::NOFOLLOW) {
