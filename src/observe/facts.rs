@@ -9,6 +9,7 @@ use crate::host::saved::PathSnapshot;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
+use crate::model::layers::Architecture;
 use crate::model::node_settings::SoftReboot;
 use crate::model::observation::{Booted, EmbeddedConfig, ObservedOs, ObservedUnit};
 use crate::model::soft_reboot::SoftRebootFacts;
@@ -61,7 +62,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let after =
         unit_sources::links_after(root, (from, to), entries).map_err(ObserveError::wrap("the units"))?;
     let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &after)?;
-    obstacles.layers = layering_obstacle(host);
+    (obstacles.layers, obstacles.kernel) = layering_obstacles(host, to);
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),
@@ -87,12 +88,13 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     })
 }
 
-/// Returns why the OS backend can't layer packages.
-fn layering_obstacle(host: &Host) -> Option<Obstacle> {
-    host.os.layering_obstacle().map(|cause| Obstacle {
+/// Returns why the OS backend can't layer packages, and why no host like this one has the kernel.
+fn layering_obstacles(host: &Host, to: &HostSpec) -> (Option<Obstacle>, Option<Obstacle>) {
+    let layers = host.os.layering_obstacle().map(|cause| Obstacle {
         cause: cause.to_owned(),
         next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
-    })
+    });
+    (layers, to.kernel_type.obstacle(Architecture::HERE))
 }
 
 /// Reads the host's facts of soft reboots if its settings allow them. A failure is no reason for no plan.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::error::ModelError;
 use super::observation::LocalPackages;
+use super::obstacles::Obstacle;
 use super::os::{KernelType, Layers};
 
 /// The extensions, with their packages.
@@ -57,6 +58,17 @@ pub enum Architecture {
     Arm64,
     /// Every other one.
     Other,
+}
+
+impl KernelType {
+    /// Returns why no host with these processors has the kernel.
+    pub fn obstacle(self, architecture: Architecture) -> Option<Obstacle> {
+        let is_missing = self == Self::Pages64k && architecture != Architecture::Arm64;
+        is_missing.then(|| Obstacle {
+            cause: "64k-pages is only supported for aarch64 architecture".to_owned(),
+            next: "Use kernelType default or realtime in pools of other machines.".to_owned(),
+        })
+    }
 }
 
 impl Architecture {
@@ -140,8 +152,7 @@ impl Layers {
         local: &LocalPackages,
         architecture: Architecture,
     ) -> Result<LayerChange, ModelError> {
-        if self.kernel == KernelType::Pages64k && architecture != Architecture::Arm64 {
-            let cause = "64k-pages is only supported for aarch64 architecture".to_owned();
+        if let Some(Obstacle { cause, .. }) = self.kernel.obstacle(architecture) {
             return Err(ModelError::Layers { cause });
         }
         let desired = self.packages()?;

@@ -83,6 +83,8 @@ pub struct Obstacles {
     pub in_the_way: BTreeMap<String, InTheWay>,
     /// Of packages of kernels and extensions: the backend that can't layer them.
     pub layers: Option<Obstacle>,
+    /// Of the kernel: processors that have none such.
+    pub kernel: Option<Obstacle>,
 }
 
 /// An entry in the way of an account's keys.

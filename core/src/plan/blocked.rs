@@ -121,8 +121,12 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
 
 /// Packages on a host whose backend layers none. Another image drops those of the old one by itself.
 fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
-    let Some(obstacle) = &input.facts.obstacles.layers else { return Vec::new() };
     let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
+    let is_switched = has(|op| matches!(op, Op::StageOs { .. } | Op::SwitchKernel { .. }));
+    let Some(obstacle) = &input.facts.obstacles.layers else {
+        let kernel = input.facts.obstacles.kernel.iter().filter(|_| is_switched && input.to.image.is_none());
+        return kernel.map(|obstacle| stated("spec.kernelType".to_owned(), obstacle)).collect();
+    };
     let is_of_image = has(|op| matches!(op, Op::StageOs { .. }));
     let is_changed = has(|op| matches!(op, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }));
     let wants = !input.to.host_layers().is_empty();

@@ -11,11 +11,11 @@ use machine_config_agent::host::os::worker::Worker;
 use machine_config_agent::host::os::{OsBackend as _, StageRequest};
 use machine_config_agent::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use machine_config_agent::model::{ImageRef, Karg};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// One deployment.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Deployment {
     /// Its stateroot; the sandbox's where nothing is said.

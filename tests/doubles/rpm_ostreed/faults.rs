@@ -76,6 +76,11 @@ impl Control {
         std::mem::take(&mut *self.0.log.lock().unwrap())
     }
 
+    /// Returns the deployments as JSON, the next boot's first.
+    async fn deployments(&self) -> String {
+        serde_json::to_string(&self.0.backing.list().await).unwrap()
+    }
+
     /// Returns the number of reloads that clients requested since the last call.
     fn reloads(&self) -> u32 {
         self.0.reloads.swap(0, std::sync::atomic::Ordering::Relaxed)

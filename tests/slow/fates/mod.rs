@@ -8,6 +8,7 @@ mod draw;
 mod entry;
 mod found;
 mod history;
+mod layers;
 mod os;
 mod reader;
 mod sequences;
