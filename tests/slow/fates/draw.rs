@@ -63,6 +63,8 @@ pub enum Item {
     Account(&'static str, u32),
     /// The homes are in `/var`, as on hosts of images.
     HomesInVar,
+    /// Passwords of groups are in `/etc/group`, so a group is known by its id alone.
+    NoGshadow,
 }
 
 pub fn one<T: Clone>(chance: &mut Chance, of: &[T]) -> T {
@@ -82,6 +84,9 @@ pub fn host(chance: &mut Chance) -> Vec<Item> {
     items.extend(OF_HOST.iter().filter(|_| chance.draw(3) > 1).map(|(name, id)| Item::Account(name, *id)));
     if odds(chance, 2) {
         items.push(Item::HomesInVar);
+    }
+    if odds(chance, 4) {
+        items.push(Item::NoGshadow);
     }
     let paths = [&FILES[..], &DIRECTORIES, &LINKS].concat();
     for _ in 1..chance.draw(4) {
@@ -122,7 +127,8 @@ pub fn config(chance: &mut Chance, host: &[Item]) -> Vec<Entry> {
         | Item::Directory { .. }
         | Item::Link { .. }
         | Item::HardLink { .. }
-        | Item::HomesInVar => None,
+        | Item::HomesInVar
+        | Item::NoGshadow => None,
     }));
     let made = entries.iter().filter(|entry| is_made(entry) && entry.section == "config.passwd.users");
     let made =
@@ -458,6 +464,47 @@ fn units(chance: &mut Chance, entries: &mut Vec<Entry>) {
             if let Some(enabled) = maybe(chance, &[true, false]) {
                 unit.set("enabled", json!(enabled), state(if enabled { "enabled" } else { "disabled" }));
             }
+        }
+        entries.push(unit);
+    }
+    if odds(chance, 3) {
+        templates(chance, entries);
+    }
+}
+
+/// A template, and units that are made from it.
+pub const TEMPLATE: &str = "tpl@.service";
+pub const INSTANCES: [&str; 2] = ["tpl@a.service", "tpl@main.service"];
+
+fn templates(chance: &mut Chance, entries: &mut Vec<Entry>) {
+    let mut template = Entry::new("config.systemd.units");
+    template.set("name", json!(TEMPLATE), Fate::Way);
+    let default = maybe(chance, &["DefaultInstance=main\n"]).unwrap_or_default();
+    let number = chance.draw(3);
+    let text = format!(
+        "[Service]\nExecStart=/bin/true {number} %i\n[Install]\n{default}WantedBy=multi-user.target\n"
+    );
+    let check = Check::Text(format!("/etc/systemd/system/{TEMPLATE}"), text.clone().into_bytes());
+    template.set("contents", json!(text), Fate::Applied(check));
+    let of_main = |state| Fate::Applied(Check::State(INSTANCES[1].to_owned(), state));
+    let is_listed = odds(chance, 3);
+    if !default.is_empty() && !is_listed && odds(chance, 2) {
+        template.set("enabled", json!(true), of_main("enabled"));
+    }
+    entries.push(template);
+    for name in &INSTANCES[..if is_listed { 2 } else { 1 }] {
+        let mut unit = Entry::new("config.systemd.units");
+        unit.set("name", json!(name), Fate::Way);
+        if let Some(enabled) = maybe(chance, &[true, false]) {
+            let state = if enabled { "enabled" } else { "disabled" };
+            unit.set("enabled", json!(enabled), Fate::Applied(Check::State((*name).to_owned(), state)));
+        }
+        if odds(chance, 3) {
+            let text = format!("[Service]\nNice={}\n", chance.draw(5));
+            let path = format!("/etc/systemd/system/{name}.d/10-x.conf");
+            unit.value["dropins"] = json!([{"name": "10-x.conf", "contents": text}]);
+            unit.also("dropins.0.name", Fate::Way);
+            unit.also("dropins.0.contents", Fate::Applied(Check::Text(path, text.into_bytes())));
         }
         entries.push(unit);
     }

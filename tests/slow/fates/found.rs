@@ -74,3 +74,18 @@ fn group_that_no_account_brings_is_refused() {
     let second = vec![of_wheel.clone(), file];
     plays(&Case { host: vec![], first: vec![of_wheel], second });
 }
+
+/// An instance was taken for a unit without a file, although the same config brings its template.
+#[test]
+fn instance_of_template_is_enabled() {
+    let mut template = Entry::new("config.systemd.units");
+    template.set("name", json!("tpl@.service"), Fate::Way);
+    let text = "[Service]\nExecStart=/bin/true %i\n[Install]\nWantedBy=multi-user.target\n";
+    let check = Check::Text("/etc/systemd/system/tpl@.service".to_owned(), text.as_bytes().to_vec());
+    template.set("contents", json!(text), Fate::Applied(check));
+    let mut instance = Entry::new("config.systemd.units");
+    instance.set("name", json!("tpl@a.service"), Fate::Way);
+    let check = Check::State("tpl@a.service".to_owned(), "enabled");
+    instance.set("enabled", json!(true), Fate::Applied(check));
+    plays(&Case { host: vec![], first: vec![], second: vec![template, instance] });
+}

@@ -41,7 +41,7 @@ pub fn is_same(both: &Path, alone: &Path, installed: &Listing, case: &Case) -> R
             wrong.push(format!("{path}: {a:?} after the first, {b:?} alone"));
         }
     }
-    for unit in super::draw::UNITS {
+    for unit in super::draw::UNITS.into_iter().chain(super::draw::INSTANCES) {
         let (a, b) = (is_enabled(both, unit), is_enabled(alone, unit));
         if a != b {
             wrong.push(format!("{unit}: {a} after the first, {b} alone"));

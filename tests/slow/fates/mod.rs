@@ -160,6 +160,9 @@ impl Host {
             ("gshadow", gshadow, 0o600),
         ] {
             let path = format!("etc/{name}");
+            if name == "gshadow" && items.iter().any(|item| matches!(item, Item::NoGshadow)) {
+                continue;
+            }
             self.put(&path, &text);
             fs::set_permissions(self.root().join(path), fs::Permissions::from_mode(mode)).unwrap();
         }
@@ -203,7 +206,7 @@ impl Host {
                     fs::hard_link(at(target), to).unwrap();
                 }
             }
-            Item::Account(..) | Item::HomesInVar => {}
+            Item::Account(..) | Item::HomesInVar | Item::NoGshadow => {}
         }
     }
 
@@ -389,7 +392,8 @@ fn names_path(text: &str, path: &str) -> bool {
 /// Nothing that a config of these writes needs a reboot, but for the links and directories.
 fn policy() -> String {
     let none = json!([{"type": "None"}]);
-    let units: Vec<Value> = draw::UNITS.iter().map(|name| json!({"name": name, "actions": none})).collect();
+    let units = draw::UNITS.iter().chain(&draw::INSTANCES).chain([&draw::TEMPLATE]);
+    let units: Vec<Value> = units.map(|name| json!({"name": name, "actions": none})).collect();
     let files = ["/etc", "/opt", "/var", "/home"].map(|path| json!({"path": path, "actions": none}));
     json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
         "spec": {"nodeDisruptionPolicy": {"files": files, "units": units, "sshkey": {"actions": none}}}})

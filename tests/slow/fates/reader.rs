@@ -109,6 +109,9 @@ pub fn confirm(root: &Path, check: &Check) -> Result<(), String> {
         Check::State(unit, state) => same(is_enabled(root, unit).as_str(), state),
         Check::Passwd(name, column, value) => same(&user(name)?[*column], value),
         Check::Shadow(database, name, hash) => {
+            // Without `/etc/gshadow` the password of a group is in its own line.
+            let is_shadowed = root.join("etc").join(database).exists();
+            let database = if is_shadowed { database } else { &"group" };
             let fields = line(root, database, name).ok_or("no line")?;
             // Each mark that no password hashes to locks alike.
             let plain =
