@@ -119,8 +119,7 @@ impl<C: ControlPlane> Agent<C> {
             );
         }
         let from = start.from(&origin, to.spec(), &facts.observed);
-        let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
-        let planned = match planned {
+        let planned = match start.plan(&origin, &from, to.spec(), &facts, &policy) {
             Ok(plan) => rehearsed(&self.host.root, (&from, to.spec()), &facts, plan)?,
             refused @ Err(_) => refused,
         };
@@ -133,11 +132,8 @@ impl<C: ControlPlane> Agent<C> {
                 self.provisioned = Some(target);
                 return Ok(());
             }
-            let desired = to.spec().clone();
-            let stored = self.journal.keep_originals(&origin, &desired, to.into_stored())?;
             log_warnings(&plan);
-            self.adopt(stored)?;
-            return Ok(self.journal.drop_originals(&origin, &desired)?);
+            return self.take_over(&origin, to);
         }
         let now = self.host.clock.now();
         let booted = facts.observed.os.booted().map(|os| os.deployment.clone());
@@ -157,6 +153,14 @@ impl<C: ControlPlane> Agent<C> {
             self.control.emit(&event).await;
         }
         Ok(())
+    }
+
+    /// Commits a target that needs no step.
+    fn take_over(&mut self, origin: &HostSpec, to: Decoded) -> Result<(), AgentError> {
+        let desired = to.spec().clone();
+        let stored = self.journal.keep_originals(origin, &desired, to.into_stored())?;
+        self.adopt(stored)?;
+        Ok(self.journal.drop_originals(origin, &desired)?)
     }
 
     /// Refuses to begin. When what the host lacks is repaired, or its drift, the next pass begins after all.

@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let journal = Journal::open(host.root.clone(), fail_points.clone())?;
         check_commit(&host.root)?;
         last_report::mark_stopped(&host.root);
-        let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default())?;
+        let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default());
         let node_settings = node_settings.read(&host.root)?;
         let settings = SettingsLoader::new(move || Ok(node_settings.clone()));
         let mut agent =

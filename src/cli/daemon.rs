@@ -207,7 +207,7 @@ impl Setting<'_> {
         let restorer = SeedRestorer::new(&host, self.node);
         let is_restored = restorer.restore().await;
         let last = last_report::writer(&host.root, &follows(self.arguments));
-        let mut telemetry = telemetry(self.environment, &host, readings, last)?;
+        let mut telemetry = telemetry(self.environment, &host, readings, last);
         if let Some(kubelet) = self.kubelet {
             telemetry.metrics = telemetry.metrics.with_kubelet(Arc::clone(kubelet));
         }

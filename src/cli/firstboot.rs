@@ -33,7 +33,7 @@ use crate::telemetry::log::{self, Format};
 use crate::telemetry::notify::Notify;
 use crate::update::Fault;
 
-/// Longest silence of a first boot that is well, as of the daemon; TimeoutStartSec= of its unit is the same.
+/// Longest silence of a first boot that is well, as of the daemon; `TimeoutStartSec=` of its unit is the same.
 const SILENCE: Duration = Duration::from_secs(30 * 60);
 
 /// Flags of `firstboot`.
@@ -160,7 +160,7 @@ async fn complete(
     let last = last_report::writer(&root, &Follows::FirstBoot(path.to_owned()));
     let telemetry = Telemetry {
         notify: Notify::starting(environment.notify.clone(), SILENCE),
-        ..telemetry(environment, &host, Vec::new(), last)?
+        ..telemetry(environment, &host, Vec::new(), last)
     };
     let stop =
         ProcessSignals::register().map_err(|source| CliError::Setup { what: "register signals", source })?;

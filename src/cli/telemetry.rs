@@ -99,19 +99,19 @@ pub(super) fn telemetry(
     host: &Host,
     readings: Vec<Reading>,
     last: LastReport,
-) -> Result<Telemetry, CliError> {
+) -> Telemetry {
     let release = ["/etc/os-release", "/usr/lib/os-release"];
     // The labels of a metric: whatever is in its place, the agent does its work.
     let text = release.iter().find_map(|path| host.root.read(path).ok().flatten());
     let labels = HostLabels::parse(&String::from_utf8_lossy(&text.unwrap_or_default()));
     let mut all = of_process(host.root.meter());
     all.extend(readings);
-    Ok(Telemetry {
+    Telemetry {
         notify: Notify::new(environment.notify.clone(), environment.watchdog),
         metrics: Metrics::new(labels, all),
         readiness: Readiness::default(),
         last,
-    })
+    }
 }
 
 /// Authorizes readers by the cluster.

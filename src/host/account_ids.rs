@@ -103,11 +103,10 @@ impl Ids {
 
 /// Returns the number of a key; the last one counts.
 fn number(defaults: &str, key: &str) -> Option<u32> {
-    let values = defaults.lines().filter_map(|line| {
+    let value = defaults.lines().rev().find_map(|line| {
         let (name, value) = line.trim().split_once([' ', '\t'])?;
         (name == key).then(|| value.trim().trim_matches('"').to_owned())
-    });
-    let value = values.last()?;
+    })?;
     match (value.strip_prefix("0x"), value.strip_prefix('0')) {
         (Some(hex), _) => u32::from_str_radix(hex, 16).ok(),
         (None, Some(octal)) if !octal.is_empty() => u32::from_str_radix(octal, 8).ok(),

@@ -14,7 +14,7 @@ use crate::model::node_settings::SoftReboot;
 use crate::model::observation::{Booted, EmbeddedConfig, ObservedOs, ObservedUnit};
 use crate::model::soft_reboot::SoftRebootFacts;
 use crate::model::text::chain;
-use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, UnitName};
+use crate::model::{Facts, HostSpec, ImageRef, ManagedPath, Observation, ObservedFile, UnitName};
 
 use super::obstacles::obstacles;
 use super::parents::Parents;
@@ -48,12 +48,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         (None, _) | (_, None) => EmbeddedConfig::Unknown,
         (Some(_), Some(booted)) => desired_carries.unwrap_or_else(|| booted.carries.clone()),
     };
-    let local = match observed.os {
-        ObservedOs::NotImageBased => BTreeSet::new(),
-        ObservedOs::Deployments { .. } => chosen(&paths, "the local changes", |path| {
-            differs_from_image(root, path, observed.files.get(path))
-        })?,
-    };
+    let local = local_changes(root, &paths, &observed)?;
     let parents = Parents::load(root, from, to)?;
     let OriginalPaths { restorable, own_masks, not_files } =
         originals(root, &from.managed().union(&parents.made).cloned().collect())?;
@@ -86,6 +81,20 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         obstacles,
         observed,
     })
+}
+
+/// Returns the paths that differ from what the booted image brings.
+fn local_changes(
+    root: &Root,
+    paths: &BTreeSet<ManagedPath>,
+    observed: &Observation,
+) -> Result<BTreeSet<ManagedPath>, ObserveError> {
+    match observed.os {
+        ObservedOs::NotImageBased => Ok(BTreeSet::new()),
+        ObservedOs::Deployments { .. } => chosen(paths, "the local changes", |path| {
+            differs_from_image(root, path, observed.files.get(path))
+        }),
+    }
 }
 
 /// Returns why the OS backend can't layer packages, and why no host like this one has the kernel.

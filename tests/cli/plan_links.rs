@@ -96,19 +96,8 @@ fn of_storage() -> Vec<Case> {
     ]
 }
 
-/// Links of one unit against those of another one, or against an entry of storage.
+/// Links of one unit against those of another one, or those of the host.
 fn of_units() -> Vec<Case> {
-    let directory = |mode: Option<u32>, user: Option<u32>| {
-        let mut entry = json!({"path": "/etc/systemd/system/x.target.wants"});
-        if let Some(mode) = mode {
-            entry["mode"] = json!(mode);
-        }
-        if let Some(user) = user {
-            entry["user"] = json!({ "id": user });
-        }
-        json!({"directories": [entry]})
-    };
-    let wanted = || unit("a.service", "WantedBy=x.target");
     let also = |install: &str| {
         spec(&[unit("a.service", install), json!({"name": "host.service", "enabled": false})], &json!({}))
     };
@@ -142,12 +131,47 @@ fn of_units() -> Vec<Case> {
         (
             "a unit of Also= that was enabled and is disabled",
             |node| {
-                link_to(node, "multi-user.target.wants/host.service", "/usr/lib/systemd/system/host.service")
+                link_to(node, "multi-user.target.wants/host.service", "/usr/lib/systemd/system/host.service");
             },
             also("WantedBy=x.target\nAlso=host.service"),
             "",
         ),
         ("a unit of Also= alone that is disabled", NOTHING, also("Also=host.service"), "host.service"),
+        (
+            "an instance with a unit file of its own",
+            NOTHING,
+            spec(&[unit("c@.service", instance), unit("c@i.service", "WantedBy=y.target")], &json!({})),
+            "c@",
+        ),
+        (
+            "another unit's name on the host",
+            |node| link_to(node, "n.service", "/usr/lib/systemd/system/host.service"),
+            spec(&[unit("a.service", "Alias=n.service")], &json!({})),
+            "n.service leads to host.service",
+        ),
+        (
+            "a mask of the host",
+            |node| link_to(node, "n.service", "/dev/null"),
+            spec(&[unit("a.service", "Alias=n.service")], &json!({})),
+            "n.service leads to /dev/null",
+        ),
+    ]
+}
+
+/// Links of a unit against an entry of storage in their place, or above it.
+fn of_places() -> Vec<Case> {
+    let directory = |mode: Option<u32>, user: Option<u32>| {
+        let mut entry = json!({"path": "/etc/systemd/system/x.target.wants"});
+        if let Some(mode) = mode {
+            entry["mode"] = json!(mode);
+        }
+        if let Some(user) = user {
+            entry["user"] = json!({ "id": user });
+        }
+        json!({"directories": [entry]})
+    };
+    let wanted = || unit("a.service", "WantedBy=x.target");
+    vec![
         (
             "an alias at the path of a link",
             NOTHING,
@@ -193,24 +217,6 @@ fn of_units() -> Vec<Case> {
             ),
             "x.target.wants",
         ),
-        (
-            "an instance with a unit file of its own",
-            NOTHING,
-            spec(&[unit("c@.service", instance), unit("c@i.service", "WantedBy=y.target")], &json!({})),
-            "c@",
-        ),
-        (
-            "another unit's name on the host",
-            |node| link_to(node, "n.service", "/usr/lib/systemd/system/host.service"),
-            spec(&[unit("a.service", "Alias=n.service")], &json!({})),
-            "n.service leads to host.service",
-        ),
-        (
-            "a mask of the host",
-            |node| link_to(node, "n.service", "/dev/null"),
-            spec(&[unit("a.service", "Alias=n.service")], &json!({})),
-            "n.service leads to /dev/null",
-        ),
     ]
 }
 
@@ -218,7 +224,7 @@ fn of_units() -> Vec<Case> {
 #[test]
 fn contradictions_are_refused_before_anything_is_touched() {
     let mut wrong = Vec::new();
-    for (case, prepare, spec, words) in of_storage().into_iter().chain(of_units()) {
+    for (case, prepare, spec, words) in of_storage().into_iter().chain(of_units()).chain(of_places()) {
         let node = host();
         prepare(&node);
         node.put("a.json", config("rendered-a", &spec));

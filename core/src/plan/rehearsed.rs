@@ -81,9 +81,9 @@ fn through_links(to: &HostSpec, rehearsal: &Rehearsal) -> Vec<Unreachable> {
 
 /// Returns true if the plan changes links, or directories that they may be in.
 fn changes_links(plan: &Plan, to: &HostSpec) -> bool {
-    plan.steps.iter().any(|step| match &step.op {
-        Op::MakeDirectory { path } => to.directories.contains_key(path),
-        op => op.batch() == Batch::Links,
+    plan.steps.iter().any(|step| {
+        let is_listed = matches!(&step.op, Op::MakeDirectory { path } if to.directories.contains_key(path));
+        is_listed || step.op.batch() == Batch::Links
     })
 }
 
