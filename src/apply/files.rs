@@ -90,7 +90,7 @@ fn check_original(host: &Host, from: &HostSpec, path: &ManagedPath) -> Result<()
     if !from.originals.contains(path) || saved::load_original(&host.root, path)?.is_some() {
         return Ok(());
     }
-    let (path, cause) = (saved::original_path(path), "it is gone".to_owned());
+    let (path, cause) = (saved::original_path(path), "it was deleted after the plan was made".to_owned());
     Err(HostError::Malformed { path, format: ORIGINALS, cause })
 }
 

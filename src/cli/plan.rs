@@ -165,9 +165,6 @@ async fn from_current(
     }
     let mut facts = facts(&host, &origin.spec, &to).await?;
     set_embedded_config(arguments, &mut facts)?;
-    if let Some(open) = &mut open {
-        open.unknown = host.root.unknown();
-    }
     origin.settle(start, &mut to, &facts);
     let origin = origin.spec;
     let (from, outcome) = if ahead == Ahead::Committed {
@@ -180,6 +177,9 @@ async fn from_current(
         };
         (from, outcome.and_then(|plan| file::check_spec(&to).map(|()| plan)))
     };
+    if let Some(open) = &mut open {
+        open.unknown = host.root.unknown();
+    }
     let drift = outcome.as_ref().ok().and_then(|plan| blocking_drift(&from, &to, &facts.observed, plan));
     let drift = drift.map(|drift| drift.differences).unwrap_or_default();
     let beside = Beside { drift, left: origin.opaque().cloned().collect(), open };

@@ -306,8 +306,8 @@ impl HostError {
             }
             Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
-                "Restore {path} from a backup, or move it away: its path then has no original, and stays on this host when its \
-                 entry leaves."
+                "Restore {path} from a backup, or move it away if it is there: the managed path then stays on this host when the \
+                 config no longer lists it."
             ),
             Self::Malformed { path, format: ACCOUNT_RECORDS, .. } => format!(
                 "Restore {path} from a backup, or move it away: the agent then treats the accounts in it as the host's \

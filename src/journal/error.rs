@@ -180,10 +180,10 @@ fn restore(path: &str, is_misplaced: bool) -> String {
         return moved(": the originals in it are lost, and no update can restore them.");
     }
     if path.contains("/preimages/kept/") {
-        return moved(": its path then has no original, and stays on this host when its entry leaves.");
+        return moved(": the managed path then stays on this host when the config no longer lists it.");
     }
     if path.contains("/preimages/") {
-        return moved(": the open update then can't undo what it is the original of.");
+        return moved(": no undo reverts the changes that this batch of the open update already made.");
     }
     moved(" to start over.")
 }

@@ -130,8 +130,8 @@ impl Leader {
         if version.is_none() {
             let wait = self.candidacy.timing.renew_deadline.as_secs();
             info!(
-                "Lease {} was missing: creating it, and waiting {wait} s before the first write, in case a replica still holds a \
-                 deleted one, unless no replica has led here before",
+                "Lease {} was missing: creating it; if a replica led here before, the first write waits {wait} s, because that \
+                 replica may not have noticed the deletion",
                 self.candidacy.name
             );
         }
@@ -265,7 +265,8 @@ async fn nobody_led(cache: Cache) {
     let has_led = cache.lock().rendered.values().any(|rendered| rendered.is_own);
     if has_led {
         info!(
-            "Waiting before the first write: a replica led here before, since MachineConfigs that it rendered are there"
+            "Waiting before the first write until --lease-renew-deadline has passed: a replica led here before, as the \
+             MachineConfigs that it rendered show"
         );
         std::future::pending::<()>().await;
     }

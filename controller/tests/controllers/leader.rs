@@ -73,7 +73,7 @@ async fn first_controller_of_cluster_leads_at_once() {
     leases(&cluster).delete("new", &kube::api::DeleteParams::default()).await.unwrap();
     let mut second = cluster.start("second", &new);
     second.line("Lease new was missing").await;
-    second.line("a replica led here before").await;
+    second.line("that it rendered show").await;
     assert!(!second.lines().iter().any(|line| line.contains("leads")), "{:?}", second.lines());
     assert!(second.terminate().await.success());
 }

@@ -39,7 +39,7 @@ const fn refused(field: &'static str, note: &'static str) -> FieldFate {
 pub const OF_SPEC: &[FieldFate] = &[
     applied(
         "spec.baseOSExtensionsContainerImage",
-        "their packages come from it; without an OS backend: not applied",
+        "source of the packages of `spec.extensions` and `spec.kernelType`; not applied without an OS backend",
     ),
     applied("spec.extensions", "refused without an OS backend, and on libostree and bootc"),
     applied("spec.fips", "compared with the kernel; a difference is refused"),

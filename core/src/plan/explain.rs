@@ -144,8 +144,8 @@ impl OpenUpdate {
         } else {
             let paths = list(&self.unknown);
             format!(
-                "\n       Not known before it is undone: {paths}; `apply` undoes it, and plans again before it changes \
-                 anything"
+                "\n       The state of these paths is known only after the undo: {paths}; `apply` undoes the open update \
+                 first, then plans again"
             )
         };
         format!(

@@ -72,8 +72,9 @@ pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
     let stays = old.difference(&new).filter(|path| input.is_lost(path));
     stays
         .map(|path| {
-            let message = "the host had this path before the config, and the agent's original of it is gone (preimages/kept of its \
-                           state), so it stays as it is; restore that directory from a backup first, or remove the path on this host";
+            let message = "the host had this path before the config, and its original in \
+                           /var/lib/machine-config-agent/preimages/kept is missing, so the path stays unchanged; restore \
+                           preimages/kept from a backup before the update, or remove the path on this host";
             let section = input.old(path).filter(|_| input.from.is_listed(path)).map(PathSpec::section);
             let field = format!("{} {:?}", section.unwrap_or("systemd.units"), path.as_str());
             Warning { field, message: message.to_owned() }
@@ -96,7 +97,8 @@ fn message(path: &ManagedPath) -> Option<String> {
 fn gone_message(path: &ManagedPath) -> Option<String> {
     let directory = gone_at_boot(path.as_str())?;
     Some(format!(
-        "{directory} is empty after each boot, and the file is drift then; make it by a file of /etc/tmpfiles.d, or by a unit"
+        "{directory} may be empty after a boot, and the missing path is drift then; create it at each boot, by a file of \
+         /etc/tmpfiles.d or by a unit"
     ))
 }
 

@@ -77,7 +77,9 @@ pub enum BuildFailure {
         cause: String,
     },
     /// The disk of the build is full.
-    #[error("there is no space left for the build (in {step}); give it more, or build a smaller image")]
+    #[error(
+        "no space is left for the build (in {step}); free some where the builder works, or build a smaller image"
+    )]
     NoSpace {
         /// The instruction, or the push.
         step: String,
@@ -114,12 +116,12 @@ impl BuildFailure {
         };
         match self {
             Self::PullUnauthorized { image, cause } => format!(
-                "{image}: the registry refuses it without (other) credentials: {}; correct the Secret of spec.baseImagePullSecret",
+                "the registry denied the pull of {image}: {}; correct the Secret in spec.baseImagePullSecret",
                 bounded(cause)
             ),
             Self::PushUnauthorized { image, cause } => format!(
-                "the push to {image} is refused: {}; correct the Secret of spec.renderedImagePushSecret, of an account that may write \
-                 there",
+                "the registry denied the push to {image}: {}; use an account with push permission in the Secret of \
+                 spec.renderedImagePushSecret",
                 bounded(cause)
             ),
             Self::Step { step, cause, lines } => {
@@ -129,14 +131,20 @@ impl BuildFailure {
                 format!("{step}{line} failed: {}; correct the Containerfile", with_last(cause, lines))
             }
             Self::Apply { cause, lines } => {
-                format!("the config can't be brought into the image: {}", with_last(cause, lines))
+                format!(
+                    "applying the MachineConfig in the image failed: {}; correct the MachineConfig, or the Containerfile if it \
+                     changed the base",
+                    with_last(cause, lines)
+                )
             }
             Self::Differs { lines } => format!(
-                "the image is not as its config says: {}; leave these paths in the Containerfile as they are, or change the \
-                 MachineConfig",
+                "the built image differs from its MachineConfig: {}; do not change these paths in the Containerfile, or change \
+                 the MachineConfig",
                 bounded(&lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join("; "))
             ),
-            Self::Other { cause, .. } => bounded(cause),
+            Self::Other { cause, .. } => {
+                format!("buildah failed: {}; see the log of the build's pod", bounded(cause))
+            }
             Self::NoImage { .. } | Self::Pull { .. } | Self::NoSpace { .. } | Self::Push { .. } => {
                 self.to_string()
             }

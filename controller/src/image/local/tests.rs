@@ -214,15 +214,15 @@ fn failure_in_cluster_is_one_sentence() {
         ),
         (
             "STEP 1/9: FROM r.test/base:1 AS configs\nError: initializing source: unauthorized: authentication required".to_owned(),
-            "r.test/base:1: the registry refuses it without (other) credentials: initializing source: unauthorized: authentication required; correct the Secret of spec.baseImagePullSecret",
+            "the registry denied the pull of r.test/base:1: initializing source: unauthorized: authentication required; correct the Secret in spec.baseImagePullSecret",
         ),
         (
             "STEP 9/9: LABEL a=b\nCOMMIT r.test/os:b-1\nGetting image source signatures\nError: pushing image \"r.test/os:b-1\" to \"docker://r.test/os:b-1\": unauthorized: access denied".to_owned(),
-            "the push to r.test/os:b-1 is refused: pushing image \"r.test/os:b-1\" to \"docker://r.test/os:b-1\": unauthorized: access denied; correct the Secret of spec.renderedImagePushSecret, of an account that may write there",
+            "the registry denied the push to r.test/os:b-1: pushing image \"r.test/os:b-1\" to \"docker://r.test/os:b-1\": unauthorized: access denied; use an account with push permission in the Secret of spec.renderedImagePushSecret",
         ),
         (
             "STEP 3/9: RUN make\ncp: error writing 'a': No space left on device\nError: building at STEP \"RUN make\": exit status 1".to_owned(),
-            "there is no space left for the build (in RUN make); give it more, or build a smaller image",
+            "no space is left for the build (in RUN make); free some where the builder works, or build a smaller image",
         ),
         (
             "STEP 9: RUN false\nerror: build error: error building at STEP \"RUN false\": exit status 1".to_owned(),
