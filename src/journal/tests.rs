@@ -283,7 +283,7 @@ fn drafts_of_kept_originals_are_removed() {
     let draft = || {
         fs::create_dir_all(&kept).unwrap();
         fs::write(kept.join(".%2Fetc%2Fother.json.mca-new"), "secret").unwrap();
-        fs::write(kept.join("%2Fetc%2Fanother.json"), "kept").unwrap();
+        fs::write(kept.join("%2Fetc%2Fanother.json"), r#"{"kind":"absent"}"#).unwrap();
     };
     let left = || {
         let names =

@@ -254,6 +254,7 @@ const PARSERS: [(&str, &[(&str, usize)]); 12] = [
         "trees, which the entry reads then",
         &[
             ("src/control/kube/pinned/objects.rs", 1),
+            ("controller/src/controllers/config.rs", 1),
             ("controller/src/controllers/untyped.rs", 1),
             ("controller/src/controllers/opt_in.rs", 1),
         ],

@@ -118,7 +118,7 @@ pub fn outcome(
     }
 }
 
-/// Why it failed: by its last lines, else the message.
+/// Cause of the failure: by its last lines, else the message.
 fn failure(build: &Value, explained: impl Fn(&str) -> String) -> String {
     let words = ["/status/logSnippet", "/status/message", "/status/reason", "/status/phase"];
     let found = words.into_iter().map(|pointer| text(build, pointer).trim()).find(|words| !words.is_empty());

@@ -56,7 +56,7 @@ impl<'de> Visitor<'de> for Fields<MachineConfig> {
     }
 }
 
-/// What is read of the spec of a rendered config.
+/// The part of a rendered config's spec that is read.
 #[derive(Deserialize)]
 struct Image {
     #[serde(default, rename = "osImageURL")]

@@ -41,7 +41,7 @@ pub(super) struct Costs {
     retries: Retries,
 }
 
-/// What the costs of a pool wait for.
+/// Wait of a pool's costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
     /// All is known.

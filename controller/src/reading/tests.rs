@@ -240,6 +240,7 @@ const SPECS: &[Row] = &[
     (Refused("spec"), "text"),
     (Refused("spec.kernelArguments \"ostree=/a\""), "{kernelArguments: ['a=b ostree=/a']}"),
     (Refused("spec.kernelArguments \"initrd=a\""), "{kernelArguments: [initrd=a]}"),
+    (Refused("spec.kernelArguments \"\\\"ostree=a\\\"\""), "{kernelArguments: ['\"ostree=a\"']}"),
     (Taken, "{kernelArguments: [\"a\\nb\", ostree.a=b]}"),
     (Unknown("spec.kernelargs"), "{kernelargs: [quiet]}"),
     (Unknown("spec.kernelArgs"), "{kernelArgs: [quiet]}"),

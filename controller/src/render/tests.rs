@@ -382,7 +382,7 @@ fn config_that_etcd_would_refuse_is_refused_with_size_limit_and_largest_parts() 
     assert!(sized(1_000_000, 0).is_ok() && sized(0, 96_000).is_ok());
 }
 
-/// What each node of the pool would refuse, its hosts alike, never becomes a target; the MachineConfig that has it is named.
+/// A config that each node of the pool would refuse never becomes a target; the MachineConfig that has the entry is named.
 #[test]
 fn what_every_node_refuses_is_not_rendered() {
     let users = json!({ "config": { "ignition": { "version": "3.2.0" },

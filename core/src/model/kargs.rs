@@ -36,12 +36,17 @@ impl Karg {
 
     /// Returns true if libostree sets it itself: it names the deployment.
     pub fn is_of_ostree(&self) -> bool {
-        self.0.starts_with("ostree=")
+        self.key_and_value().starts_with("ostree=")
     }
 
     /// Returns true if boot loaders add it themselves: it names the files that they load.
     pub fn is_of_boot_loader(&self) -> bool {
-        ["BOOT_IMAGE=", "initrd="].iter().any(|name| self.0.starts_with(name))
+        ["BOOT_IMAGE=", "initrd="].iter().any(|name| self.key_and_value().starts_with(name))
+    }
+
+    /// The kernel drops a quote at the beginning.
+    fn key_and_value(&self) -> &str {
+        self.0.trim_start_matches('"')
     }
 
     /// Returns the argument.

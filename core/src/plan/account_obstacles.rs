@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
 use super::{Op, Step};
-use crate::model::UserName;
 use crate::model::observation::{Maker, ObservedGroup};
 use crate::model::obstacles::{Obstacle, Obstacles};
 use crate::model::users::{Account, group_field, user_field};
+use crate::model::{Principal, UserName};
 
 const PASSWD: &str = "/etc/passwd";
 const SHADOW: &str = "/etc/shadow";
@@ -98,21 +98,32 @@ pub(super) fn databases_blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Re
     blocked.into_iter().map(|(message, field)| refusal(field, message)).collect()
 }
 
-/// Returns the accounts of the new config that would be members of a group which leaves with the old one.
+/// Returns the accounts of the new config that would be members of a group which leaves with the old one, and its entries that would
+/// belong to one.
 pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
-    let goes = |group: &&String| {
-        let removes = |step: &Step| matches!(&step.op, Op::RemoveGroup { group: one } if one.as_str() == group.as_str());
+    let goes = |group: &str| {
+        let removes =
+            |step: &Step| matches!(&step.op, Op::RemoveGroup { group: one } if one.as_str() == group);
         steps.iter().any(removes)
+    };
+    let message = |group: &str| {
+        format!(
+            "the group {group} is removed with its entry in passwd.groups; keep the entry, or remove the group here"
+        )
     };
     let entries = input.to.users.accounts.iter().filter(|(_, account)| account.should_exist);
     let members = entries.flat_map(|(name, account)| account.groups.iter().map(move |group| (name, group)));
-    let refused = members.filter(|(_, group)| goes(group)).map(|(name, group)| {
-        let message = format!(
-            "the group {group} is removed with its entry in passwd.groups; keep the entry, or remove the group here"
-        );
-        refusal(format!("{} groups", user_field(name.as_str())), message)
+    let refused = members
+        .filter(|(_, group)| goes(group))
+        .map(|(name, group)| refusal(format!("{} groups", user_field(name.as_str())), message(group)));
+    let entries = input.to.entries();
+    let owned = entries.iter().filter_map(|(path, entry)| match entry.owners().1 {
+        Some(Principal::Name(group)) if goes(group) => {
+            Some(refusal(format!("{} {:?} group", entry.section(), path.as_str()), message(group)))
+        }
+        Some(_) | None => None,
     });
-    refused.collect()
+    refused.chain(owned).collect()
 }
 
 /// Returns the obstacles of a step on this host, its databases aside.

@@ -28,6 +28,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
+    reasons.extend(shared::of_keys(input, steps));
     reasons.extend(layers(input, steps));
     reasons.extend(originals(input, steps));
     reasons.extend(live(input, steps));

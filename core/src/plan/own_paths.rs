@@ -34,7 +34,8 @@ const OTHERS_MAY_WRITE: u32 = 0o022;
 /// Returns the entries of the new config that are refused.
 pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
     let changes_accounts = changes_accounts(input.to) || changes_accounts(input.from);
-    in_config(input.to, &keys_of_accounts(input), changes_accounts)
+    let keys = keys_of_accounts(input).into_iter().map(|(user, file)| (user_field(user), file));
+    in_config(input.to, &keys.collect::<Vec<_>>(), changes_accounts)
 }
 
 /// Returns the entries of a config that are refused whatever the host is like.
@@ -158,19 +159,19 @@ fn is_of_keys(path: &ManagedPath, file: &ManagedPath) -> bool {
 }
 
 /// Returns the keys files of the accounts of the config that has their keys.
-fn keys_of_accounts(input: &PlanInput<'_>) -> Vec<(String, ManagedPath)> {
+pub(super) fn keys_of_accounts<'a>(input: &PlanInput<'a>) -> Vec<(&'a str, ManagedPath)> {
     let (from, to) = (&input.from.users.accounts, &input.to.users.accounts);
     let with_keys = to.iter().filter(|(name, account)| account.desired_keys(name).is_some());
     // Those of an account that leaves are taken away.
     let left = from.iter().filter(|(name, _)| !to.contains_key(*name));
     let with_keys = with_keys.chain(left);
-    let file = |(name, account): (&UserName, &Account)| {
+    let file = |(name, account): (&'a UserName, &Account)| {
         let found = input.facts.observed.accounts.get(name.as_str()).map(|found| found.keys_path.clone());
         let made = || {
             let home = account.home.clone().unwrap_or_else(|| format!("/home/{name}"));
             ManagedPath::new(format!("{}/{KEYS_FILE}", home.trim_end_matches('/'))).ok()
         };
-        Some((user_field(name.as_str()), found.or_else(made)?))
+        Some((name.as_str(), found.or_else(made)?))
     };
     with_keys.filter_map(file).collect()
 }

@@ -6,8 +6,9 @@
 
 use super::compare::id_of;
 use super::input::PlanInput;
+use super::own_paths;
 use super::reconcilable::{Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op};
+use super::{Batch, BatchOp, FileOp, Op, Step};
 use crate::model::observation::Observation;
 use crate::model::{DirectorySpec, HostSpec, ManagedPath, ObservedFile, Principal};
 
@@ -63,6 +64,44 @@ fn future(directory: &DirectorySpec, path: &ManagedPath, observed: &Observation)
     let user = directory.user.as_ref().and_then(|user| id_of(user, &observed.user_ids));
     let mode = directory.mode.map_or(mode, crate::model::FileMode::bits);
     Future { mode, uid: user.unwrap_or(uid) }
+}
+
+/// Returns the directories of the config in which the agent would not write the keys of an account, or not find them safe.
+pub(super) fn of_keys(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
+    let (to, observed) = (input.to, &input.facts.observed);
+    let is_touched = |user: &str, keys: &ManagedPath| {
+        steps.iter().any(|step| {
+            let of_user = matches!(&step.op, Op::SetSshKeys { user: one } | Op::CreateUser { user: one } if one.as_str() == user);
+            of_user || matches!(&step.op, Op::MakeDirectory { path } if keys.is_below(path.as_str()))
+        })
+    };
+    let refused = own_paths::keys_of_accounts(input).into_iter().filter_map(|(user, keys)| {
+        if !is_touched(user, &keys) {
+            return None;
+        }
+        let uid = observed.accounts.get(user).map(|found| found.uid);
+        let uid = uid.or_else(|| to.users.account(user).and_then(|account| account.uid)).unwrap_or(0);
+        walk((to, observed), &keys, uid, false).or_else(|| open_to_others(to, &keys))
+    });
+    refused.collect()
+}
+
+/// A sticky directory is fine for what is in it, and not for keys: who makes a name there first owns it.
+fn open_to_others(to: &HostSpec, keys: &ManagedPath) -> Option<Unreachable> {
+    let (home, _) = keys.as_str().split_once("/.ssh/")?;
+    let is_of_keys = |path: &ManagedPath| {
+        keys.is_below(path.as_str())
+            && path.as_str().strip_prefix(home).is_some_and(|rest| rest.starts_with("/.ssh"))
+    };
+    let mode = |directory: &DirectorySpec| directory.mode.map_or(0, crate::model::FileMode::bits);
+    let open = |(path, directory): &(&ManagedPath, &DirectorySpec)| {
+        is_of_keys(path) && mode(directory) & OTHERS_WRITE != 0
+    };
+    let (path, _) = to.directories.iter().find(open)?;
+    let message = format!(
+        "others could write there, and {keys} is in it; remove the write permission of group and others"
+    );
+    Some(unreachable(format!("storage.directories {:?} mode", path.as_str()), message))
 }
 
 /// Returns why no link of a unit is made at a path.

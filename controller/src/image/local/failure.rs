@@ -254,7 +254,7 @@ fn is_error(line: &str) -> bool {
     ERRORS.iter().any(|word| line.starts_with(word))
 }
 
-/// What a cause says before it names its step.
+/// Words of a cause before its step.
 const AT_STEP: &str = "building at STEP \"";
 
 enum Refusal {
