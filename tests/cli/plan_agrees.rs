@@ -653,5 +653,8 @@ fn directories_of_keys_are_not_open_to_others() {
         json!({ "storage": { "directories": [{"path": "/home/core/.ssh", "mode": 0o700, "user": {"name": "core"},
         "group": {"name": "core"}}] } }),
     );
-    Node::new().commit("rendered-a.json", &with_users(good, keys()));
+    let node = Node::new();
+    node.put("a.json", config("rendered-a", &with_users(good, keys())));
+    let planned = node.plan("a.json");
+    assert_eq!(planned.code, 0, "{}{}", planned.out, planned.err);
 }
