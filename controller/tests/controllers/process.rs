@@ -197,12 +197,20 @@ pub async fn apply_file_in(client: &Client, file: &str, namespace: &str) {
     }
 }
 
-/// Applies the definition of one kind.
+/// Applies the definition of one kind, and waits until the kind is served: that is a moment later, without an event.
 pub async fn apply_definition(client: &Client, plural: &str) {
     let file = "components/controller/crds.yaml";
     let all = document(file);
     let definition = all.iter().find(|one| one["spec"]["names"]["plural"] == plural).unwrap();
     apply_document(client, file, definition).await;
+    let (group, version) = (&definition["spec"]["group"], &definition["spec"]["versions"][0]["name"]);
+    let path = format!("/apis/{}/{}/{plural}?limit=1", group.as_str().unwrap(), version.as_str().unwrap());
+    within("the kind is served", async {
+        while call(client, "GET", &path, None).await.0 != 200 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 async fn apply_document(client: &Client, file: &str, object: &Value) {
