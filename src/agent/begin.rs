@@ -119,10 +119,8 @@ impl<C: ControlPlane> Agent<C> {
             );
         }
         let from = start.from(&origin, to.spec(), &facts.observed);
-        let planned = match start.plan(&origin, &from, to.spec(), &facts, &policy) {
-            Ok(plan) => rehearsed(&self.host.root, (&from, to.spec()), &facts, plan)?,
-            refused @ Err(_) => refused,
-        };
+        let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
+        let planned = rehearsed(&self.host.root, (&from, to.spec()), &facts, planned)?;
         let planned = planned.and_then(|plan| check_spec(to.spec()).map(|()| plan));
         let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();

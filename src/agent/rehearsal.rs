@@ -6,13 +6,17 @@ use crate::model::{Facts, HostSpec};
 use crate::observe::{ObserveError, rehearse};
 use crate::plan::{Irreconcilable, Op, Plan};
 
-/// Makes the links of a plan in memory. Returns the plan, complete, or the reasons against it.
+/// Makes the links of a plan in memory. Returns the plan, complete, or the reasons against it; a refusal stays one.
 pub(crate) fn rehearsed(
     root: &Root,
     (from, to): (&HostSpec, &HostSpec),
     facts: &Facts,
-    plan: Plan,
+    planned: Result<Plan, Irreconcilable>,
 ) -> Result<Result<Plan, Irreconcilable>, ObserveError> {
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(refused) => return Ok(Err(refused)),
+    };
     // Of another OS, or with other packages, the units are not known.
     let brings_units =
         |op: &Op| matches!(op, Op::StageOs { .. } | Op::InstallExtensions { .. } | Op::SwitchKernel { .. });

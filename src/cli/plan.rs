@@ -171,10 +171,8 @@ async fn from_current(
         (Rc::clone(&origin), Ok(unchanged(&to, &facts)))
     } else {
         let from = start.from(&origin, &to, &facts.observed);
-        let outcome = match start.plan(&origin, &from, &to, &facts, policy) {
-            Ok(plan) => rehearsed(&host.root, (&from, &to), &facts, plan)?,
-            refused @ Err(_) => refused,
-        };
+        let outcome = start.plan(&origin, &from, &to, &facts, policy);
+        let outcome = rehearsed(&host.root, (&from, &to), &facts, outcome)?;
         (from, outcome.and_then(|plan| file::check_spec(&to).map(|()| plan)))
     };
     if let Some(open) = &mut open {

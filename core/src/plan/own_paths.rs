@@ -152,7 +152,7 @@ fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
 }
 
 /// Returns true for the directories of a keys file that the agent makes.
-fn is_of_keys(path: &ManagedPath, file: &ManagedPath) -> bool {
+pub(super) fn is_of_keys(path: &ManagedPath, file: &ManagedPath) -> bool {
     let (path, file) = (path.as_str(), file.as_str());
     file.split_once("/.ssh/")
         .is_some_and(|(home, _)| path.strip_prefix(home).is_some_and(|rest| rest.starts_with("/.ssh")))

@@ -88,14 +88,11 @@ pub(super) fn of_keys(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
 
 /// A sticky directory is fine for what is in it, and not for keys: who makes a name there first owns it.
 fn open_to_others(to: &HostSpec, keys: &ManagedPath) -> Option<Unreachable> {
-    let (home, _) = keys.as_str().split_once("/.ssh/")?;
-    let is_of_keys = |path: &ManagedPath| {
-        keys.is_below(path.as_str())
-            && path.as_str().strip_prefix(home).is_some_and(|rest| rest.starts_with("/.ssh"))
-    };
     let mode = |directory: &DirectorySpec| directory.mode.map_or(0, crate::model::FileMode::bits);
     let open = |(path, directory): &(&ManagedPath, &DirectorySpec)| {
-        is_of_keys(path) && mode(directory) & OTHERS_WRITE != 0
+        keys.is_below(path.as_str())
+            && own_paths::is_of_keys(path, keys)
+            && mode(directory) & OTHERS_WRITE != 0
     };
     let (path, _) = to.directories.iter().find(open)?;
     let message = format!(

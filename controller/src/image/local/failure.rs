@@ -186,11 +186,7 @@ pub(super) fn of_build(output: &Output) -> BuildFailure {
     }
     if let Some(image) = step.strip_prefix("FROM ") {
         let image = image.split_whitespace().next().unwrap_or_default().to_owned();
-        return match refusal(&cause) {
-            Refusal::Unauthorized => BuildFailure::PullUnauthorized { image, cause },
-            Refusal::Unknown => BuildFailure::NoImage { image, cause },
-            Refusal::Other => BuildFailure::Pull { image, cause },
-        };
+        return of_pull(image, cause);
     }
     let is_own = |verb: &str| step.contains(super::super::compose::MOUNT) && step.contains(verb);
     if is_own("\"verify\"") {
@@ -211,12 +207,16 @@ fn before_steps(cause: String, lines: Vec<String>) -> BuildFailure {
     }
     let image = cause.split_once("source docker://").and_then(|(_, rest)| rest.split_once(": "));
     match image.map(|(image, _)| image.to_owned()) {
-        Some(image) => match refusal(&cause) {
-            Refusal::Unauthorized => BuildFailure::PullUnauthorized { image, cause },
-            Refusal::Unknown => BuildFailure::NoImage { image, cause },
-            Refusal::Other => BuildFailure::Pull { image, cause },
-        },
+        Some(image) => of_pull(image, cause),
         None => BuildFailure::Other { cause, lines },
+    }
+}
+
+fn of_pull(image: String, cause: String) -> BuildFailure {
+    match refusal(&cause) {
+        Refusal::Unauthorized => BuildFailure::PullUnauthorized { image, cause },
+        Refusal::Unknown => BuildFailure::NoImage { image, cause },
+        Refusal::Other => BuildFailure::Pull { image, cause },
     }
 }
 
