@@ -7,6 +7,8 @@ use super::input::{PoolCondition, Status};
 pub enum Query {
     /// Presence of the image in the registry.
     Image(String),
+    /// The right to push the image of the desired build.
+    Push,
     /// Results of the pods of the Job with this UID.
     Pods(String),
     /// Presence of the Job with this name and UID in the API server.
@@ -83,6 +85,8 @@ pub enum Action {
     },
     /// Deletes a Job, with its pods and inputs.
     DeleteJob {
+        /// The build that it is of.
+        build: String,
         /// Its name.
         name: String,
         /// Its UID: another one of that name stays.
@@ -123,6 +127,8 @@ pub enum Waiting {
     Invalid(String),
     /// A registry that answers.
     Registry(String),
+    /// A registry that takes the image.
+    Push(String),
     /// The Job.
     Job,
     /// An object that is being deleted.

@@ -28,6 +28,10 @@ pub(super) fn condition(input: &BuildInput<'_>, waiting: &Waiting) -> Option<Poo
         Waiting::Registry(why) => {
             return pending(true, format!("The image of pool {} can't be looked up: {why}", pool.name));
         }
+        Waiting::Push(why) => {
+            let text = format!("The image of pool {} is built once it can be pushed: {why}", pool.name);
+            return pending(true, text);
+        }
         Waiting::Invalid(why) => {
             let text = format!("The image of pool {} can't be built: {why}", pool.name);
             return Some(PoolCondition::new(true, "BuildFailed", text));

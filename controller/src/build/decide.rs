@@ -2,7 +2,9 @@
 
 use super::action::{Action, DeletionReason, Query, Waiting};
 use super::condition::condition;
-use super::input::{Build, BuildInput, DesiredBuild, Job, OsConfig, Outcome, Ready, Registry, State, Status};
+use super::input::{
+    Build, BuildInput, DesiredBuild, Job, OsConfig, Outcome, PushAccess, Ready, Registry, State, Status,
+};
 use super::job::progress;
 use super::name::job_name;
 use super::release::{is_retried, release};
@@ -24,7 +26,8 @@ pub fn decide(input: &BuildInput<'_>) -> Action {
     match condition(input, &waiting) {
         Some(condition) if has != Some(&condition) => Action::SetCondition(condition),
         Some(_) | None => {
-            Action::Wait { retry: matches!(waiting, Waiting::Registry(_)) || is_retried(input) }
+            let asks_again = matches!(waiting, Waiting::Registry(_) | Waiting::Push(_));
+            Action::Wait { retry: asks_again || is_retried(input) }
         }
     }
 }
@@ -159,10 +162,20 @@ impl Case<'_> {
         if config.current.as_ref() != Some(&self.desired.name) {
             return Ok(Action::NameBuild);
         }
-        match self.job() {
-            Some((name, job)) if !job.deleting => Ok(Action::DeleteJob { name, uid: job.uid.clone() }),
-            Some(_) | None => Err(Waiting::Rest),
-        }
+        let own = self.job().filter(|(_, job)| !job.deleting);
+        let left = own.map(|(_, job)| deletion(&self.desired.name, job)).or_else(|| self.left_behind());
+        left.ok_or(Waiting::Rest)
+    }
+
+    /// Deletes the Job of an earlier build that failed: it was left for a person to look at until a later build succeeded.
+    fn left_behind(&self) -> Option<Action> {
+        let is_over =
+            |build: &Build| build.state.is_final() && !build.deleting && build.owner == self.config.uid;
+        let mut over = self.input.builds.iter().filter(|(_, build)| is_over(build));
+        over.find_map(|(name, build)| {
+            let job = self.input.jobs.get(&job_name(name))?;
+            (job.owner == build.uid && !job.deleting).then(|| deletion(name, job))
+        })
     }
 
     /// Brings a build that has not ended one step on.
@@ -183,7 +196,7 @@ impl Case<'_> {
             (None, Some((name, job))) if job.owner.is_empty() => Err(Waiting::Missing(format!(
                 "{name} is in the way of a build, and no MachineOSBuild controls it; delete it"
             ))),
-            (None, Some((name, job))) => Ok(Action::DeleteJob { name, uid: job.uid.clone() }),
+            (None, Some((_, job))) => Ok(deletion(&self.desired.name, job)),
         }
     }
 
@@ -215,7 +228,11 @@ impl Case<'_> {
             return Err(Waiting::PoolDegraded(degraded));
         }
         match &self.desired.ready {
-            Ready::Yes => Ok(Action::CreateJob),
+            Ready::Yes => match self.input.answers.pushes.get(&self.desired.name) {
+                None => Ok(Action::Query(Query::Push)),
+                Some(PushAccess::NotRefused) => Ok(Action::CreateJob),
+                Some(PushAccess::Refused(why)) => Err(Waiting::Push(why.clone())),
+            },
             Ready::Missing(what) => Err(Waiting::Missing(what.clone())),
             // The image that it was to have is gone from the registry. OCL-023.
             Ready::Invalid(why) => Ok(status(State::Failed, "Failed", why.clone(), None)),
@@ -275,6 +292,10 @@ impl Case<'_> {
         let message = message.filter(|message| !message.is_empty());
         status(state, "Failed", message.unwrap_or_else(|| "Build Failed".to_owned()), None)
     }
+}
+
+fn deletion(build: &str, job: &Job) -> Action {
+    Action::DeleteJob { build: build.to_owned(), name: job_name(build), uid: job.uid.clone() }
 }
 
 fn status(state: State, reason: &str, message: String, image: Option<String>) -> Action {

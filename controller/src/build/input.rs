@@ -213,6 +213,15 @@ pub enum Registry {
     Unknown(String),
 }
 
+/// Answer of the registry about a push.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PushAccess {
+    /// It takes one, or does not say: the build finds out.
+    NotRefused,
+    /// It refuses these credentials; with cause and next step.
+    Refused(String),
+}
+
 /// Result of deleting an image.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Deletion {
@@ -243,6 +252,8 @@ pub struct Outcome {
 pub struct Answers {
     /// Of images.
     pub registry: BTreeMap<String, Registry>,
+    /// About pushes, by build.
+    pub pushes: BTreeMap<String, PushAccess>,
     /// Of builds whose image was deleted.
     pub deletions: BTreeMap<String, Deletion>,
     /// Of Jobs, by UID.

@@ -38,8 +38,8 @@ pub use action::{Action, DeletionReason, Query, Waiting};
 pub use builder_type::{BuilderType, IMAGE_BUILDER};
 pub use decide::decide;
 pub use input::{
-    Answers, Build, BuildInput, Deletion, DesiredBuild, Job, OsConfig, Outcome, Pool, PoolCondition, Ready,
-    Registry, State, Status,
+    Answers, Build, BuildInput, Deletion, DesiredBuild, Job, OsConfig, Outcome, Pool, PoolCondition,
+    PushAccess, Ready, Registry, State, Status,
 };
 pub use job::{MAX_FAILURES, progress};
 pub use mounts::{Mount, MountObject};

@@ -306,3 +306,40 @@ fn unreadable_spec_is_reported() {
     let reported = Pool { condition: Some(condition), ..pool.clone() };
     assert_eq!(decide(&BuildInput { pool: Some(&reported), ..input.clone() }), Action::Wait { retry: false });
 }
+
+/// Before the first Job the registry is asked for the right to push. A refusal is told, and asked about again; where the registry
+/// does not say, the build finds out.
+#[test]
+fn refused_push_is_told_before_build() {
+    let config = OsConfig { uid: "config".to_owned(), generation: 1, ..OsConfig::default() };
+    let desired = DesiredBuild { name: "worker-1".to_owned(), inputs: "i".to_owned(), ready: Ready::Yes };
+    let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let build = Build { uid: "b".to_owned(), owner: "config".to_owned(), ..Build::default() };
+    let builds = BTreeMap::from([("worker-1".to_owned(), build)]);
+    let (jobs, used_images) = (BTreeMap::new(), BTreeSet::new());
+    let decided = |pool: &Pool, access: Option<PushAccess>| {
+        let pushes = access.map(|access| ("worker-1".to_owned(), access)).into_iter().collect();
+        decide(&BuildInput {
+            os_config: Some(&config),
+            pool: Some(pool),
+            desired: Some(&desired),
+            builds: &builds,
+            jobs: &jobs,
+            used_images: &used_images,
+            answers: &Answers { pushes, ..Answers::default() },
+        })
+    };
+    assert_eq!(decided(&pool, None), Action::Query(Query::Push));
+    assert_eq!(decided(&pool, Some(PushAccess::NotRefused)), Action::CreateJob);
+    let refused = Some(PushAccess::Refused("registry r refuses os (401)".to_owned()));
+    let Action::SetCondition(condition) = decided(&pool, refused.clone()) else {
+        panic!("the pool says why")
+    };
+    assert!(condition.is_degraded && condition.reason == "BuildPending", "{condition:?}");
+    assert!(
+        condition.message.ends_with("once it can be pushed: registry r refuses os (401)"),
+        "{condition:?}"
+    );
+    let told = Pool { condition: Some(condition), ..pool };
+    assert_eq!(decided(&told, refused), Action::Wait { retry: true });
+}

@@ -1,6 +1,6 @@
 //! The client.
 //!
-//! Three requests of the OCI distribution specification, with the authentication that registries agree on (Basic, and tokens of
+//! Requests of the OCI distribution specification, with the authentication that registries agree on (Basic, and tokens of
 //! another server). A request takes at most [`TIMEOUT`]; nothing is cached between two, and nothing is retried by itself: a
 //! failure says whether that makes sense ([`Failure::retry`]).
 //!
@@ -8,10 +8,11 @@
 //!
 //! - No crate of the OCI ecosystem: `oci-client` cannot delete, and distinguishes neither 404 from 401 nor when to come back.
 //! - A 404 counts only from who is a registry (`/v2/`): behind an ingress whose route is missing, every image would be gone.
+//! - A right to push is asked for by an upload that is begun and cancelled: no other request tells it, and nothing is left.
 //! - Password and token go to a server without TLS only where the registry itself is one.
 
 use machine_config_core::model::reference::is_digest;
-use reqwest::header::ACCEPT;
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, LOCATION};
 use reqwest::{Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 
@@ -71,6 +72,23 @@ impl Client {
         };
         in_time(&reference, request).await
     }
+
+    /// Returns why the registry refuses a push, `None` where it takes one.
+    pub(super) async fn refusal(
+        &self,
+        image: &str,
+        credentials: &Credentials,
+    ) -> Result<Option<Failure>, Failure> {
+        let reference = Reference::parse(image)?;
+        let request = async {
+            let mut session = Session::new(&reference, credentials, &self.options, true)?;
+            match begin_upload(&mut session).await {
+                Err(denied @ Failure::Denied { .. }) => Ok(Some(denied)),
+                answer => answer.map(|()| None),
+            }
+        };
+        in_time(&reference, request).await
+    }
 }
 
 impl Registry for Client {
@@ -85,6 +103,18 @@ impl Registry for Client {
         Box::pin(async move {
             let credentials = Credentials::parse(credentials)?;
             self.remove(image, &credentials).await.map_err(RegistryError::from)
+        })
+    }
+
+    fn push_refusal<'a>(
+        &'a self,
+        image: &'a str,
+        credentials: &'a [u8],
+    ) -> RegistryFuture<'a, Option<String>> {
+        Box::pin(async move {
+            let credentials = Credentials::parse(credentials)?;
+            let refusal = self.refusal(image, &credentials).await.map_err(RegistryError::from)?;
+            Ok(refusal.map(|refusal| refusal.to_string()))
         })
     }
 }
@@ -125,4 +155,15 @@ async fn delete(session: &mut Session<'_>, digest: &str) -> Result<(), Failure> 
         StatusCode::METHOD_NOT_ALLOWED => Err(Failure::DeletionOff { registry: session.host().to_owned() }),
         _ => session.checked(answer).map(drop),
     }
+}
+
+/// Begins an upload, and cancels it. One that can't be cancelled is the registry's to clean up, as of any client that went away.
+async fn begin_upload(session: &mut Session<'_>) -> Result<(), Failure> {
+    let answer = session.send(Method::POST, "blobs/uploads/", &[(CONTENT_LENGTH, "0")]).await?;
+    let answer = session.checked(answer)?;
+    let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+    if let Some(place) = place {
+        session.cancel(place).await;
+    }
+    Ok(())
 }

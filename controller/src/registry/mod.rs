@@ -1,4 +1,4 @@
-//! Queries to the registries of built images: presence of an image, and its deletion.
+//! Queries to the registries of built images: presence of an image, its deletion, and the right to push one.
 
 mod client;
 mod credentials;
@@ -35,6 +35,13 @@ pub trait Registry: std::fmt::Debug + Send + Sync {
 
     /// Deletes an image, named by digest. One that is gone already is no error.
     fn delete<'a>(&'a self, image: &'a str, credentials: &'a [u8]) -> RegistryFuture<'a, ()>;
+
+    /// Returns why the registry takes no push of an image with these credentials; `None` where it does. Nothing is pushed.
+    fn push_refusal<'a>(
+        &'a self,
+        image: &'a str,
+        credentials: &'a [u8],
+    ) -> RegistryFuture<'a, Option<String>>;
 }
 
 /// In place of a client: no registry answers.
@@ -53,6 +60,9 @@ impl Registry for NoRegistry {
         Self::error(image)
     }
     fn delete<'a>(&'a self, image: &'a str, _: &'a [u8]) -> RegistryFuture<'a, ()> {
+        Self::error(image)
+    }
+    fn push_refusal<'a>(&'a self, image: &'a str, _: &'a [u8]) -> RegistryFuture<'a, Option<String>> {
         Self::error(image)
     }
 }

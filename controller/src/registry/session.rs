@@ -51,7 +51,7 @@ impl<'a> Session<'a> {
         reference: &'a Reference,
         credentials: &'a Credentials,
         options: &Options,
-        deletes: bool,
+        writes: bool,
     ) -> Result<Self, Failure> {
         let registry = reference.host();
         let is_plain = options.insecure.iter().any(|host| host == registry);
@@ -61,7 +61,7 @@ impl<'a> Session<'a> {
             image: registry.to_owned(),
             rule: "its registry is not a host",
         })?;
-        let http = client(reference, options, is_plain, deletes)
+        let http = client(reference, options, is_plain, writes)
             .map_err(|error| Failure::Trust { registry: registry.to_owned(), cause: chain(error) })?;
         let account = credentials.account(registry, reference.repository());
         Ok(Self { http, reference, account, base, authorization: None })
@@ -102,6 +102,14 @@ impl<'a> Session<'a> {
             request = request.header(AUTHORIZATION, authorization);
         }
         request.send().await.map_err(|error| self.unreachable(error))
+    }
+
+    /// Deletes an upload that was begun, where it is on the same server: the credentials are for no other.
+    pub(super) async fn cancel(&self, place: &str) {
+        let Ok(url) = self.base.join(place) else { return };
+        if url.origin() == self.base.origin() {
+            drop(self.once(Method::DELETE, url.as_str(), &[]).await);
+        }
     }
 
     /// Returns an error unless who said 404 is a registry.
@@ -227,12 +235,12 @@ fn client(
     reference: &Reference,
     options: &Options,
     is_plain: bool,
-    deletes: bool,
+    writes: bool,
 ) -> Result<reqwest::Client, reqwest::Error> {
     // Another part of the process may have set one: any will do.
     drop(rustls::crypto::ring::default_provider().install_default());
-    // A deletion must not become a question on the way.
-    let keeps_method = move |status: u16| !deletes || matches!(status, 307 | 308);
+    // A deletion or an upload must not become a question on the way.
+    let keeps_method = move |status: u16| !writes || matches!(status, 307 | 308);
     let policy = Policy::custom(move |attempt| {
         let goes_on = attempt.previous().len() <= MAX_REDIRECTS && keeps_method(attempt.status().as_u16());
         if goes_on { attempt.follow() } else { attempt.stop() }

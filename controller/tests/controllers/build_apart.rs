@@ -67,6 +67,28 @@ async fn registry_that_refuses_delays_and_costs_no_build() {
     assert_eq!(registry.deleted(), Vec::<String>::new());
 }
 
+/// A wrong account for the push is told before anything is built, and nothing waits for a person once it is corrected.
+#[tokio::test]
+async fn refused_push_costs_no_build() {
+    let registry = FakeRegistry::start().await;
+    let builds = Builds::pushing_to(&registry.host).await;
+    let _controller = builds.start("a", &[]);
+    builds.cluster.until_target("worker", "").await;
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;
+    builds.secret().await;
+    registry.refuse(Some("401 Unauthorized"));
+    builds.os_config(CONTAINERFILE).await;
+    let condition = builds.until_condition("True", "BuildPending").await;
+    let message = condition["message"].as_str().unwrap();
+    for words in ["once it can be pushed", "(401)", &registry.host, "Secret"] {
+        assert!(message.contains(words), "{message}");
+    }
+    assert_eq!(jobs.started(), Vec::<String>::new());
+    registry.refuse(None);
+    let (build, _) = builds.until_published("").await;
+    assert_eq!(jobs.started(), [build]);
+}
+
 /// Two controllers that both lead, as when a Lease is edited by hand: each write is refused to one of them, so each image is built once,
 /// what they leave is as one would leave it, and no node sees a half pair.
 #[tokio::test]

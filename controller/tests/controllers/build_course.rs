@@ -46,6 +46,28 @@ async fn failed_build_is_reported_and_rebuilt() {
     assert_eq!(jobs.started(), [name.clone(), name], "once more, once");
 }
 
+/// What a failed build left for a person to look at goes when a later build has succeeded; the failed build keeps its message.
+#[tokio::test]
+async fn job_of_failed_build_goes_once_later_one_succeeded() {
+    let builds = Builds::new().await;
+    let _controller = builds.start("a", &[]);
+    builds.cluster.until_target("worker", "").await;
+    let jobs = JobController::start(&builds.cluster.bench, Plays::Badly).await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    builds.until_condition("True", "BuildFailed").await;
+    let failed = builds.only_build().await;
+    builds.until_state(&failed, "Failed").await;
+    jobs.play(Plays::Well);
+    builds.kernel_argument("quiet").await;
+    let (published, _) = builds.until_published("").await;
+    jobs.until_gone().await;
+    let failed = builds.until_state(&failed, "Failed").await;
+    assert!(failed.to_string().contains("no such command 3"), "{failed}");
+    assert_ne!(failed["metadata"]["name"], published.as_str());
+    builds.until_condition("False", "BuildSuccess").await;
+}
+
 /// Somebody writes to a build just before its status is: the status is decided again, and reported once.
 #[tokio::test]
 async fn status_is_reported_once_it_is_written() {

@@ -82,6 +82,14 @@ fn answered(world: &World, bad: Option<World>, query: &Query) -> Vec<World> {
                 all.extend([away, bad]);
             }
         }
+        Query::Push => {
+            let name = world.desired().name;
+            good.answers.pushes.insert(name.clone(), PushAccess::NotRefused);
+            if let Some(mut bad) = bad {
+                bad.answers.pushes.insert(name, PushAccess::Refused("401".to_owned()));
+                all.push(bad);
+            }
+        }
         Query::Pods(uid) => {
             let outcome = Outcome { image: Some(format!("registry.test/os@{uid}")), failure: None };
             good.answers.outcomes.insert(uid.clone(), outcome);

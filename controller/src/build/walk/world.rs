@@ -188,7 +188,7 @@ impl World {
                 self.desired_job().suspended = false;
                 *self.starts.entry(self.desired().name).or_default() += 1;
             }
-            Action::DeleteJob { name, uid } => {
+            Action::DeleteJob { name, uid, .. } => {
                 let job = self.jobs.get_mut(&name).unwrap();
                 assert_eq!(job.uid, uid);
                 job.deleting = true;

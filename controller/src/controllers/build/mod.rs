@@ -247,6 +247,9 @@ impl Controller {
             course.error = waits;
             return Ok(Step::Rest);
         }
+        // An earlier build may be of another builder.
+        let builder =
+            if let Action::DeleteJob { build, .. } = &action { self.builder(&group, build) } else { builder };
         self.write(&group, desired.as_ref(), builder.as_deref(), course, &action).await
     }
 

@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::builder::{Builder, EndedBuild, credentials, image};
-use crate::build::{Action, Answers, Deletion, Query, Registry as Found};
+use crate::build::{Action, Answers, Deletion, PushAccess, Query, Registry as Found};
 use crate::controllers::client::{RequestError, send};
 use crate::registry::{Registry, RegistryError};
 
@@ -61,6 +61,10 @@ impl QueryRunner {
                 };
                 answers.registry.insert(image, found);
             }
+            RemoteQuery::Query(Query::Push) => {
+                let access = self.push_access().await?;
+                answers.pushes.insert(self.build, access);
+            }
             RemoteQuery::Query(Query::Pods(uid)) => self.pods(&uid, answers).await?,
             RemoteQuery::Query(Query::Job { name, uid }) => {
                 let found = match &self.builder {
@@ -100,6 +104,15 @@ impl QueryRunner {
         }
         answers.outcomes.insert(uid.to_owned(), ended.outcome);
         Ok(())
+    }
+
+    /// Asks for the right to push. The builder may reach a registry that the controller can't: only a refusal counts.
+    async fn push_access(&self) -> Result<PushAccess, RequestError> {
+        let credentials = self.credentials().await?;
+        Ok(match self.registry.push_refusal(&self.push_spec, &credentials).await {
+            Ok(Some(why)) => PushAccess::Refused(why),
+            Ok(None) | Err(_) => PushAccess::NotRefused,
+        })
     }
 
     async fn digest(&self, image: &str) -> Result<Result<Option<String>, RegistryError>, RequestError> {

@@ -69,7 +69,7 @@ impl Writer<'_> {
                 let (order, credentials) = (self.order().await?, self.credentials().await?);
                 self.builder()?.start(&order, uid, &credentials).await
             }
-            Action::DeleteJob { name, uid } => self.builder()?.delete(name, uid).await,
+            Action::DeleteJob { name, uid, .. } => self.builder()?.delete(name, uid).await,
             Action::WriteStatus(status) => self.write_status(status).await,
             Action::Publish { image, seeded } => self.publish(image, *seeded).await,
             Action::SetCondition(condition) => self.set_condition(condition).await,

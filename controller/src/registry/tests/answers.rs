@@ -77,8 +77,11 @@ fn with_tokens(head: &str, own: &str) -> String {
     if bearer == Some("Bearer t0ken") {
         return answer("200 OK", &[&format!("Docker-Content-Digest: sha256:{HEX}")], "");
     }
-    let scope =
-        if head.starts_with("DELETE") { "repository:a/os:delete,pull" } else { "repository:a/os:pull" };
+    let scope = match head.split(' ').next() {
+        Some("DELETE") => "repository:a/os:delete,pull",
+        Some("POST") => "repository:a/os:pull,push",
+        _ => "repository:a/os:pull",
+    };
     let challenge =
         format!("WWW-Authenticate: Bearer realm=\"http://{own}/token\",service=\"r\",scope=\"{scope}\"");
     answer("401 Unauthorized", &[&challenge], "")
@@ -101,6 +104,52 @@ async fn token_is_fetched_with_account_and_scope() {
         delete.as_str(),
     ];
     assert_eq!(registry.lines(), expected);
+}
+
+/// The right to push is asked for with its scope, and the upload is cancelled, but not on another server, which would get the token.
+#[tokio::test]
+async fn upload_is_begun_with_scope_and_cancelled_on_same_server() {
+    let elsewhere = FakeRegistry::new(|_, _| answer("204 No Content", &[], "")).await;
+    for place in
+        ["/v2/a/os/blobs/uploads/1?state=x".to_owned(), format!("http://{}/upload", elsewhere.address)]
+    {
+        let location = place.clone();
+        let registry = FakeRegistry::new(move |head, own| {
+            let begun = head.starts_with("POST /v2/") && head.contains("Bearer t0ken");
+            let location = format!("Location: {location}");
+            if begun { answer("202 Accepted", &[&location], "") } else { with_tokens(head, own) }
+        });
+        let registry = registry.await;
+        let bob = account(&registry.address, "bob", "open");
+        assert!(registry.client().refusal(&registry.image("a/os:1"), &bob).await.unwrap().is_none());
+        let post = "POST /v2/a/os/blobs/uploads/".to_owned();
+        let token = "GET /token?service=r&scope=repository%3Aa%2Fos%3Apull%2Cpush".to_owned();
+        let mut expected = vec![post.clone(), token, post];
+        if place.starts_with('/') {
+            expected.push(format!("DELETE {place}"));
+        }
+        assert_eq!(registry.lines(), expected);
+    }
+    assert!(elsewhere.lines().is_empty(), "{:?}", elsewhere.lines());
+}
+
+/// Only a refusal of these credentials counts: whoever else answers says nothing about them.
+#[tokio::test]
+async fn refusal_of_push_is_told_from_other_failures() {
+    for (status, is_refused) in [
+        ("401 Unauthorized", Some(true)),
+        ("403 Forbidden", Some(true)),
+        ("202 Accepted", Some(false)),
+        ("404 Not Found", None),
+        ("405 Method Not Allowed", None),
+        ("503 Service Unavailable", None),
+    ] {
+        let registry = FakeRegistry::new(move |_, _| answer(status, &[], "")).await;
+        let bob = account(&registry.address, "bob", "s3cret");
+        let found = registry.client().refusal(&registry.image("os:1"), &bob).await;
+        assert_eq!(found.as_ref().ok().map(Option::is_some), is_refused, "{status}: {found:?}");
+        assert!(!format!("{found:?}").contains("s3cret"));
+    }
 }
 
 #[tokio::test]

@@ -119,9 +119,12 @@ async fn image_is_found_and_deleted_with_account() {
     assert_eq!(client.find(&format!("{at}/a/os:other"), &credentials).await.unwrap(), None);
     assert_eq!(client.find(&format!("{at}/nothing:1"), &credentials).await.unwrap(), None);
 
+    assert!(client.refusal(&by_tag, &credentials).await.unwrap().is_none());
     for wrong in
         [Credentials::default(), account(&at, "sandbox", "wr0ng"), account("r.example", "sandbox", PASSWORD)]
     {
+        let found = client.refusal(&by_tag, &wrong).await.unwrap();
+        assert!(matches!(found, Some(Failure::Denied { status: 401, .. })), "{found:?}");
         let found = client.find(&by_digest, &wrong).await.unwrap_err();
         assert!(matches!(found, Failure::Denied { status: 401, .. }), "{found}");
         assert!(!found.to_string().contains("wr0ng"), "{found}");
