@@ -8,6 +8,7 @@ use super::{Agent, AgentError, SettingsLoader};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, Target, message};
 use crate::report::{LinkDown, NodeReport, NodeState, report};
+use crate::update::Fault;
 use crate::update::ending::RetryTrigger;
 
 /// The hint's file: `pam_motd(8)` shows the files of the directory at each login.
@@ -99,16 +100,36 @@ impl<C: ControlPlane> Agent<C> {
         // Before `status` shows the same.
         self.hint(&report);
         self.telemetry.report(&report, self.host.clock.now());
-        if let Err(error) = self.control.publish(&report).await
-            && !error.is_away()
-        {
-            let fault = AgentError::from(error).fault();
-            warn!(
-                MESSAGE_ID = message::NOT_PUBLISHED,
-                MCA_FAULT = fault.reason,
-                "Failed to publish the report: {}",
-                fault.message
-            );
+        match self.control.publish(&report).await {
+            Ok(()) => self.note_publication(None),
+            Err(error) if error.is_away() => {}
+            Err(error) => {
+                let fault = AgentError::from(error).fault();
+                warn!(
+                    MESSAGE_ID = message::NOT_PUBLISHED,
+                    MCA_FAULT = fault.reason,
+                    "Failed to publish the report: {}",
+                    fault.message
+                );
+                self.note_publication(Some(fault));
+            }
+        }
+    }
+
+    /// Records whether the control plane took the report. `status` and the hint at a login tell that it does not.
+    fn note_publication(&mut self, refused: Option<Fault>) {
+        let before = self.health.unpublished.take();
+        let now = self.host.clock.now();
+        self.health.unpublished = refused.map(|fault| LinkDown {
+            since: before.as_ref().map_or_else(|| now.to_string(), |before| before.since.clone()),
+            reason: fault.reason,
+            message: fault.message,
+            next: fault.next,
+        });
+        if self.health.unpublished != before {
+            let report = report(self.journal.record(), &self.health);
+            self.hint(&report);
+            self.telemetry.report(&report, now);
         }
     }
 
@@ -141,15 +162,16 @@ fn log_target(target: &Target, before: Option<&Target>) {
         "Target changed, desired: {}{with}{renewed}", target.config);
 }
 
-/// Returns the hint of a node whose access to the cluster is wrong: the node has no part in an API server that is away.
+/// Returns the hint of a node whose access to the cluster is wrong, or its rights: the node has no part in an API server that is away.
 fn link_hint(report: &NodeReport) -> String {
     let wrong = |down: &&LinkDown| down.reason != "ApiServerUnreachable";
-    report.link_down.as_ref().filter(wrong).map_or_else(String::new, |down| {
-        let why: String = down.message.chars().take(MAX_HINT_LENGTH).collect();
-        format!(
-            "machine-config-agent: this node does not follow its cluster since {}. {why}\nNext: {}\n",
-            down.since, down.next
-        )
+    let down =
+        report.link_down.as_ref().filter(wrong).map(|down| ("this node does not follow its cluster", down));
+    let refused =
+        report.unpublished.as_ref().map(|refused| ("the cluster refuses this node's report", refused));
+    down.or(refused).map_or_else(String::new, |(what, cause)| {
+        let why: String = cause.message.chars().take(MAX_HINT_LENGTH).collect();
+        format!("machine-config-agent: {what} since {}. {why}\nNext: {}\n", cause.since, cause.next)
     })
 }
 

@@ -41,4 +41,5 @@ mod plan;
 mod proxy;
 mod reconcilers;
 mod root_mount;
+mod seams;
 mod status;

@@ -94,7 +94,7 @@ impl PrefetchStatus {
     }
 }
 
-/// Cause of an unreachable control plane.
+/// Cause of an unreachable control plane, or of one that refuses the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkDown {
     /// A bounded word.
@@ -136,6 +136,8 @@ pub struct LoopState {
     pub awaited: Option<String>,
     /// Set if the control plane can't be reached.
     pub link_down: Option<LinkDown>,
+    /// Set if the control plane refuses the report: it has an earlier one.
+    pub unpublished: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     pub trust: Option<TrustSynced>,
     /// Fault of a reconciler; no update waits for it.
@@ -209,6 +211,9 @@ pub struct NodeReport {
     /// Set if the control plane can't be reached; only `status` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_down: Option<LinkDown>,
+    /// Set if the control plane refuses the report; only `status` reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpublished: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<TrustSynced>,

@@ -42,6 +42,7 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
         irreconcilable_changes: health.irreconcilable_changes.clone(),
         waiting: waiting(record, health),
         link_down: health.link_down.clone(),
+        unpublished: health.unpublished.clone(),
         fault,
         since: since.to_string(),
     }

@@ -330,6 +330,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         waiting: report.waiting,
         prefetch: report.prefetch,
         link_down: report.link_down,
+        unpublished: report.unpublished,
         agent: around.agent,
         follows: around.follows,
         stateroot_work: around.work,

@@ -92,6 +92,13 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  link     down since {}: {}: {}", down.since, down.reason, down.message));
         lines.push(format!("  next     {}", down.next));
     }
+    if let Some(refused) = &status.unpublished {
+        lines.push(format!(
+            "  report   not published since {}: {}: {}",
+            refused.since, refused.reason, refused.message
+        ));
+        lines.push(format!("  next     {}", refused.next));
+    }
     for fault in status.fault.iter().chain(&status.duty) {
         lines.push(format!("  why      {}: {}", fault.reason, fault.message));
         lines.push(format!("  next     {}", fault.next));
@@ -117,6 +124,7 @@ pub(super) fn exit_code(status: &Status) -> u8 {
         NodeState::Done
             if status.agent.is_well()
                 && status.link_down.is_none()
+                && status.unpublished.is_none()
                 && status.unread.is_empty()
                 && status.duty.is_none() =>
         {

@@ -28,6 +28,7 @@ fn report(state: NodeState) -> NodeReport {
         fault: None,
         progress: None,
         link_down: None,
+        unpublished: None,
         waiting: None,
         trust: None,
         duty: None,

@@ -1,0 +1,78 @@
+//! Requests of the agent that fail (`tests/SEAMS.md`): one of many is refused, or never answered. The rest goes on, it is told, and
+//! it is made later.
+
+use crate::cluster::scene::{DRAINED, Scene};
+use crate::cluster::{Bench, Fault, Gates, Kubelet, Request, call, own_only, pod_gone, running_pod};
+use crate::mcn_asserts::scene;
+use serde_json::json;
+
+const SINGLE: [(&str, &str); 1] = [("controlPlaneTopology", "SingleReplica")];
+
+/// A patch of the Node that the server refuses: the update goes on, log and `status` have the server's words as long as the cluster has an
+/// older report, and it is written with pauses until it is taken.
+#[tokio::test]
+async fn refused_report_is_told_and_written_again() {
+    if !own_only("refused_report_is_told_and_written_again") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = Scene::with_drained(&bench, "seams-refused", &SINGLE).await;
+    let mut agent = scene.agent(&[]);
+    scene.settled("a").await;
+    bench.fault(&Fault::status(403).path("/api/v1/nodes/").method("PATCH").agent("machine-config-agent"));
+    scene.want("b").await;
+    agent.line("the refusal", |line| line.contains("403") && line.contains("the test says so")).await;
+    let refused = "  report   not published since ";
+    let status = scene.status(|text| text.contains(refused) && text.contains("is Done")).await;
+    assert!(status.contains("403") && status.contains("the test says so"), "{status}");
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("later"));
+    let hint = std::fs::read_to_string(scene.path("run/motd.d/90-machine-config-agent.motd")).unwrap();
+    assert!(hint.contains("the cluster refuses this node's report since "), "{hint}");
+    let met: u64 = bench.clear_faults().iter().sum();
+    assert!((1..=30).contains(&met), "it is repeated, with pauses: {met}");
+    scene.settled("b").await;
+    scene.status(|text| !text.contains(refused)).await;
+}
+
+/// Requests of the agent's own drain that are never answered: each ends after its limit, the other pods leave meanwhile, and the drain
+/// ends by itself once the server answers.
+#[tokio::test]
+async fn own_drain_goes_on_past_requests_without_answer() {
+    if !own_only("own_drain_goes_on_past_requests_without_answer") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = scene(&bench, "seams-drain", DRAINED).await;
+    let space = "seams-drain-pods";
+    let body = json!({ "metadata": { "name": space } });
+    assert_eq!(
+        call(&scene.client, "POST", "/api/v1/namespaces", Some(("application/json", body))).await.0,
+        200
+    );
+    let _kubelet = Kubelet::start(&bench, &scene.name).await;
+    for name in ["one", "two", "silent"] {
+        running_pod(&scene.client, space, name, &scene.name, json!({})).await;
+    }
+    let _agent = scene.agent(&["--drain", "self"]);
+    scene.updated("a").await;
+    let of_agent = |fault: Fault| fault.agent("machine-config-agent");
+    // The list of the pods, once, and each eviction of one of them.
+    bench.fault(&of_agent(Fault::held().method("GET").path("/api/v1/pods")).count(1));
+    let eviction = format!("/api/v1/namespaces/{space}/pods/silent/eviction");
+    bench.fault(&of_agent(Fault::held().method("POST").path(&eviction)));
+    let mark = bench.mark().await;
+    scene.want("b").await;
+    for name in ["one", "two"] {
+        pod_gone(&scene.client, space, name).await;
+    }
+    let waits = |text: &str| text.contains("silent");
+    scene.status(waits).await;
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"));
+    assert!(bench.clear_faults().iter().all(|met| *met >= 1));
+    pod_gone(&scene.client, space, "silent").await;
+    scene.updated("b").await;
+    let evictions = |one: &&Request| one.subresource == "eviction";
+    let requested = scene.requests(mark).await;
+    let count = requested.iter().filter(evictions).count();
+    assert!(count <= 6, "{count} evictions of three pods");
+}
