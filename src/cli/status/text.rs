@@ -88,17 +88,7 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  waits    for {waiting}"));
     }
     lines.extend(status.prefetch.iter().map(prefetch));
-    if let Some(down) = &status.link_down {
-        lines.push(format!("  link     down since {}: {}: {}", down.since, down.reason, down.message));
-        lines.push(format!("  next     {}", down.next));
-    }
-    if let Some(refused) = &status.unpublished {
-        lines.push(format!(
-            "  report   not published since {}: {}: {}",
-            refused.since, refused.reason, refused.message
-        ));
-        lines.push(format!("  next     {}", refused.next));
-    }
+    lines.extend(link(status));
     for fault in status.fault.iter().chain(&status.duty) {
         lines.push(format!("  why      {}: {}", fault.reason, fault.message));
         lines.push(format!("  next     {}", fault.next));
@@ -114,6 +104,16 @@ pub(super) fn text(status: &Status) -> String {
         lines.extend(diff.lines().map(|line| format!("    {line}")));
     }
     lines.join("\n")
+}
+
+/// Returns the lines about the control plane: that it is away, or refuses the report.
+fn link(status: &Status) -> impl Iterator<Item = String> {
+    let down = status.link_down.iter().map(|down| ("link     down", down));
+    let refused = status.unpublished.iter().map(|refused| ("report   not published", refused));
+    down.chain(refused).flat_map(|(what, cause)| {
+        let line = format!("  {what} since {}: {}: {}", cause.since, cause.reason, cause.message);
+        [line, format!("  next     {}", cause.next)]
+    })
 }
 
 /// The codes of the documents; any state but Done with an agent that works is not done.
