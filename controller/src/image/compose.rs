@@ -39,6 +39,9 @@ pub(super) const MOUNT: &str = "/run/machine-config-build";
 /// The units that Ignition would have enabled at the first boot.
 const PRESETS: &str = "/etc/systemd/system-preset/20-ignition.preset";
 
+/// The sources of the trust store.
+const ANCHORS: &str = "/etc/pki/ca-trust/source";
+
 /// The transport of registries, which a reference may name.
 const REGISTRY: &str = "docker://";
 
@@ -110,11 +113,7 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
         text = text + &step + "\n";
     }
     text += &apply(request.apply_by, &spec, &mut files);
-    if request.trust.is_some() {
-        text = text
-            + &format!("COPY --from={FILES} --chmod=0644 {TRUST} /etc/pki/ca-trust/source/anchors/{TRUST}\n")
-            + "RUN update-ca-trust\n";
-    }
+    text += &trusted(request, &spec);
     text = text + &unmount() + "\n";
     text +=
         if user::is_blank(request.containerfile) { "FROM configs AS final\n" } else { request.containerfile };
@@ -193,6 +192,21 @@ fn preset(spec: &HostSpec) -> String {
         "RUN for unit in {}; do SYSTEMD_OFFLINE=1 systemctl preset \"$unit\" || :; done && \\\n    rm -f {PRESETS}\n",
         units.join(" ")
     )
+}
+
+/// The certificates that the image trusts in addition, those of the config as well: the user's steps pull with them, and no node that boots
+/// the image has to rebuild the trust store.
+fn trusted(request: &Request<'_>, spec: &HostSpec) -> String {
+    if request.trust.is_some() {
+        return format!(
+            "COPY --from={FILES} --chmod=0644 {TRUST} {ANCHORS}/anchors/{TRUST}\nRUN update-ca-trust\n"
+        );
+    }
+    let of_config = spec.files.keys().any(|path| path.is_below(ANCHORS));
+    // A base without the program has no such trust store.
+    let rebuild = "RUN if command -v update-ca-trust >/dev/null; then update-ca-trust; else \
+        echo 'the base has no update-ca-trust: certificates of the config are not in its trust store' >&2; fi\n";
+    if of_config { rebuild.to_owned() } else { String::new() }
 }
 
 /// The instructions that bring the config in.

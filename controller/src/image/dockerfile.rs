@@ -45,6 +45,8 @@ pub(super) struct Instruction {
     pub(super) line: usize,
     /// In upper case.
     pub(super) keyword: String,
+    /// The words that begin with `--`.
+    pub(super) flags: String,
     /// Without flags.
     pub(super) arguments: String,
     /// It goes on (`\`), and nothing follows.
@@ -131,7 +133,9 @@ fn instruction(line: usize, whole: &str, unfinished: bool) -> Result<Instruction
     if !KEYWORDS.contains(&keyword.as_str()) {
         return Err(wrong(format!("unknown instruction '{word}'; correct it")));
     }
-    let arguments = without_flags(rest).trim();
+    let arguments = without_flags(rest);
+    let flags = rest.strip_suffix(arguments).unwrap_or_default().trim().to_owned();
+    let arguments = arguments.trim();
     let count = arguments.split_whitespace().count();
     match keyword.as_str() {
         "CMD" | "ENTRYPOINT" | "RUN" => {}
@@ -151,7 +155,7 @@ fn instruction(line: usize, whole: &str, unfinished: bool) -> Result<Instruction
         }
         _ => {}
     }
-    Ok(Instruction { line, keyword, arguments: arguments.to_owned(), unfinished })
+    Ok(Instruction { line, keyword, flags, arguments: arguments.to_owned(), unfinished })
 }
 
 /// Skips words that begin with `--`.

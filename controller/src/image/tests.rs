@@ -100,6 +100,21 @@ fn containerfile_brings_config_then_user_part_then_verify() {
     assert_eq!(ignition, whole, "Ignition gets the whole, but for the builder's own /etc/hosts");
 }
 
+/// Certificates of the config are in the trust store before the user's steps, which may pull with them.
+#[test]
+fn trust_store_is_rebuilt_before_steps_of_user() {
+    let mut rendered = rendered(&json!({}));
+    let user = "FROM configs AS final\nRUN dnf install x";
+    assert!(!composed(&request(&rendered, user)).containerfile.contains("update-ca-trust"));
+    let files = &mut rendered.spec.config.as_mut().unwrap()["storage"]["files"];
+    files[0]["path"] = "/etc/pki/ca-trust/source/anchors/lab.crt".into();
+    let text = composed(&request(&rendered, user)).containerfile;
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(
+        at("apply --to") < at("then update-ca-trust") && at("then update-ca-trust") < at("dnf install x")
+    );
+}
+
 /// Incompressible contents are in the build twice: in the image, and for `apply`.
 #[test]
 fn large_config_is_archive_for_each_file() {
@@ -169,6 +184,10 @@ fn invalid_user_part_is_refused_with_its_line() {
         ("FROM configs AS a\nFROM quay.io/os AS Configs\nFROM configs", 2, "choose another name"),
         ("FROM quay.io/os AS Machine-Config-Files\nFROM configs", 1, "choose another name"),
         ("ARG V=1\nFROM configs", 1, "move it into the stage"),
+        ("FROM x AS a\nFROM configs\nCOPY --chmod=0600 --from=0 /a /b", 3, "from=0 is a stage that precedes"),
+        ("FROM configs\ncopy --from=Machine-Config-Files /a /b", 2, "give your stage a name"),
+        ("FROM configs\nADD --from=\"1\" /a /b", 2, "from=1"),
+        ("FROM configs\nRUN --mount=type=bind,from=0,target=/x \\\n  true", 2, "from=0"),
         ("# escape=`\nFROM configs", 1, "parser directives"),
     ];
     for (text, line, part) in refused {
@@ -189,6 +208,10 @@ fn last_stage_may_begin_with_config_over_other_stages() {
         ("FROM configs AS a\nUSER 7\nFROM quay.io/x AS b\nUSER 8\nFROM A AS c\nRUN true", Some("7")),
         ("FROM configs AS a\nUSER 7\nFROM a\nUSER 9", Some("9")),
         ("# only a remark\n\n", None),
+        (
+            "FROM x:1 AS a1\nFROM configs\nCOPY --from=a1 0 /0\nCOPY --from=quay.io/x:1 a b\nRUN echo --from=0",
+            None,
+        ),
         ("FROM configs AS final\nRUN a \\\n  # a remark\n  b\n", None),
         (
             "FROM configs AS final\nRUN cat <<EOF >/x\nUSER 5\nFROM evil\nEOF\nRUN bash -e <<-'EOT'\n\ttrue \\\n\tEOT",

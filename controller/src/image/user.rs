@@ -41,6 +41,7 @@ pub fn check(text: &str) -> Result<Checked, ImageError> {
     check_ends(&instructions)?;
     let stages = dockerfile::stages(&instructions);
     check_names(&stages)?;
+    check_sources(&instructions)?;
     final_stage(&stages)
 }
 
@@ -102,6 +103,36 @@ fn check_names(stages: &[Stage<'_>]) -> Result<(), ImageError> {
         }
         None => Ok(()),
     }
+}
+
+/// Refuses a stage by its number, which counts ours too, and the stage that holds what only our own steps are given.
+fn check_sources(instructions: &[Instruction]) -> Result<(), ImageError> {
+    for instruction in instructions {
+        for from in sources(&instruction.flags) {
+            let hidden = from.eq_ignore_ascii_case(FILES);
+            if hidden || (!from.is_empty() && from.chars().all(|c| c.is_ascii_digit())) {
+                let cause = format!(
+                    "from={from} is a stage that precedes your text; give your stage a name (FROM image AS name), and take from \
+                     that name"
+                );
+                return Err(at(instruction.line, cause));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the stages and images that `--from=` and `--mount=...,from=` name.
+fn sources(flags: &str) -> impl Iterator<Item = &str> {
+    flags.split_whitespace().flat_map(|flag| {
+        let named = flag.strip_prefix("--from=").map(unquoted);
+        let mount = flag.strip_prefix("--mount=").map_or("", unquoted);
+        named.into_iter().chain(mount.split(',').filter_map(|part| part.trim().strip_prefix("from=")))
+    })
+}
+
+fn unquoted(word: &str) -> &str {
+    word.trim_matches(['"', '\''])
 }
 
 /// Follows the last stage back to the config.
