@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::build_log::BuildLog;
+use super::build_registry::{by_digest, check_push};
 use super::input::Unknown;
 use super::{CliError, VerbOutput};
 use crate::api::MachineConfig;
@@ -71,10 +72,10 @@ pub(super) struct Arguments {
 pub(super) struct BuilderFlags {
     /// Credentials of registries
     #[arg(long, value_name = "FILE")]
-    authfile: Option<PathBuf>,
+    pub(super) authfile: Option<PathBuf>,
     /// Other credentials for the push
     #[arg(long, value_name = "FILE")]
-    push_authfile: Option<PathBuf>,
+    pub(super) push_authfile: Option<PathBuf>,
     /// The agent that the steps run (default: beside this program)
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
@@ -86,7 +87,7 @@ pub(super) struct BuilderFlags {
     storage_driver: Option<String>,
     /// Allow registries without TLS
     #[arg(long)]
-    insecure: bool,
+    pub(super) insecure: bool,
     /// Minutes until it is given up
     #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1440))]
     timeout: u64,
@@ -117,6 +118,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
     let base =
         base.ok_or_else(|| CliError::Usage("the config has no osImageURL; name --base IMAGE".to_owned()))?;
+    let pinned =
+        if arguments.print { None } else { runtime()?.block_on(by_digest(base, &arguments.builder)) };
+    let base = pinned.as_deref().unwrap_or(base);
     let containerfile = arguments.containerfile.as_deref().map(text).transpose()?.unwrap_or_default();
     let trust = arguments.trust_bundle.as_deref().map(text).transpose()?;
     let request = Request {
@@ -170,8 +174,8 @@ pub(super) fn run_build(
         ..order.clone()
     };
     let builder = builder(flags)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::Failed(error.to_string()))?;
+    let runtime = runtime()?;
+    runtime.block_on(check_push(order.push, flags)).inspect_err(|error| log.line(&error.to_string()))?;
     let built = runtime.block_on(builder.build(&order, &mut |line| {
         use std::io::Write as _;
         log.line(line);
@@ -180,6 +184,11 @@ pub(super) fn run_build(
     }));
     let digest = built.inspect_err(|error| log.line(&error.to_string()))?;
     Ok((format!("{repository}@{digest}"), digest))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| CliError::Failed(error.to_string()))
 }
 
 fn builder(flags: &BuilderFlags) -> Result<Local, CliError> {
@@ -228,7 +237,7 @@ fn repository(push: &str) -> Result<&str, CliError> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file that a person names")]
-fn text(path: &Path) -> Result<String, CliError> {
+pub(super) fn text(path: &Path) -> Result<String, CliError> {
     use std::io::Read as _;
     let failed = |cause: String| CliError::Usage(format!("{}: {cause}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;

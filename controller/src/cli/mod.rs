@@ -3,6 +3,7 @@
 mod bootstrap;
 mod build;
 mod build_log;
+mod build_registry;
 mod command_line;
 mod crds;
 mod error;

@@ -73,6 +73,13 @@ impl Client {
         in_time(&reference, request).await
     }
 
+    /// Returns true if the registry refuses a push to the account that the credentials have for it. Whatever else fails is no answer.
+    pub async fn refuses_account(&self, image: &str, credentials: &[u8]) -> bool {
+        let Ok(credentials) = Credentials::parse(credentials) else { return false };
+        let refusal = self.refusal(image, &credentials).await;
+        matches!(refusal, Ok(Some(Failure::Denied { had_account: true, .. })))
+    }
+
     /// Returns why the registry refuses a push, `None` where it takes one.
     pub(super) async fn refusal(
         &self,
