@@ -78,7 +78,7 @@ pub const IMAGE_INPUTS: &str = "machine-config-agent.io/image-inputs";
 pub const NO_REUSE: &str = "machine-config-agent.io/no-reuse";
 
 /// The annotation of a build with the name of the Secret that pushed its image, and may delete it.
-pub const PUSH_SECRET: &str = "machine-config-agent.io/push-secret";
+pub const PUSH_SECRET: &str = "machineconfiguration.openshift.io/rendered-image-push-secret";
 
 /// The annotation of a build with the namespace of its Build of OpenShift: its status can name Jobs alone.
 pub const BUILD_NAMESPACE: &str = "machine-config-agent.io/build-namespace";

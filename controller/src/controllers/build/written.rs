@@ -19,6 +19,9 @@ const CONDITIONS: [(State, &str, &str, &str); 5] = [
     (State::Succeeded, "Succeeded", "Ready", "Build Ready"),
 ];
 
+/// The message of the conditions that are False where no Job ran.
+const NO_JOB: &str = "No Job ran for this build";
+
 /// The longest message of a condition.
 const MAX_MESSAGE: usize = 32768;
 
@@ -89,12 +92,8 @@ pub(super) fn status(object: &DynamicObject, status: &Status, namespace: &str, n
     if let Some(image) = &status.image {
         set("digestedImagePushSpec", json!(image));
     }
-    let annotations = object.metadata.annotations.as_ref();
-    if annotations.is_none_or(|all| !all.contains_key(crate::build::JOB_UID)) {
-        return new;
-    }
     // The definitions of builds allow no other type.
-    if annotations.is_none_or(|all| !all.contains_key(IMAGE_BUILDER)) {
+    if has_job(object) && annotation(object, IMAGE_BUILDER).is_none() {
         let job =
             json!({ "group": "batch", "resource": "jobs", "namespace": namespace, "name": job_name(&name) });
         set("builder", json!({ "imageBuilderType": "Job", "job": job }));
@@ -113,6 +112,15 @@ pub(super) fn status(object: &DynamicObject, status: &Status, namespace: &str, n
     new
 }
 
+fn annotation<'a>(object: &'a DynamicObject, name: &str) -> Option<&'a String> {
+    object.metadata.annotations.as_ref()?.get(name)
+}
+
+/// Returns true if a Job speaks for the build. Another one has an image that was there, or could not begin.
+fn has_job(object: &DynamicObject) -> bool {
+    annotation(object, crate::build::JOB_UID).is_some()
+}
+
 fn conditions(object: &DynamicObject, status: &Status, now: Timestamp) -> Vec<Value> {
     let old = object.data.pointer("/status/conditions").and_then(Value::as_array);
     let one = |(state, kind, reason, message): (State, &str, &str, &str)| {
@@ -120,6 +128,7 @@ fn conditions(object: &DynamicObject, status: &Status, now: Timestamp) -> Vec<Va
         let word = if is_true { "True" } else { "False" };
         let before = old.into_iter().flatten().find(|old| old["type"] == kind && old["status"] == word);
         let since = before.and_then(|before| before["lastTransitionTime"].as_str().map(str::to_owned));
+        let message = if has_job(object) { message } else { NO_JOB };
         let message: String =
             if is_true { status.message.chars().take(MAX_MESSAGE).collect() } else { message.to_owned() };
         json!({
@@ -168,6 +177,19 @@ mod tests {
             let begun = start.get("buildStart").unwrap_or(&written["buildStart"]);
             assert!(begun.as_str().unwrap() < end, "{start}");
         }
+    }
+
+    /// SEED-005: an image that was built before has start and end, no builder, and nothing that reads like a failure.
+    #[test]
+    fn build_without_job_has_start_and_end_and_no_failure() {
+        let object = serde_json::from_value(json!({ "metadata": { "name": "b" } })).unwrap();
+        let written = status(&object, &ended(), "n", "2026-01-01T00:00:00Z".parse().unwrap());
+        assert!(written["buildStart"].as_str() < written["buildEnd"].as_str(), "{written}");
+        assert!(
+            written.get("builder").is_none() && !written.to_string().contains("Build Failed"),
+            "{written}"
+        );
+        assert!(written.to_string().contains(NO_JOB), "{written}");
     }
 
     #[test]
