@@ -1,4 +1,4 @@
-"""A real node: kubelet and containerd beside a real API server, and one build in a pod of it. `tests/node/run` is its command."""
+"""A real node: kubelet and containerd beside a real API server, one build in a pod of it, and an update of a cluster of one node. `tests/node/run` is its command."""
 
 import base64
 import contextlib
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import nspawn
+from . import nspawn, single_node
 from .cluster import BUILD_CRDS, CONFIGS, ETCD, HOST, API, NODES, OS_BUILDS, OS_CONFIGS, PEER, POOLS, Cluster, key
 from .controller import CONTROLLER, Controller
 from .paths import HarnessError, run
@@ -167,7 +167,9 @@ def play(lab, assets, builder, bins):
         cluster.timeout_factor = 5
         cluster.wait("the node is ready", NODES, "node1", is_ready)
         print(f"node ready after {time.monotonic() - began:.1f} s", flush=True)
-        return build(cluster, base, registry)
+        image = build(cluster, base, registry)
+        single_node.with_controller(cluster, bins, PAUSE)
+        return image
     finally:
         cluster.close()
 
@@ -267,4 +269,4 @@ if __name__ == "__main__":
             play(Path(made), *map(Path, sys.argv[1:]))
         finally:
             clear(made)
-    print("1 passed, 0 failed")
+    print("2 passed, 0 failed")
