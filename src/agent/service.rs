@@ -62,7 +62,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Reads the target. When it can't be read, the old one stays and the report has the cause.
     pub(super) async fn read_desired(&mut self) {
         let before = self.health.fault.take();
-        self.health.awaited = None;
+        let awaited = self.health.awaited.take();
         match self.control.desired().await {
             Ok(desired) => {
                 if desired != self.health.desired {
@@ -70,6 +70,12 @@ impl<C: ControlPlane> Agent<C> {
                         log_target(target, self.health.desired.as_ref());
                     }
                     self.memory.backoff.reset();
+                }
+                if desired.is_none() {
+                    self.health.awaited = self.control.awaited_target();
+                }
+                if let Some(what) = self.health.awaited.as_ref().filter(|_| self.health.awaited != awaited) {
+                    info!(MESSAGE_ID = message::WAITING, "Waiting for {what}");
                 }
                 // An equal one may tell its content for the first time.
                 self.health.desired = desired;

@@ -298,6 +298,13 @@ impl ControlPlane for Directory {
         Ok(Some(target.with_content(content)))
     }
 
+    fn awaited_target(&self) -> Option<String> {
+        match &self.layout {
+            Layout::Own => None,
+            Layout::Rendered { pool } => Some(format!("{}, which is not there", self.document(pool))),
+        }
+    }
+
     fn unwatched(&self) -> Option<Fault> {
         self.watch.fault().cloned()
     }

@@ -85,6 +85,11 @@ pub trait ControlPlane {
         None
     }
 
+    /// Names the object that has to come before there is a target. None by default: a node without a target is at rest.
+    fn awaited_target(&self) -> Option<String> {
+        None
+    }
+
     /// Returns why the source is not watched, and has to be read from time to time. None by default.
     fn unwatched(&self) -> Option<Fault> {
         None

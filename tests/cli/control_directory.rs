@@ -568,6 +568,12 @@ async fn bootstrap_rendering_is_followed_by_pool() {
              spec: {{paused: false, configuration: {{name: {name}, source: []}}}}\n"
         )
     };
+    daemon.until_logged(&["Waiting for ", "/machine-pools/master.yaml, which is not there"]).await;
+    let seen = status(&daemon);
+    assert!(
+        seen["waiting"].as_str().unwrap().ends_with("/machine-pools/master.yaml, which is not there"),
+        "{seen}"
+    );
     daemon.put("policy.yaml", QUIET);
     for name in ["rendered-master-a", "rendered-master-b"] {
         daemon.put(&format!("machine-configs/{name}.yaml"), &motd(name, name));

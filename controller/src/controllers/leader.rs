@@ -50,8 +50,8 @@ pub(super) struct Leader {
     leading: watch::Sender<bool>,
     /// The object as it is now; fields of others stay.
     object: Option<LeaseObject>,
-    /// The write under way, and when it was sent.
-    in_flight: Option<(Duration, Sent)>,
+    /// The write under way: when it was sent, and whether it creates the Lease.
+    in_flight: Option<(Duration, bool, Sent)>,
     cache: Cache,
 }
 
@@ -135,16 +135,17 @@ impl Leader {
                 self.candidacy.name
             );
         }
+        let creates = version.is_none();
         let sent = self.send(version, Some(&self.candidacy.me));
-        self.in_flight = Some((uptime(), sent));
+        self.in_flight = Some((uptime(), creates, sent));
         self.settle().await;
         self.publish();
     }
 
     /// Waits for the answer of the write under way. Cancel-safe.
     async fn settle(&mut self) {
-        let Some((at, sent)) = &mut self.in_flight else { return };
-        let (sent, written) = (*at, sent.await);
+        let Some((at, creates, sent)) = &mut self.in_flight else { return };
+        let (sent, creates, written) = (*at, *creates, sent.await);
         self.in_flight = None;
         match written {
             Ok(object) => {
@@ -153,6 +154,15 @@ impl Leader {
             }
             Err(error) => {
                 self.election.failed(uptime());
+                if creates && error.code() == 404 {
+                    let namespace = &self.candidacy.namespace;
+                    warn!(
+                        "Lease {namespace}/{} can't be created, so this replica writes nothing: {error}; create the namespace \
+                         {namespace}, or name another one with --namespace",
+                        self.candidacy.name
+                    );
+                    return;
+                }
                 if matches!(error.code(), 404 | 409) {
                     // Another process was faster, or etcd came back from a backup and the watch is of no use.
                     self.look().await;

@@ -78,6 +78,27 @@ async fn first_controller_of_cluster_leads_at_once() {
     assert!(second.terminate().await.success());
 }
 
+/// A namespace that is not there is named, with what to do; once it is there the controller leads.
+#[tokio::test]
+async fn missing_namespace_of_lease_is_named() {
+    if !own_only("leader::missing_namespace_of_lease_is_named") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    // The tests' server takes objects of any namespace.
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/";
+    cluster.bench.fault(&Fault::status(404).method("POST").path(leases).agent("machine-config-controller"));
+    let mut controller =
+        cluster.start("a", &["--controllers", "render", "--lease", "late", "--lease-duration", "6"]);
+    let line = controller.line("can't be created").await;
+    let next = format!("create the namespace {NAMESPACE}, or name another one with --namespace");
+    assert!(line.contains(&next) && line.contains("the test says so"), "{line}");
+    cluster.bench.clear_faults();
+    cluster.until_target("worker", "").await;
+}
+
 fn leases(cluster: &Cluster) -> Api<Lease> {
     Api::namespaced(cluster.client.clone(), NAMESPACE)
 }
