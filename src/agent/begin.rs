@@ -107,11 +107,15 @@ impl<C: ControlPlane> Agent<C> {
         let forced = self.is_forced()?;
         let start = Start { recovering: self.journal.is_recovering()?, forced };
         let mut origin = start.origin(self.journal.origin_spec()?)?;
-        let facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
+        let mut facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(SwitchResult::Failed);
             }
         })?;
+        if self.mode == RunMode::FirstBoot {
+            // Its config says nothing of files.
+            facts.observed.carried = None;
+        }
         to.carry_over(start, &mut origin, &facts.observed);
         if forced {
             info!(

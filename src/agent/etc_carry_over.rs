@@ -3,12 +3,12 @@
 
 use tracing::{info, warn};
 
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::host::etc_merge::{UnmergedPaths, arm, forget};
-use crate::model::Observation;
 use crate::model::text::chain;
 use crate::model::text::counted;
+use crate::model::{ManagedPath, Observation};
 use crate::plan::in_sync::in_sync;
 
 /// Most paths that are logged; `verify` shows the rest.
@@ -27,18 +27,32 @@ impl<C: ControlPlane> Agent<C> {
         let root = &self.host.root;
         let Some(spec) = self.journal.target_spec() else { return Ok(()) };
         let in_sync = in_sync(spec, &self.observe_for(spec, machine)?);
-        let left = UnmergedPaths::find(root, deployment, &in_sync.paths, &in_sync.units)?;
+        let mut left = UnmergedPaths::find(root, deployment, &in_sync.paths, &in_sync.units)?;
+        // The config of a first boot says nothing of files.
+        if self.mode != RunMode::FirstBoot {
+            left = left.with_dropped(root, spec)?;
+        }
         if left.is_empty() {
             return Ok(forget(root)?);
         }
         let noted = left.note(root)?;
         arm(root, &self.host.systemd).await?;
         if noted.changed > 0 {
-            let some: Vec<String> = left.paths().take(NAMED).map(ToString::to_string).collect();
-            let (count, more) = (counted(left.paths().count(), "file"), left.paths().count() - some.len());
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            info!("The shutdown carries over {count} that only the old image had: {}{more}", some.join(", "));
+            log("carries over", "that only the old image had", left.paths());
+            log("restores or removes", "that only the config of an image has", left.dropped());
         }
         Ok(())
     }
+}
+
+/// Logs what the shutdown does with paths, and names some of them.
+fn log<'a>(does: &str, which: &str, paths: impl Iterator<Item = &'a ManagedPath>) {
+    let all: Vec<String> = paths.map(ToString::to_string).collect();
+    if all.is_empty() {
+        return;
+    }
+    let more = all.len().saturating_sub(NAMED);
+    let some = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    info!("The shutdown {does} {} {which}: {some}{more}", counted(all.len(), "file"));
 }

@@ -157,6 +157,8 @@ impl<C: ControlPlane> Agent<C> {
         spec: &HostSpec,
         machine: Observation,
     ) -> Result<Observation, AgentError> {
-        Ok(managed(&self.host, machine, &[spec])?)
+        let observed = managed(&self.host, machine, &[spec])?;
+        let carried = observed.carried.clone().filter(|_| self.mode != RunMode::FirstBoot);
+        Ok(Observation { carried, ..observed })
     }
 }

@@ -46,6 +46,9 @@ pub(super) struct Arguments {
     /// Do not ask before changing this host
     #[arg(long)]
     yes: bool,
+    /// For an image build: keep the replaced files of the base in the image, and no state
+    #[arg(long, requires = "no_reboot")]
+    into_image: bool,
 }
 
 /// Carries the plan out.
@@ -82,7 +85,11 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         if let Some(count) = fail_points.counted() {
             print(&format!("fail points: {count}"))?;
         }
-        conclude(&agent, end, &target, reboots)
+        let code = conclude(&agent, end, &target, reboots)?;
+        if arguments.into_image && code == 0 {
+            agent.journal().leave_image()?;
+        }
+        Ok(code)
     })
 }
 

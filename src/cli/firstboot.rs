@@ -125,9 +125,9 @@ async fn lock_released(root: &Root, path: &str) {
     }
 }
 
-/// Returns true if this host has come further than its first boot.
+/// Returns true if this host has come further than its first boot. The config that came with its image is none of its own.
 fn is_managed(host: &Host, journal: &Journal) -> Result<bool, CliError> {
-    Ok(journal.current().is_some() || (journal.record().is_none() && host.root.exists(mcd::CONFIG)?))
+    Ok(journal.current().is_some() || (journal.record().is_none() && mcd::is_committed(&host.root)?))
 }
 
 /// Leaves a host to its daemon: its config is more than an encapsulated one.

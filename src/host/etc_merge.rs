@@ -3,7 +3,7 @@
 //! The merge takes into the new deployment the differences from the old image's `/usr/etc`. A file or a link that the
 //! old image had brought is no difference: it stays behind, also when the config wants it and the new image has it not.
 //! These are listed before the reboot; a unit that the shutdown stops after the finalization copies
-//! them.
+//! them. So it is with what a config in an image brings and the target has not ([`super::etc_dropped`]).
 //!
 //! # Decisions
 //! 1. After libostree's finalization, in the same shutdown, and not by an earlier one: files that services write to
@@ -13,19 +13,20 @@
 //! 3. It is the version of the running host that is copied, with its attributes, as libostree does it. Directories are
 //!    made as for any file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use super::durable::{self, Attempt, Change, Done};
+use super::durable::{self, Attempt, Change, DesiredPath, Done};
+use super::etc_dropped::{self, Source};
 use super::finalization::FINALIZER;
 use super::saved::PathSnapshot;
 use super::systemd::{ServiceOutcome, ShutdownHook, Systemd, UnitLinks, known};
 use super::{HostError, Root, mounts};
-use crate::model::{FileMode, ManagedPath, ObservedFile, UnitName};
+use crate::model::{FileMode, HostSpec, ManagedPath, ObservedFile, UnitName};
 use crate::stateroot::deployment_directory;
 
 /// The verb of the second executable that brings it over.
@@ -46,6 +47,9 @@ pub struct UnmergedPaths {
     deployment: String,
     /// The files, links and directories below `/etc`.
     paths: BTreeSet<ManagedPath>,
+    /// Files and links that the config in an image has and the target has not, and where their version comes from.
+    #[serde(default)]
+    dropped: BTreeMap<ManagedPath, Source>,
 }
 
 impl UnmergedPaths {
@@ -58,7 +62,7 @@ impl UnmergedPaths {
         units: &BTreeSet<UnitName>,
     ) -> Result<Self, HostError> {
         let Some(deployment) = deployment_directory(deployment) else {
-            return Ok(Self { deployment: String::new(), paths: BTreeSet::new() });
+            return Ok(Self { deployment: String::new(), paths: BTreeSet::new(), dropped: BTreeMap::new() });
         };
         let links = UnitLinks::load(root)?;
         let mut all = desired.clone();
@@ -71,17 +75,31 @@ impl UnmergedPaths {
                 paths.insert(path);
             }
         }
-        Ok(Self { deployment, paths })
+        Ok(Self { deployment, paths, dropped: BTreeMap::new() })
     }
 
-    /// Returns true if no path is left behind.
+    /// Adds the paths of configs in images that the target does not have.
+    pub fn with_dropped(mut self, root: &Root, to: &HostSpec) -> Result<Self, HostError> {
+        if !self.deployment.is_empty() {
+            self.dropped = etc_dropped::find(root, &self.deployment, to)?;
+            self.dropped.retain(|path, _| !self.paths.contains(path));
+        }
+        Ok(self)
+    }
+
+    /// Returns true if the merge leaves each path right.
     pub fn is_empty(&self) -> bool {
-        self.paths.is_empty()
+        self.paths.is_empty() && self.dropped.is_empty()
     }
 
-    /// Returns the files and links.
+    /// Returns the files and links that only the old image had.
     pub fn paths(&self) -> impl Iterator<Item = &ManagedPath> {
         self.paths.iter()
+    }
+
+    /// Returns the files and links that no config has but one in an image.
+    pub fn dropped(&self) -> impl Iterator<Item = &ManagedPath> {
+        self.dropped.keys()
     }
 
     /// Records the paths; returns whether they are new.
@@ -142,8 +160,18 @@ pub fn bring_over(root: &Root) -> Result<Done, HostError> {
             found.push((path, live.attributes(), live));
         }
     }
-    let changes: Vec<Change<'_>> =
-        found.iter().map(|(path, attributes, live)| live.put_back(path.as_str(), 0, attributes)).collect();
+    for (path, source) in &list.dropped {
+        let version = source.read(root, &list.deployment, path)?;
+        found.push((path, version.attributes(), version));
+    }
+    let changes = found.iter().map(|(path, attributes, version)| {
+        if list.dropped.get(*path) == Some(&Source::Emptied) {
+            Change::new(path.as_str(), 0, DesiredPath::NoDirectory)
+        } else {
+            version.put_back(path.as_str(), 0, attributes)
+        }
+    });
+    let changes: Vec<Change<'_>> = changes.collect();
     durable::apply_changes(&new, &changes, Attempt::First, root.fail_points())
 }
 

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
-use super::{HostError, Root};
+use super::{HostError, Root, embedded};
+use crate::model::ids::IMAGE_ORIGINALS;
 use crate::model::{HostSpec, ManagedPath};
 
 /// Paths by their names and by their real paths.
@@ -71,20 +72,27 @@ pub fn real_directory(root: &Root, directory: &str) -> Result<String, HostError>
 
 /// Returns the directories that the agent made for paths of a config, which does not manage them itself.
 pub fn made(root: &Root, spec: &HostSpec) -> Result<BTreeSet<ManagedPath>, HostError> {
-    let kept = root.list(&format!("{PREIMAGES}/{SAVED_DIRECTORY}"))?;
-    let (kept, mut made) = (kept.into_iter().collect::<BTreeSet<_>>(), BTreeSet::new());
+    made_for(root, &spec.managed())
+}
+
+/// Returns the directories that the agent made for paths, on this host or in its image, beside the paths themselves.
+pub fn made_for(root: &Root, managed: &BTreeSet<ManagedPath>) -> Result<BTreeSet<ManagedPath>, HostError> {
+    let (kept, of_image) =
+        (root.list(&format!("{PREIMAGES}/{SAVED_DIRECTORY}"))?, root.list(IMAGE_ORIGINALS)?);
+    let (kept, mut made) = (kept.into_iter().chain(of_image).collect::<BTreeSet<_>>(), BTreeSet::new());
     if kept.is_empty() {
         return Ok(made);
     }
-    let managed = spec.managed();
-    for parent in RealPaths::load(root, &managed)?.parents() {
-        let at = saved::original_path(&parent);
-        let is_kept = at.rsplit_once('/').is_some_and(|(_, name)| kept.contains(name));
+    for parent in RealPaths::load(root, managed)?.parents() {
+        if managed.contains(&parent) || !kept.contains(&saved::document_name(&parent)) {
+            continue;
+        }
+        let original = match saved::load_original(root, &parent)? {
+            None => embedded::kept(root, "", &parent)?,
+            original => original,
+        };
         // A directory was the host's, which has it back.
-        if is_kept
-            && !managed.contains(&parent)
-            && !matches!(saved::load_original(root, &parent)?, None | Some(PathSnapshot::Directory { .. }))
-        {
+        if !matches!(original, None | Some(PathSnapshot::Directory { .. })) {
             made.insert(parent);
         }
     }

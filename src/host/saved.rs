@@ -4,6 +4,8 @@
 //! that a write will replace is read by the walk that the write takes, so that the three (saved, written, restored) are
 //! of one file. `Debug` shows no contents.
 
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Seek as _;
 
@@ -13,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::durable::{Attributes, Change, DesiredPath, same_bytes};
+use super::embedded::{self, Embedded};
 use super::error::ORIGINALS;
 use super::root::{Entry, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split};
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
-use crate::model::{Contents, ManagedPath, Sha256};
+use crate::model::{Contents, ManagedPath, ObservedFile, Sha256};
 
 /// Directory of originals, below the agent's state.
 pub const PREIMAGES: &str = "/var/lib/machine-config-agent/preimages";
@@ -26,6 +29,9 @@ pub const SAVED_DIRECTORY: &str = "kept";
 
 /// The attribute that gives a program privileges.
 const CAPABILITY: &str = "security.capability";
+
+/// The attribute with the label of SELinux.
+const LABEL: &str = "security.selinux";
 
 /// Bytes that may be a secret: base64 in JSON, a length in `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,6 +250,55 @@ impl PathSnapshot {
         Ok(())
     }
 
+    /// Returns true if both have the same bytes, mode and owner, whatever their attributes are.
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        self.observed() == other.observed()
+    }
+
+    /// Returns it as it would be observed.
+    pub fn observed(&self) -> ObservedFile {
+        match self {
+            Self::Absent | Self::Own { .. } | Self::HardLink { .. } => ObservedFile::Absent,
+            Self::File { bytes, mode, uid, gid, .. } => ObservedFile::Regular {
+                sha256: Sha256::digest(&bytes.0),
+                len: u64::try_from(bytes.0.len()).unwrap_or(u64::MAX),
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+            },
+            Self::Link { target, uid, gid } => {
+                ObservedFile::Symlink { target: target.clone(), uid: *uid, gid: *gid }
+            }
+            Self::Directory { mode, uid, gid } => {
+                ObservedFile::Directory { mode: *mode, uid: *uid, gid: *gid }
+            }
+        }
+    }
+
+    /// Returns it with the security label of another version of the same path.
+    #[must_use]
+    pub(super) fn labelled_as(mut self, other: &Self) -> Self {
+        let label = match other {
+            Self::File { attributes, .. } => attributes.iter().find(|one| one.name == LABEL).cloned(),
+            Self::Absent
+            | Self::Link { .. }
+            | Self::HardLink { .. }
+            | Self::Directory { .. }
+            | Self::Own { .. } => None,
+        };
+        if let Self::File { attributes, .. } = &mut self {
+            attributes.retain(|one| one.name != LABEL);
+            attributes.extend(label);
+        }
+        self
+    }
+
+    /// Returns it without a security label.
+    #[must_use]
+    pub fn without_label(self) -> Self {
+        self.labelled_as(&Self::Absent)
+    }
+
     /// Returns its approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {
@@ -317,39 +372,88 @@ fn size_of(attributes: &[Attribute]) -> usize {
     attributes.iter().map(|one| one.name.len() + one.value.0.len()).sum()
 }
 
-/// Returns the path of the saved original of a managed path.
-pub fn original_path(path: &ManagedPath) -> String {
+/// Returns the name of the document with the original of a path.
+pub fn document_name(path: &ManagedPath) -> String {
     let name = path.as_str().replace('%', "%25").replace('/', "%2F");
     // NAME_MAX is 255; the digest stands for a longer one.
     let name = if name.len() <= 240 { name } else { Sha256::digest(path.as_str().as_bytes()).to_string() };
-    format!("{PREIMAGES}/{SAVED_DIRECTORY}/{name}.json")
+    format!("{name}.json")
+}
+
+/// Returns the path of the saved original of a managed path.
+pub fn original_path(path: &ManagedPath) -> String {
+    format!("{PREIMAGES}/{SAVED_DIRECTORY}/{}", document_name(path))
 }
 
 /// Reads the saved original of a path.
 pub fn load_original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
-    let at = original_path(path);
-    let Some(bytes) = root.read(&at)? else { return Ok(None) };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
+    load_document(root, &original_path(path))
 }
 
-/// Returns the file for a path that is no longer managed: the kept original, else the booted image's own version,
-/// else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
+/// Reads a document with an original.
+pub fn load_document(root: &Root, at: &str) -> Result<Option<PathSnapshot>, HostError> {
+    let Some(bytes) = root.read(at)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(at, &error))
+}
+
+/// The originals of a host, for many paths.
+#[derive(Debug)]
+pub struct OriginalLookup<'a> {
+    root: &'a Root,
+    /// The paths of the config in the booted image.
+    carried: OnceCell<BTreeSet<ManagedPath>>,
+}
+
+impl<'a> OriginalLookup<'a> {
+    /// Looks them up on a host.
+    pub fn new(root: &'a Root) -> Self {
+        Self { root, carried: OnceCell::new() }
+    }
+
+    /// Returns the file for a path that is no longer managed: the kept original, else the version of the booted image's base, else
+    /// the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
+    pub fn original(&self, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
+        let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
+        if let Some(kept) = load_original(self.root, path)? {
+            return Ok(something(kept));
+        }
+        if let Some(kept) = embedded::kept(self.root, "", path)? {
+            return Ok(something(kept));
+        }
+        // What the config in the image brought is not the base's.
+        if let Some(own) = something(of_image(self.root, path)?)
+            && !self.carried()?.contains(path)
+        {
+            return Ok(Some(own));
+        }
+        let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
+        Ok(something(PathSnapshot::read(self.root, &daemons)?))
+    }
+
+    /// Returns true if an original is the version that the config in the booted image brought: it is none then.
+    pub fn is_carried(&self, path: &ManagedPath, original: &PathSnapshot) -> Result<bool, HostError> {
+        Ok(*original != PathSnapshot::Absent
+            && of_image(self.root, path)?.is_same_file(original)
+            && self.carried()?.contains(path))
+    }
+
+    fn carried(&self) -> Result<&BTreeSet<ManagedPath>, HostError> {
+        if let Some(carried) = self.carried.get() {
+            return Ok(carried);
+        }
+        let embedded = Embedded::load(self.root, "")?;
+        Ok(self.carried.get_or_init(|| embedded.map(|config| config.paths().clone()).unwrap_or_default()))
+    }
+}
+
+/// Returns the file for a path that is no longer managed, as [`OriginalLookup::original`].
 pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
-    let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
-    if let Some(kept) = load_original(root, path)? {
-        return Ok(something(kept));
-    }
-    if let Some(own) = something(of_image(root, path)?) {
-        return Ok(Some(own));
-    }
-    let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
-    Ok(something(PathSnapshot::read(root, &daemons)?))
+    OriginalLookup::new(root).original(path)
 }
 
 /// Reads the booted image's own version of a path below `/etc`.
 pub fn of_image(root: &Root, path: &ManagedPath) -> Result<PathSnapshot, HostError> {
-    let below = path.as_str().strip_prefix("/etc/");
-    below.map_or(Ok(PathSnapshot::Absent), |below| PathSnapshot::read(root, &format!("/usr/etc/{below}")))
+    embedded::of_image(root, "", path)
 }
 
 /// Creates the error of an unreadable file of the agent, without its contents.

@@ -7,17 +7,48 @@ use super::stored::Stored;
 use crate::host::root::Root;
 use crate::host::{HostError, durable};
 use crate::model::machineconfig::{self, MachineConfig};
-use crate::model::{FaultClass, FileMode, ModelError, Timestamp};
+use crate::model::{FaultClass, FileMode, ModelError, ObservedFile, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
 /// The config that MCD committed last.
 pub const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
+/// The first annotations of the Node, once they have served.
+const SERVED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 /// Far more than the name of an image.
 const LARGEST_NAME: u64 = 4096;
 
+/// Returns true if there is a config that was committed on this host. One that is there as the booted image has it, without any
+/// other file of a commit, came with the image: the host was never at it.
+pub fn is_committed(root: &Root) -> Result<bool, HostError> {
+    let live = root.observe(CONFIG)?;
+    if live == ObservedFile::Absent {
+        return Ok(false);
+    }
+    let own = root.observe(&format!("/usr{CONFIG}"))?;
+    let is_same = |one: &ObservedFile, other: &ObservedFile| match (one, other) {
+        (ObservedFile::Regular { sha256: one, .. }, ObservedFile::Regular { sha256: other, .. }) => {
+            one == other
+        }
+        (
+            ObservedFile::Absent
+            | ObservedFile::Regular { .. }
+            | ObservedFile::Symlink { .. }
+            | ObservedFile::Directory { .. }
+            | ObservedFile::Special
+            | ObservedFile::Unreachable,
+            _,
+        ) => false,
+    };
+    let is_alone = || Ok(!root.exists(IMAGE)? && !root.exists(SERVED)? && !root.exists(HOSTED)?);
+    Ok(!(is_same(&live, &own) && is_alone()?))
+}
+
 /// Reads the config that MCD committed last; `None` on a host it never managed.
 pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
+    if !is_committed(root).map_err(JournalError::Import)? {
+        return Ok(None);
+    }
     // What is committed is taken back by the next update: as root, so from root alone.
     let trusted = |path: &str, limit: u64| root.read_trusted(path, limit).map_err(JournalError::Import);
     let Some(bytes) = trusted(CONFIG, machineconfig::MAX_BYTES)? else { return Ok(None) };
@@ -99,6 +130,26 @@ mod tests {
     use std::os::unix::fs::chown;
 
     use super::*;
+
+    /// It came with the image: no file of a commit is beside it, and it is as the image has it.
+    #[test]
+    fn config_of_the_image_is_not_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let config = br#"{"kind":"MachineConfig","metadata":{"name":"rendered-a"},"spec":{"config":{"ignition":{"version":"3.4.0"}}}}"#;
+        let own = format!("/usr{CONFIG}");
+        for path in [own.as_str(), CONFIG] {
+            root.replace(path, config, FileMode::DEFAULT).unwrap();
+        }
+        assert!(!is_committed(&root).unwrap() && read(&root).unwrap().is_none());
+        for evidence in [IMAGE, SERVED, HOSTED] {
+            root.replace(evidence, b"", FileMode::DEFAULT).unwrap();
+            assert!(is_committed(&root).unwrap() && read(&root).unwrap().is_some(), "{evidence}");
+            root.remove(evidence).unwrap();
+        }
+        root.replace(&own, b"{}", FileMode::DEFAULT).unwrap();
+        assert!(read(&root).unwrap().is_some(), "it was committed on this host");
+    }
 
     /// The committed config decides what the next update removes and puts back, as root.
     #[test]

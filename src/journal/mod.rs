@@ -414,6 +414,15 @@ impl Journal {
         Ok(target.with_originals(kept::index(&self.root, from, to)?))
     }
 
+    /// Ends the work on the root of an image: what its base has at the paths of the config stays in the image, the state does not.
+    pub fn leave_image(&self) -> Result<(), JournalError> {
+        if let Some(Open { record, from, to, .. }) = &self.record {
+            originals::promote(&self.root, Some(&record.id), from, to)?;
+        }
+        originals::keep_in_image(&self.root)?;
+        Ok(self.root.remove_tree(STATE_DIR)?)
+    }
+
     /// Drops the originals of the paths that the adopted target no longer manages.
     pub fn drop_originals(&self, from: &HostSpec, to: &HostSpec) -> Result<(), JournalError> {
         Ok(originals::drop_left(&self.root, from, to)?)

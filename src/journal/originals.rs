@@ -11,9 +11,9 @@ use crate::host::account_lines::AccountLines;
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
 use crate::host::parents::{self, RealPaths};
-use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
+use crate::host::saved::{self, Bytes, OriginalLookup, PREIMAGES, PathSnapshot};
 use crate::host::{Hands, HostError, Root};
-use crate::model::ids::{ENCAPSULATED, STATE_DIR};
+use crate::model::ids::{ENCAPSULATED, IMAGE_ORIGINALS, STATE_DIR};
 use crate::model::obstacles::LARGEST_ORIGINALS;
 use crate::model::units::Mask;
 use crate::model::users::PasswordHash;
@@ -263,6 +263,7 @@ pub fn promote(
     drop_stale(root, before.union(&made))?;
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
     let mut observed = BTreeSet::new();
+    let lookup = OriginalLookup::new(root);
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
         let Ok(path) = ManagedPath::new(original.path) else { continue };
         let fresh =
@@ -270,7 +271,7 @@ pub fn promote(
         let fresh = fresh && !made.contains(&path);
         let is_parent = original.directory && parents.contains(&path);
         // The first batch that touched a path saw its original.
-        let is_own = original.saved.is_own();
+        let is_own = original.saved.is_own() || lookup.is_carried(&path, &original.saved)?;
         if observed.insert(path.clone()) && (after.contains(&path) || is_parent) && fresh && !is_own {
             let other = made_by_other_name(root, &path, &original.saved, &made)?;
             kept.push(document(&path, other.as_ref().unwrap_or(&original.saved))?);
@@ -468,6 +469,26 @@ fn own_masks(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Vec<ManagedP
         }
     }
     Ok(found)
+}
+
+/// Copies the kept originals into the image whose root this is. The same originals give the same bytes: a label of the builder's is
+/// none of the base's.
+pub fn keep_in_image(root: &Root) -> Result<(), HostError> {
+    let directory = format!("{PREIMAGES}/{}", saved::SAVED_DIRECTORY);
+    let mut names = root.list(&directory)?;
+    names.retain(|name| name.strip_suffix(".json").is_some());
+    if names.is_empty() {
+        return Ok(());
+    }
+    root.create_dir(IMAGE_ORIGINALS, FileMode::PRIVATE_DIRECTORY)?;
+    for name in names {
+        let at = format!("{directory}/{name}");
+        let Some(original) = saved::load_document(root, &at)? else { continue };
+        let json =
+            serde_json::to_vec(&original.without_label()).map_err(|error| saved::malformed(&at, &error))?;
+        root.write_if_changed(&format!("{IMAGE_ORIGINALS}/{name}"), &json, FileMode::PRIVATE)?;
+    }
+    Ok(())
 }
 
 /// Removes the originals of every update: none is open. Kept originals of managed paths stay.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::timeout;
 
 use crate::host::os::Preflight;
-use crate::host::saved::PathSnapshot;
+use crate::host::saved::{OriginalLookup, PathSnapshot};
 use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
@@ -31,7 +31,8 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let machine = machine(host).await?;
     let links = unit_links(host)?;
     let observed = managed_with(host, machine, &specs, &links)?;
-    let paths = paths(&specs);
+    let brought = observed.carried.as_ref().map(|carried| carried.brought.managed()).unwrap_or_default();
+    let paths: BTreeSet<ManagedPath> = paths(&specs).union(&brought).cloned().collect();
     let pulls = to.effective_image().is_some_and(|image| image.transport() == Transport::Registry);
     let place = host.os.auth_file().filter(|_| pulls);
     let credentials = place.map_or(Ok(None), |place| Credentials::pick(root, to, place));
@@ -49,9 +50,9 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         (Some(_), Some(booted)) => desired_carries.unwrap_or_else(|| booted.carries.clone()),
     };
     let local = local_changes(root, &paths, &observed)?;
-    let parents = Parents::load(root, from, to)?;
+    let parents = Parents::load(root, from, to, &brought)?;
     let OriginalPaths { restorable, own_masks, not_files } =
-        originals(root, &from.managed().union(&parents.made).cloned().collect())?;
+        originals(root, &from.managed().into_iter().chain(parents.made.clone()).chain(brought).collect())?;
     let lost = lost(root, from)?;
     let entries = (&from.entries(), &to.entries());
     let after =
@@ -125,8 +126,9 @@ struct OriginalPaths {
 
 fn originals(root: &Root, paths: &BTreeSet<ManagedPath>) -> Result<OriginalPaths, ObserveError> {
     let mut found = OriginalPaths::default();
+    let lookup = OriginalLookup::new(root);
     for path in paths {
-        let original = saved::original(root, path).map_err(ObserveError::wrap("the originals"))?;
+        let original = lookup.original(path).map_err(ObserveError::wrap("the originals"))?;
         let Some(original) = original else { continue };
         found.restorable.insert(path.clone());
         if original.is_mask() {

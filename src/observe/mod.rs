@@ -2,6 +2,7 @@
 //!
 //! Imports `model`, `stateroot` and `host`. No process is started; only the OS backend may call a service.
 
+mod carried;
 mod error;
 mod facts;
 mod kernel;
@@ -56,6 +57,7 @@ pub async fn machine(host: &Host) -> Result<Observation, ObserveError> {
         groups: BTreeMap::new(),
         user_ids: BTreeMap::new(),
         group_ids: BTreeMap::new(),
+        carried: None,
     })
 }
 
@@ -87,6 +89,10 @@ fn managed_with(
     links: &UnitLinks<'_>,
 ) -> Result<Observation, ObserveError> {
     let root = &host.root;
+    let carried = carried::carried(root, &machine.os, specs, links)?;
+    let brought = carried.as_ref().map(|carried| &carried.brought);
+    let specs: Vec<&HostSpec> = specs.iter().copied().chain(brought).collect();
+    let specs = &specs[..];
     let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
     let records = AccountRecords::load_current(root).map_err(ObserveError::wrap("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
@@ -100,6 +106,7 @@ fn managed_with(
         groups: users::groups(root, &accounts, &records, specs)?,
         user_ids,
         group_ids,
+        carried,
         ..machine
     })
 }

@@ -18,9 +18,16 @@ pub(super) struct Parents {
 }
 
 impl Parents {
-    pub(super) fn load(root: &Root, from: &HostSpec, to: &HostSpec) -> Result<Self, ObserveError> {
+    /// Reads them. `brought` are the paths of the image's own config.
+    pub(super) fn load(
+        root: &Root,
+        from: &HostSpec,
+        to: &HostSpec,
+        brought: &BTreeSet<ManagedPath>,
+    ) -> Result<Self, ObserveError> {
         let failed = || ObserveError::wrap("the directories");
-        let mut made = parents::made(root, from).map_err(failed())?;
+        let old = from.managed().union(brought).cloned().collect();
+        let mut made = parents::made_for(root, &old).map_err(failed())?;
         for path in made.clone() {
             let found = root.observe(path.as_str()).map_err(failed())?;
             if !matches!(found, ObservedFile::Directory { .. }) {

@@ -15,14 +15,17 @@ const TAG: &str = "org.opencontainers.image.ref.name";
 /// A layer that is not compressed has one digest instead of two.
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
+/// The type of a link, in a mode.
+pub const LINK: u32 = 0o120_000;
+
 /// One file of a layer, below the root of the image.
 #[derive(Debug, Clone)]
 pub struct LayerFile {
     /// The path, for instance `etc/motd`.
     pub path: String,
-    /// Permission bits.
+    /// Permission bits; with [`LINK`] it is a link.
     pub mode: u32,
-    /// The bytes.
+    /// The bytes, or the text of a link.
     pub contents: Vec<u8>,
 }
 
@@ -135,7 +138,7 @@ fn write(layout: &Path, bytes: &[u8]) -> Result<Sha256, SandboxError> {
     Ok(digest)
 }
 
-/// Makes a tar archive of regular files and their directories, in the order given.
+/// Makes a tar archive of files, links and their directories, in the order given.
 fn archive(files: &[LayerFile]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut made = std::collections::BTreeSet::new();
@@ -146,6 +149,10 @@ fn archive(files: &[LayerFile]) -> Vec<u8> {
             if made.insert(directory.to_owned()) {
                 out.extend(header(directory, 0o755, 0, b'5'));
             }
+        }
+        if file.mode & LINK == LINK {
+            out.extend(link(path, &file.contents));
+            continue;
         }
         out.extend(header(path, file.mode, file.contents.len(), b'0'));
         out.extend(&file.contents);
@@ -158,6 +165,15 @@ fn archive(files: &[LayerFile]) -> Vec<u8> {
 
 /// One ustar header. A name of more than 100 bytes is split at a `/`: the first part has a field of its own.
 fn header(name: &str, mode: u32, size: usize, kind: u8) -> [u8; 512] {
+    entry(name, mode, size, kind, &[])
+}
+
+/// The header of a link.
+fn link(name: &str, target: &[u8]) -> [u8; 512] {
+    entry(name, 0o777, 0, b'2', target)
+}
+
+fn entry(name: &str, mode: u32, size: usize, kind: u8, target: &[u8]) -> [u8; 512] {
     let mut block = [0_u8; 512];
     let mut put = |at: usize, bytes: &[u8]| {
         for (place, byte) in block.iter_mut().skip(at).zip(bytes) {
@@ -173,6 +189,7 @@ fn header(name: &str, mode: u32, size: usize, kind: u8) -> [u8; 512] {
     put(100, format!("{mode:07o}\0{:07o}\0{:07o}\0{size:011o}\0{:011o}\0", 0, 0, 0).as_bytes());
     put(148, b"        ");
     put(156, &[kind]);
+    put(157, target.get(..100).unwrap_or(target));
     put(257, b"ustar\x0000");
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     for (place, byte) in block.iter_mut().skip(148).zip(format!("{sum:06o}\0 ").as_bytes()) {

@@ -23,6 +23,8 @@ mod ran;
 #[path = "../support/set_clock.rs"]
 mod set_clock;
 
+mod carried;
+mod carried_random;
 mod demo;
 mod firstboot;
 mod given_up;

@@ -6,6 +6,8 @@
 //!   and `verify` follow it: what the label says holds for the image as it is.
 //! - What the builder alone needs (the agent, the config in parts) is mounted, not copied: it is in no layer.
 //! - The config in parts is a compressed archive, unpacked in a stage of its own: plain it fits into no Secret from some 500 KiB on.
+//! - `apply --into-image` keeps what the base has at the paths of the config (`/usr/lib/machine-config-agent/originals`): a node that
+//!   boots the image with another config needs it. The rest of the agent's state is in no image.
 //! - Parts of a config that no image can carry (kernel arguments, FIPS mode, disks) are left to the node.
 
 use std::collections::BTreeMap;
@@ -213,7 +215,7 @@ fn trusted(request: &Request<'_>, spec: &HostSpec) -> String {
 fn apply(by: ApplyBy, spec: &HostSpec, files: &mut BTreeMap<String, Vec<u8>>) -> String {
     let mut text = match by {
         ApplyBy::Agent => format!(
-            "RUN {} {} \\\n    {MOUNT}/{AGENT} apply --to {MOUNT}/{APPLIED} --os-backend none --no-reboot --yes && \\\n    rm -rf {STATE}\n",
+            "RUN {} {} \\\n    {MOUNT}/{AGENT} apply --to {MOUNT}/{APPLIED} --os-backend none --no-reboot --into-image --yes && \\\n    rm -rf {STATE}\n",
             mount_agent(),
             mount(APPLIED),
         ),

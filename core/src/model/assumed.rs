@@ -94,6 +94,7 @@ impl Observation {
             groups: observed_groups(spec),
             user_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
             group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
+            carried: None,
         })
     }
 }

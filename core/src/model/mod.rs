@@ -6,6 +6,7 @@
 pub mod annotations;
 mod assumed;
 pub mod backoff;
+pub mod carried;
 pub mod certificates;
 pub mod class;
 pub mod contents;

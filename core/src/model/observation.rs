@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::carried::Carried;
 use super::contents::Sha256;
 use super::kargs::FormerKargs;
 use super::obstacles::Obstacles;
@@ -383,6 +385,9 @@ pub struct Observation {
     pub user_ids: BTreeMap<String, u32>,
     /// Group names of the config and their ids on the host.
     pub group_ids: BTreeMap<String, u32>,
+    /// What the booted image's own config brought and a spec of the observation lacks; `None` if no config is embedded in
+    /// the image.
+    pub carried: Option<Arc<Carried>>,
 }
 
 /// Facts of the host and the target image beyond the specs: everything `plan` needs to leave no choice open.

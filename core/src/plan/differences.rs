@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::accounts;
+use super::carried;
 use super::compare::{self, compare, holds};
 use super::difference::difference;
 pub use super::difference::{Difference, DifferenceKind, Kind};
@@ -55,6 +56,7 @@ pub fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     for (name, unit) in &spec.units {
         found.extend(unit_differences(name, unit, observed));
     }
+    found.extend(carried::differences(spec, observed));
     found.extend(accounts::differences(spec, observed));
     found
 }

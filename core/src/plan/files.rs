@@ -41,9 +41,14 @@ pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
         .collect()
 }
 
+/// Returns true if a file stays when its config goes.
+pub(super) fn is_preserved(path: &ManagedPath) -> bool {
+    PRESERVED.contains(&path.as_str()) || path.is_below(PRESERVED_DIRECTORY)
+}
+
 /// Returns the step that takes a file away, or restores its original.
 pub(super) fn removal(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Step> {
-    if PRESERVED.contains(&path.as_str()) || path.is_below(PRESERVED_DIRECTORY) {
+    if is_preserved(path) {
         return None;
     }
     let because = input.take_away(path)?;

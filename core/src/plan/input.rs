@@ -210,12 +210,14 @@ impl<'a> PlanInput<'a> {
     }
 
     /// Returns true if there is an original to restore. A file of the *old config* in the booted image is no
-    /// original: putting it back would bring back the very file that is to go.
+    /// original: putting it back would bring back the very file that is to go. The facts tell them apart by the config in the
+    /// image; of an image that only has the label of one, all may be.
     pub(super) fn restorable(&self, path: &ManagedPath) -> bool {
-        let carried = self.facts.observed.os.booted().is_some_and(|booted| match &booted.carries {
-            EmbeddedConfig::Config(_) => self.from.image.is_some(),
+        let observed = &self.facts.observed;
+        let is_labelled = observed.os.booted().is_some_and(|booted| match &booted.carries {
+            EmbeddedConfig::Config(_) => self.from.image.is_some() && observed.carried.is_none(),
             EmbeddedConfig::Unknown => false,
         });
-        self.facts.restorable.contains(path) && !(carried && self.mode == Mode::Files)
+        self.facts.restorable.contains(path) && !(is_labelled && self.mode == Mode::Files)
     }
 }

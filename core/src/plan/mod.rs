@@ -26,6 +26,7 @@
 //! | `shared` | directories of the new config that others could change what is in |
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
+//! | `carried` | what the config of the booted image left on the host, and the target lacks |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
 //! | `drift` | further differences of an idle host, and the part of contents that may be shown |
@@ -54,6 +55,7 @@ mod account_obstacles;
 mod accounts;
 mod batch;
 mod blocked;
+mod carried;
 mod check;
 mod companions;
 mod compare;

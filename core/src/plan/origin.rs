@@ -31,12 +31,8 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     let gone = old.users.groups.iter().filter(|(name, group)| to.users.groups.get(*name) != Some(*group));
     from.users.groups.extend(gone.map(|(name, group)| (name.clone(), group.clone())));
     keep_never_applied(&mut from, old, to, observed);
-    let gone = |path: &ManagedPath| {
-        let stored = to.directories.contains_key(path) || to.links.contains_key(path);
-        !stored && !to.files.contains_key(path)
-    };
-    let files = old.files.iter().filter(|(path, _)| gone(path));
-    from.files.extend(files.map(|(path, file)| (path.clone(), file.clone())));
+    add_left(&mut from, old, to);
+    let gone = |path: &ManagedPath| !to.is_listed(path);
     let applied = |path: &ManagedPath| !old.unapplied.contains(path);
     let directories = old.directories.iter().filter(|(path, _)| applied(path) && gone(path));
     from.directories.extend(directories.map(|(path, directory)| (path.clone(), directory.clone())));
@@ -50,12 +46,6 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     from.links.extend(links.map(|(path, link)| (path.clone(), link.clone())));
     // What is there may be an earlier version of ours, which the observation alone does not tell.
     from.claimed = old.managed();
-    for (name, unit) in &old.units {
-        let held = from.units.get(name);
-        if let Some(both) = with_leftovers(held, unit, to.units.get(name)) {
-            from.units.insert(name.clone(), both);
-        }
-    }
     from.kargs.splice(..0, dropped_kargs(old, to, &observed.kargs));
     if old.kernel_type != to.kernel_type {
         from.kernel_type = old.kernel_type;
@@ -64,6 +54,18 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
         from.extensions.clone_from(&old.extensions);
     }
     from
+}
+
+/// Adds the files and the units, or their parts, that an old config alone has.
+pub(super) fn add_left(from: &mut HostSpec, old: &HostSpec, to: &HostSpec) {
+    let files = old.files.iter().filter(|(path, _)| !to.is_listed(path));
+    from.files.extend(files.map(|(path, file)| (path.clone(), file.clone())));
+    for (name, unit) in &old.units {
+        let held = from.units.get(name);
+        if let Some(both) = with_leftovers(held, unit, to.units.get(name)) {
+            from.units.insert(name.clone(), both);
+        }
+    }
 }
 
 /// Entries that were never applied, and that do not change, wait for their next change here, too.

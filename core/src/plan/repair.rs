@@ -126,7 +126,9 @@ fn op(spec: &HostSpec, difference: &Difference) -> Option<Op> {
     let path = difference.path()?;
     match difference.kind {
         Kind::Image | Kind::Karg | Kind::Package | Kind::User | Kind::Group => None,
-        Kind::File => Some(Op::WriteFile { path }),
+        Kind::File if spec.files.contains_key(&path) => Some(Op::WriteFile { path }),
+        // The image's own config brought it: the base's own comes back, or nothing.
+        Kind::File => Some(Op::RestoreFile { path }),
         Kind::Directory => Some(Op::MakeDirectory { path }),
         Kind::Link => Some(Op::WriteLink { path }),
         Kind::Dropin => spec.units.iter().find_map(|(unit, desired)| {

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::carried;
 use super::differences::{Difference, differences};
 use super::drift::unresolved;
 use super::late;
@@ -54,13 +55,12 @@ impl Start {
         to.never_applied = Some(late::never_applied(origin, to, observed));
     }
 
-    /// Returns where the plan starts: at the old config, or at what is observed where the host may not be as it.
+    /// Returns where the plan starts: at the old config, or at what is observed where the host may not be as it; with what the
+    /// image's own config left there.
     pub fn from(self, origin: &Rc<HostSpec>, to: &HostSpec, observed: &Observation) -> Rc<HostSpec> {
         let trusted = !(origin.is_unmanaged() || origin.is_opaque() || self.recovering || self.forced);
-        if trusted {
-            return Rc::clone(origin);
-        }
-        Rc::new(observed_origin(origin, to, observed))
+        let from = if trusted { Rc::clone(origin) } else { Rc::new(observed_origin(origin, to, observed)) };
+        carried::with_left(from, to, observed)
     }
 
     /// Plans.

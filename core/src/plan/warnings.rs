@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::differences::{Difference, DifferenceKind};
 use super::input::PlanInput;
-use super::{Op, Step};
+use super::{BatchOp, FileOp, Op, Step};
 use crate::model::{ManagedPath, PathSpec};
 
 /// A warning of a plan.
@@ -78,6 +78,25 @@ pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
             let section = input.old(path).filter(|_| input.from.is_listed(path)).map(PathSpec::section);
             let field = format!("{} {:?}", section.unwrap_or("systemd.units"), path.as_str());
             Warning { field, message: message.to_owned() }
+        })
+        .collect()
+}
+
+/// Returns the warnings about paths of the image's own config that leave: nobody knows what the base of the image has there.
+pub(super) fn unknown_base(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
+    let Some(carried) = input.facts.observed.carried.as_deref() else { return Vec::new() };
+    let leaves = |step: &&Step| matches!(step.op.in_batch(), BatchOp::File(FileOp::Remove | FileOp::Restore));
+    let leaving = steps.iter().filter(leaves).filter_map(|step| step.op.path());
+    leaving
+        .filter(|path| carried.unknown.contains(path) && !input.facts.restorable.contains(path))
+        .map(|path| {
+            let message = format!(
+                "{}, the config of the booted image, brought it, and the image does not keep what its base has there, so the \
+                 path is removed; if the base has the file, use an image that is built for the target's config",
+                carried.brought.name
+            );
+            let section = if input.from.is_listed(&path) { "storage.files" } else { "systemd.units" };
+            Warning { field: format!("{section} {:?}", path.as_str()), message }
         })
         .collect()
 }

@@ -363,6 +363,7 @@ impl ModelHost {
             groups: self.groups.clone(),
             user_ids: ids,
             group_ids,
+            carried: None,
         }
     }
 

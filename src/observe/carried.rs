@@ -1,0 +1,89 @@
+//! What the booted image's own config brought to this host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ObserveError;
+use crate::host::embedded::{self, Embedded};
+use crate::host::systemd::{UnitFileLinks, UnitLinks};
+use crate::host::{HostError, Root};
+use crate::model::carried::Carried;
+use crate::model::observation::{ObservedOs, UnitFilePreset, UnitFileState};
+use crate::model::units::{Enablement, UnitSpec};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, UnitName};
+
+/// Observes it, without what all specs have; `None` if the host boots no images, or the image has no config in it.
+pub(super) fn carried(
+    root: &Root,
+    os: &ObservedOs,
+    specs: &[&HostSpec],
+    links: &UnitLinks<'_>,
+) -> Result<Option<Arc<Carried>>, ObserveError> {
+    if os.booted().is_none() || specs.is_empty() {
+        return Ok(None);
+    }
+    found(root, specs, links).map_err(ObserveError::wrap("the config in the image"))
+}
+
+fn found(root: &Root, specs: &[&HostSpec], links: &UnitLinks<'_>) -> Result<Option<Arc<Carried>>, HostError> {
+    let Some(config) = Embedded::load(root, "")? else { return Ok(None) };
+    let managed: Vec<BTreeSet<ManagedPath>> = specs.iter().map(|spec| spec.managed()).collect();
+    let beyond = config.paths().iter().filter(|path| !managed.iter().all(|spec| spec.contains(*path)));
+    let (mut brought, mut unknown) = (BTreeSet::new(), BTreeSet::new());
+    for path in beyond {
+        let kept = embedded::kept(root, "", path)?;
+        let live = root.observe(path.as_str())?;
+        let is_of_image = live != ObservedFile::Absent && live == embedded::observe_of_image(root, "", path)?;
+        if is_of_image && kept.as_ref().is_none_or(|kept| kept.observed() != live) {
+            brought.insert(path.clone());
+        }
+        if kept.is_none() {
+            unknown.insert(path.clone());
+        }
+    }
+    let turned = turned(root, config.spec(), specs, links)?;
+    let brought =
+        Carried::keep(config.into_spec(), |path| brought.contains(path), |unit| turned.contains(unit));
+    Ok(Some(Arc::new(Carried { brought, unknown })))
+}
+
+/// Returns the units of the OS that the image's config enabled or disabled against their preset, and whose links are still as the
+/// image has them.
+fn turned(
+    root: &Root,
+    config: &HostSpec,
+    specs: &[&HostSpec],
+    links: &UnitLinks<'_>,
+) -> Result<BTreeSet<UnitName>, HostError> {
+    let decides = |name: &UnitName| {
+        let decided =
+            |spec: &&HostSpec| spec.units.get(name).is_some_and(|unit| unit.enablement != Enablement::Preset);
+        specs.iter().all(decided)
+    };
+    let free: BTreeMap<&UnitName, &UnitSpec> = config
+        .units
+        .iter()
+        .filter(|(name, unit)| unit.enablement != Enablement::Preset && !decides(name))
+        .collect();
+    let mut turned = BTreeSet::new();
+    if free.is_empty() {
+        return Ok(turned);
+    }
+    let (live, own) = (UnitFileLinks::load(root, "/etc")?, UnitFileLinks::load(root, "/usr/etc")?);
+    for (name, unit) in free {
+        let observed = links.observe(name)?;
+        let is_turned = match unit.enablement {
+            Enablement::Enabled => {
+                observed.enabled == UnitFileState::Enabled && observed.preset == UnitFilePreset::Disable
+            }
+            Enablement::Disabled => {
+                observed.enabled == UnitFileState::Disabled && observed.preset == UnitFilePreset::Enable
+            }
+            Enablement::Preset => false,
+        };
+        if is_turned && live.leading_to(name) == own.leading_to(name) {
+            turned.insert(name.clone());
+        }
+    }
+    Ok(turned)
+}

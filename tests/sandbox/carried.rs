@@ -1,0 +1,270 @@
+//! Images that carry another config than the target, on a real libostree host: the host is as the target says, whatever way it
+//! comes there.
+
+use crate::sandbox_node::{Played, VerbResult, layer};
+use machine_config_agent::model::ImageRef;
+use machine_config_agent::sandbox::{LINK, LayerFile};
+use serde_json::{Value, json};
+
+const MOTD: &str = "Welcome to the sandbox, version 1.\n";
+const SERVICE: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
+const UNIT: &str = "/etc/systemd/system/a.service";
+const WANTS: &str = "/etc/systemd/system/multi-user.target.wants";
+
+fn config(name: &str, files: &[(&str, &str)], units: &Value) -> String {
+    let mut config: Value = serde_json::from_str(&crate::sandbox_node::config(name, files, None)).unwrap();
+    config["spec"]["config"]["systemd"] = json!({ "units": units });
+    config.to_string()
+}
+
+/// Config A has a file of its own, replaces one of the base, brings a unit, and turns two of the OS.
+fn config_a() -> String {
+    let units = json!([
+        {"name": "a.service", "enabled": true, "contents": SERVICE},
+        {"name": "crio.service", "enabled": true},
+        {"name": "sshd.service", "enabled": false},
+        {"name": "chronyd.service", "mask": true},
+    ]);
+    let files = [("/etc/app/a.conf", "a"), ("/etc/motd", "a"), ("/etc/both.conf", "1")];
+    config("rendered-a", &files, &units)
+}
+
+fn config_b() -> String {
+    config("rendered-b", &[("/etc/both.conf", "1")], &json!([]))
+}
+
+fn link(path: &str, target: &str) -> LayerFile {
+    LayerFile { path: path.to_owned(), mode: LINK | 0o777, contents: target.as_bytes().to_vec() }
+}
+
+/// What a build makes of the base and config A.
+fn layers_a() -> Vec<LayerFile> {
+    let wants = |unit: &str| format!("etc/systemd/system/multi-user.target.wants/{unit}");
+    vec![
+        layer("etc/app/a.conf", "a"),
+        layer("etc/motd", "a"),
+        layer("etc/both.conf", "1"),
+        layer(UNIT.trim_start_matches('/'), SERVICE),
+        link(&wants("a.service"), UNIT),
+        link(&wants("crio.service"), "/usr/lib/systemd/system/crio.service"),
+        link("etc/systemd/system/chronyd.service", "/dev/null"),
+        layer("etc/machine-config-daemon/currentconfig", &config_a()),
+    ]
+}
+
+/// What a build keeps of the base.
+fn originals() -> Vec<LayerFile> {
+    let at = |path: &str| format!("usr/lib/machine-config-agent/originals/{}.json", path.replace('/', "%2F"));
+    let motd =
+        json!({"kind": "file", "bytes": base64(MOTD), "mode": 0o644, "uid": 0, "gid": 0, "attributes": []});
+    let nothing = json!({"kind": "absent"}).to_string();
+    let absent =
+        ["/etc/app", "/etc/app/a.conf", "/etc/both.conf", UNIT, "/etc/systemd/system/chronyd.service"];
+    let absent = absent.into_iter().map(|path| layer(&at(path), &nothing));
+    absent.chain([layer(&at("/etc/motd"), &motd.to_string())]).collect()
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// A node with a config before both, whose image has a unit enabled that config A disables.
+fn node_at_o() -> (Played, ImageRef) {
+    let mut node = Played::new();
+    let sshd = link(
+        &format!("{}/sshd.service", WANTS.trim_start_matches('/')),
+        "/usr/lib/systemd/system/sshd.service",
+    );
+    let base = node.derive("base", &[sshd], None);
+    let old = config("rendered-o", &[("/etc/old.conf", "o")], &json!([]));
+    ends(&node.apply(&old, Some(&base), |_| {}), 0);
+    (node, base)
+}
+
+fn image_a(node: &Played) -> ImageRef {
+    node.derive("a", &layers_a(), Some("rendered-a"))
+}
+
+fn ends(ended: &VerbResult, code: i32) {
+    assert_eq!(ended.code, code, "{}", ended.text);
+}
+
+/// The host has nothing of config A but what config B has, too.
+fn is_as_b(node: &Played, motd: Option<&str>, text: &str) {
+    assert_eq!(node.read("/etc/app/a.conf"), None, "{text}");
+    assert_eq!(node.read("/etc/motd").as_deref(), motd, "{text}");
+    assert_eq!(node.read("/etc/both.conf").as_deref(), Some("1"), "{text}");
+    assert!(!node.path(UNIT).exists(), "{text}");
+    for unit in ["a.service", "crio.service"] {
+        assert!(!node.path(&format!("{WANTS}/{unit}")).is_symlink(), "{unit}: {text}");
+    }
+    assert!(node.path(&format!("{WANTS}/sshd.service")).is_symlink(), "{text}");
+    assert!(!node.path("/etc/systemd/system/chronyd.service").is_symlink(), "{text}");
+    let verify = node.verb(&["verify", "--os-backend", "ostree"]);
+    assert_eq!(verify.code, 0, "{}{text}", verify.text);
+}
+
+/// The host never had config A: nothing of it is there after the one reboot.
+#[test]
+fn image_of_another_config_brings_the_target_alone() {
+    let (mut node, _) = node_at_o();
+    let (image, before) = (image_a(&node), node.boots);
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    is_as_b(&node, Some(MOTD), &ended.text);
+    assert_eq!(node.boots - before, 1, "{}", ended.text);
+    let history = node.verb(&["history"]).text;
+    assert!(!history.contains("faulted"), "{history}");
+}
+
+/// The host has config A by files, and the base's own file has its original: it is back after the one reboot.
+#[test]
+fn original_survives_the_image_that_replaces_it() {
+    let (mut node, base) = node_at_o();
+    ends(&node.apply(&config_a(), Some(&base), |_| {}), 0);
+    assert_eq!(node.read("/etc/motd").as_deref(), Some("a"));
+    let (image, before) = (image_a(&node), node.boots);
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    is_as_b(&node, Some(MOTD), &ended.text);
+    assert_eq!(node.boots - before, 1, "{}", ended.text);
+}
+
+/// The power fails between the finalization and what follows it: what the image brought is seen, and leaves. What its base has is
+/// known of an image that keeps it.
+#[test]
+fn leftovers_of_the_image_leave_after_the_boot() {
+    for is_kept in [true, false] {
+        let (mut node, _) = node_at_o();
+        let layers = if is_kept { [layers_a(), originals()].concat() } else { layers_a() };
+        let (image, before) = (node.derive("a", &layers, Some("rendered-a")), node.boots);
+        node.going_down = |node| {
+            let list = node.booted.as_ref().unwrap().run_dir().join("machine-config-agent/left-behind.json");
+            drop(std::fs::remove_file(list));
+        };
+        let ended = node.apply(&config_b(), Some(&image), |_| {});
+        ends(&ended, 0);
+        is_as_b(&node, is_kept.then_some(MOTD), &ended.text);
+        assert!(ended.text.contains("brought by rendered-a, the config of the image"), "{}", ended.text);
+        assert!(node.boots - before <= 2, "{}", ended.text);
+        assert_eq!(
+            node.path("/etc/app").exists(),
+            !is_kept,
+            "the directory was made for a path of the image"
+        );
+        let warned = ended.text.contains("does not keep what its base has");
+        assert_eq!(warned, !is_kept, "{}", ended.text);
+    }
+}
+
+/// What the agent took away, as the image had brought it, is there again with an image that brings its own; what somebody took
+/// away stays away.
+#[test]
+fn next_image_brings_what_the_agent_had_taken_away() {
+    let mut node = Played::new();
+    let image = node.derive("a", &[layers_a(), originals()].concat(), Some("rendered-a"));
+    ends(&node.apply(&config_b(), Some(&image), |_| {}), 0);
+    is_as_b(&node, Some(MOTD), "");
+    std::fs::remove_file(node.path("/etc/hostname")).unwrap();
+    let base = [
+        layer("etc/app/a.conf", "base"),
+        layer("etc/motd", "version 2"),
+        layer("etc/hostname", "version 2"),
+        link(
+            &format!("{}/crio.service", WANTS.trim_start_matches('/')),
+            "/usr/lib/systemd/system/crio.service",
+        ),
+    ];
+    let next = node.derive("c", &base, None);
+    let before = node.boots;
+    let ended = node.apply(&config_b(), Some(&next), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.boots - before, 1, "{}", ended.text);
+    assert_eq!(node.read("/etc/app/a.conf").as_deref(), Some("base"), "{}", ended.text);
+    assert_eq!(node.read("/etc/motd").as_deref(), Some("version 2"), "{}", ended.text);
+    assert!(node.path(&format!("{WANTS}/crio.service")).is_symlink(), "{}", ended.text);
+    assert_eq!(node.read("/etc/hostname"), None, "somebody had removed it");
+}
+
+/// The next config has a path that the agent took away, and its image brings it.
+#[test]
+fn next_config_has_what_was_taken_away() {
+    let mut node = Played::new();
+    let image = node.derive("a", &[layers_a(), originals()].concat(), Some("rendered-a"));
+    ends(&node.apply(&config_b(), Some(&image), |_| {}), 0);
+    let files = [("/etc/app/a.conf", "c"), ("/etc/motd", "c")];
+    let desired =
+        config("rendered-c", &files, &json!([{"name": "a.service", "enabled": true, "contents": SERVICE}]));
+    let layers = [
+        layer("etc/app/a.conf", "c"),
+        layer("etc/motd", "c"),
+        layer(UNIT.trim_start_matches('/'), SERVICE),
+        link(&format!("{}/a.service", WANTS.trim_start_matches('/')), UNIT),
+        layer("etc/machine-config-daemon/currentconfig", &desired),
+    ];
+    let next = node.derive("c", &layers, Some("rendered-c"));
+    let before = node.boots;
+    let ended = node.apply(&desired, Some(&next), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.boots - before, 1, "{}", ended.text);
+    for (path, text) in files {
+        assert_eq!(node.read(path).as_deref(), Some(text), "{}", ended.text);
+    }
+    assert!(node.path(&format!("{WANTS}/a.service")).is_symlink(), "{}", ended.text);
+    let verify = node.verb(&["verify", "--os-backend", "ostree"]);
+    assert_eq!(verify.code, 0, "{}", verify.text);
+}
+
+/// A node that a machine image of config A installed: nothing was committed on it.
+fn new_node(layers: &[LayerFile]) -> (Played, ImageRef) {
+    let mut node = Played::new();
+    let image = node.derive("a", layers, Some("rendered-a"));
+    ends(&node.apply(&config_a(), Some(&image), |_| {}), 0);
+    let state = node.world.dir().join("sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent");
+    std::fs::remove_dir_all(state).unwrap();
+    std::fs::remove_file(node.path("/etc/machine-config-daemon/currentimage")).unwrap();
+    std::fs::copy(
+        node.path("/usr/etc/machine-config-daemon/currentconfig"),
+        node.path("/etc/machine-config-daemon/currentconfig"),
+    )
+    .unwrap();
+    (node, image)
+}
+
+/// A new node has the config of its image from nobody: the target is reached in one update.
+#[test]
+fn new_node_goes_from_its_image_to_the_target() {
+    let (mut node, image) = new_node(&[layers_a(), originals()].concat());
+    let verify = node.verb(&["verify", "--os-backend", "ostree"]);
+    assert!(verify.code != 0 && verify.text.contains("nothing is committed"), "{}", verify.text);
+    let before = node.boots;
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    is_as_b(&node, Some(MOTD), &ended.text);
+    assert!(!ended.text.contains("Imported"), "{}", ended.text);
+    assert!(node.boots - before <= 1, "{}", ended.text);
+    let history = node.verb(&["history"]).text;
+    assert_eq!(history.matches("rendered-b").count(), 1, "{history}");
+    // The version of the image is no original.
+    let desired = config("rendered-c", &[("/etc/app/a.conf", "c"), ("/etc/motd", "c")], &json!([]));
+    ends(&node.apply(&desired, Some(&image), |_| {}), 0);
+    ends(&node.apply(&config_b(), Some(&image), |_| {}), 0);
+    is_as_b(&node, Some(MOTD), "");
+}
+
+/// The config of the image is the target: its kernel arguments are set.
+#[test]
+fn new_node_gets_the_kernel_arguments_of_its_image() {
+    let (mut node, image) = new_node(&layers_a());
+    let mut desired: Value = serde_json::from_str(&config_a()).unwrap();
+    desired["spec"]["kernelArguments"] = json!(["nosmt"]);
+    let desired = desired.to_string();
+    std::fs::write(node.path("/usr/etc/machine-config-daemon/currentconfig"), &desired).unwrap_or_default();
+    let before = node.boots;
+    let ended = node.apply(&desired, Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!(node.boots - before, 1, "{}", ended.text);
+    assert!(node.booted.as_ref().unwrap().kargs().contains("nosmt"));
+    assert_eq!(node.read("/etc/motd").as_deref(), Some("a"));
+}
