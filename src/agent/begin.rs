@@ -138,8 +138,10 @@ impl<C: ControlPlane> Agent<C> {
             return self.take_over(&origin, to);
         }
         let now = self.host.clock.now();
-        let booted = facts.observed.os.booted().map(|os| os.deployment.clone());
-        let mut record = Record::new(update_id(now)?, plan, facts.observed.boot_id.clone(), booted, now);
+        let booted = facts.observed.os.booted();
+        let deployment = booted.map(|os| os.deployment.clone());
+        let mut record = Record::new(update_id(now)?, plan, facts.observed.boot_id.clone(), deployment, now);
+        record.origin_image = booted.and_then(|os| os.image.clone());
         record.tell_contents(self.journal.current(), &target);
         record.forced = forced || self.journal.current() == Some(&target);
         record.provisioning = self.mode == RunMode::FirstBoot;

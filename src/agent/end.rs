@@ -11,7 +11,7 @@ use crate::model::{Observation, message};
 use crate::report::Event;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::record::StagedOs;
-use crate::update::resume::{BOOT_FAILED, os_in_place};
+use crate::update::resume::{BOOT_FAILED, runs_another};
 use crate::update::{Fault, Record, Transition};
 
 impl<C: ControlPlane> Agent<C> {
@@ -72,7 +72,7 @@ impl<C: ControlPlane> Agent<C> {
         let faulted = record.as_ref().is_some_and(|record| record.fault.is_some());
         let outcome = if faulted { Outcome::RolledBack } else { Outcome::Superseded };
         let now = self.host.clock.now();
-        if record.as_ref().is_some_and(|record| os_in_place(record, observed)) {
+        if record.as_ref().is_some_and(|record| runs_another(record, observed)) {
             self.journal.archive_booted(outcome, now)?;
         } else {
             self.journal.archive(outcome, now)?;

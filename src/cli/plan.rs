@@ -16,6 +16,7 @@ use crate::journal::origin::{State, check_commit};
 use crate::journal::{OpenUpdate, Stored};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::EmbeddedConfig;
+use crate::model::os::LeftOs;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Facts, HostSpec, ImageRef, Sha256, Target};
 use crate::observe::{facts, observe};
@@ -159,12 +160,18 @@ async fn from_current(
         let from = open_update.record.from.clone();
         return Ok(Decided { from, to: to.target(), outcome, beside });
     }
-    let (start, mut origin) = origin(state.committed(&host.root)?, &state, ahead, forced)?;
+    let (mut start, mut origin) = origin(state.committed(&host.root)?, &state, ahead, forced)?;
     if ahead == Ahead::UndoneFirst {
         host.root = state.after_undo(&host.root)?;
     }
     let mut facts = facts(&host, &origin.spec, &to).await?;
     set_embedded_config(arguments, &mut facts)?;
+    if let Some(open) = &state.open
+        && ahead.starts_from_observation(&open.record, &facts.observed)
+    {
+        start.recovering = true;
+        origin.runs_deployment_of(open);
+    }
     origin.settle(start, &mut to, &facts);
     let origin = origin.spec;
     let (from, outcome) = if ahead == Ahead::Committed {
@@ -227,6 +234,12 @@ struct Origin {
 }
 
 impl Origin {
+    /// Notes that the host runs the deployment of an update that is undone, as the journal does at its end.
+    fn runs_deployment_of(&mut self, open: &OpenUpdate) {
+        let left = &mut Rc::make_mut(&mut self.spec).left;
+        *left = Some(LeftOs::after(left.take(), open.to.host_layers(), open.record.origin_image.clone()));
+    }
+
     /// Takes over from it what was never applied to this host.
     fn settle(&mut self, start: Start, to: &mut HostSpec, facts: &Facts) {
         if !self.is_settled {

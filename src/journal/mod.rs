@@ -454,14 +454,17 @@ impl Journal {
     }
 
     /// Archives an update that was undone, and whose own deployment runs: no undo ends that. The next update comes from what is
-    /// observed, also where it leads to the committed target.
+    /// observed, also where it leads to the committed target, and knows what the update wanted of the OS.
     pub fn archive_booted(&mut self, outcome: Outcome, now: Timestamp) -> Result<(), JournalError> {
         self.change(|journal| {
-            let root = &journal.root;
-            let is_noted = root.exists(&state("from.json"))?;
-            let current = Stored::load(root, &state(CURRENT))?.filter(|_| !is_noted);
-            if let Some(current) = current {
-                current.with_undone_deployment().save(root, &state("from.json"))?;
+            let (root, Some(open)) = (&journal.root, &journal.record) else { return Ok(()) };
+            let origin = match Stored::load(root, &state(FROM))? {
+                Some(noted) => Some(noted),
+                None => Stored::load(root, &state(CURRENT))?,
+            };
+            if let Some(origin) = origin {
+                let (layers, before) = (open.to.host_layers(), open.record.origin_image.clone());
+                origin.with_undone_deployment(layers, before).save(root, &state(FROM))?;
                 journal.fail_points.hit("from-saved");
             }
             journal.archive_open(outcome, None, now)

@@ -14,7 +14,7 @@ use crate::host::root::Root;
 use crate::model::ids::FORMER_KARGS;
 use crate::model::kargs::FormerKargs;
 use crate::model::machineconfig::MachineConfig;
-use crate::model::os::KernelType;
+use crate::model::os::{KernelType, Layers, LeftOs};
 use crate::model::text::chain;
 use crate::model::yaml::redacted;
 use crate::model::{
@@ -42,6 +42,8 @@ pub struct Stored {
     never_applied: Option<BTreeSet<String>>,
     /// The host is as the config but for what it runs: the deployment of an update that was undone.
     undone_runs: bool,
+    /// The OS that it has then. Earlier agents did not write it down.
+    left_os: Option<LeftOs>,
     /// Paths of which an original of the host's is kept. Earlier agents did not write it down.
     originals: BTreeSet<ManagedPath>,
 }
@@ -106,6 +108,8 @@ struct Written<'a> {
     never_applied: Option<&'a BTreeSet<String>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     undone_runs: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_os: Option<&'a LeftOs>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     originals: &'a BTreeSet<ManagedPath>,
     /// Objects beside it in its file, which were not read.
@@ -132,6 +136,8 @@ struct Read<'a> {
     #[serde(default)]
     undone_runs: bool,
     #[serde(default)]
+    left_os: Option<LeftOs>,
+    #[serde(default)]
     originals: BTreeSet<ManagedPath>,
     #[serde(default)]
     beside: Vec<NotApplied>,
@@ -145,8 +151,18 @@ impl Stored {
         let target = Target::new(machine_config.name().clone(), image);
         let (unapplied, never_applied) = (Some(BTreeSet::new()), Some(BTreeSet::new()));
         let originals = BTreeSet::new();
-        let (unread_image, undone_runs) = (None, false);
-        Self { target, at, machine_config, unread_image, unapplied, never_applied, undone_runs, originals }
+        let (unread_image, undone_runs, left_os) = (None, false, None);
+        Self {
+            target,
+            at,
+            machine_config,
+            unread_image,
+            unapplied,
+            never_applied,
+            undone_runs,
+            left_os,
+            originals,
+        }
     }
 
     /// Sets the paths of which an original of the host's is kept.
@@ -161,9 +177,11 @@ impl Stored {
         Self { never_applied, ..self }
     }
 
-    /// Notes that the deployment of an update which was undone runs.
-    pub(super) fn with_undone_deployment(self) -> Self {
-        Self { undone_runs: true, ..self }
+    /// Notes that the deployment of an update which was undone runs: the layers that it wanted, and the image that ran before. Of
+    /// several updates in a row that ended so, the first one tells the image.
+    pub(super) fn with_undone_deployment(self, layers: Layers, before: Option<ImageRef>) -> Self {
+        let left_os = Some(LeftOs::after(self.left_os, layers, before));
+        Self { undone_runs: true, left_os, ..self }
     }
 
     /// Returns true if the deployment of an update that was undone runs.
@@ -222,6 +240,7 @@ impl Stored {
         debug!("Decoded {}", self.target.config);
         let spec = self.machine_config.known_spec(self.target.image.clone());
         let mut spec = self.without_unapplied(spec);
+        spec.left.clone_from(&self.left_os);
         if let Some(image) = &self.unread_image {
             let message = format!(
                 "{image:?} is no image by digest; the OS is not compared until another target is desired"
@@ -262,7 +281,7 @@ impl Stored {
 
     /// Returns the same with the time of its commit.
     pub(super) fn committed(self, at: Timestamp) -> Self {
-        Self { at, undone_runs: false, ..self }
+        Self { at, undone_runs: false, left_os: None, ..self }
     }
 
     /// Reads a file; `None` when there is none.
@@ -288,6 +307,7 @@ impl Stored {
         stored.unapplied = read.unapplied;
         stored.never_applied = read.never_applied;
         stored.undone_runs = read.undone_runs;
+        stored.left_os = read.left_os;
         stored.originals = read.originals;
         Ok(Some(stored))
     }
@@ -311,6 +331,7 @@ impl Stored {
             unapplied: self.unapplied.as_ref(),
             never_applied: self.never_applied.as_ref(),
             undone_runs: self.undone_runs,
+            left_os: self.left_os.as_ref(),
             originals: &self.originals,
             beside: self.machine_config.beside(),
             machine_config,

@@ -13,7 +13,7 @@ use crate::host::root::Root;
 use crate::host::{FailPoints, fsync};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{BootId, Facts, HostSpec, Timestamp, UpdateId};
+use crate::model::{BootId, Facts, HostSpec, ImageRef, Timestamp, UpdateId};
 use crate::plan::plan;
 use crate::plan::start::Start;
 use crate::unlocked;
@@ -496,4 +496,32 @@ fn paths_that_came_with_take_over_wait_for_their_next_change() {
     assert_eq!(steps(&spec, &stored("b", 0o711).spec().unwrap()), ["make-directory /etc/d"]);
     // What was never applied is not removed.
     assert_eq!(steps(&spec, &HostSpec::empty(spec.name.clone())), ["remove-directory /etc/held"]);
+}
+
+/// An update that was undone while its own deployment runs makes another one due, also beside a note that an adoption left: with
+/// what it wanted of the OS, and the image that ran before the first of several.
+#[test]
+fn undone_deployment_is_noted_beside_earlier_note() {
+    let dir = StateDir::new();
+    let mut journal = dir.open();
+    journal.adopt(config("a"), now()).unwrap();
+    // Cut off before the removal of its note.
+    fs::copy(dir.state("current.json"), dir.state("from.json")).unwrap();
+    journal.release_decoded();
+    assert!(journal.is_recovering().unwrap() && !journal.has_left_effects().unwrap());
+    let image = |digit: &str| ImageRef::parse(&format!("r.test/os@sha256:{}", digit.repeat(64))).unwrap();
+    for (name, runs) in [("b", "1"), ("c", "2")] {
+        let from = journal.origin_spec().unwrap();
+        begin(&mut journal, &format!("update-{name}"), &from, &config(name)).unwrap();
+        journal.note(|record| record.origin_image = Some(image(runs))).unwrap();
+        journal.step(&Transition::RollBack, now()).unwrap();
+        journal.archive_booted(Outcome::Superseded, now()).unwrap();
+        assert!(journal.has_left_effects().unwrap(), "{name}");
+        let origin = journal.origin_spec().unwrap();
+        assert_eq!(origin.name.as_str(), "a");
+        assert_eq!(origin.left.as_ref().and_then(|left| left.before.clone()), Some(image("1")));
+    }
+    journal.adopt(config("a"), now()).unwrap();
+    assert!(!journal.is_recovering().unwrap());
+    assert_eq!(journal.origin_spec().unwrap().left, None);
 }

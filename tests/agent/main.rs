@@ -35,6 +35,7 @@ mod drift;
 mod drift_env;
 mod drift_paths;
 mod firstboot;
+mod given_up;
 mod interference;
 mod obstacles;
 mod others;

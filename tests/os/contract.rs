@@ -329,6 +329,12 @@ fn falling_back_boots_the_deployment_before(backend: Backend) {
     let fourth = lab.boot();
     assert_eq!(booted(&fourth), new);
     assert_eq!(fs::read_to_string(fourth.root().join("etc/hostname")).unwrap(), "new\n");
+    // What is finalized, and has not booted, is dropped as what is staged.
+    ok(&fourth, &["fall-back", old]);
+    ok(&fourth, &["unstage"]);
+    assert_eq!(ok(&fourth, &["seen"])["deployments"]["next"], Value::Null);
+    fourth.shutdown();
+    assert_eq!(booted(&lab.boot()), new);
 }
 
 fn another_pending_deployment_makes_room(backend: Backend) {

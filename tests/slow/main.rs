@@ -21,4 +21,5 @@ mod ran;
 
 mod crash_sweep;
 mod fates;
+mod given_up;
 mod sweep;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::model::{Observation, Target};
 use crate::update::ending::{RetryTrigger, Try, next_try};
-use crate::update::resume::{can_take_back, held};
+use crate::update::resume::{can_take_back, held, runs_another};
 use crate::update::{Decision, Phase, Record, resume};
 
 /// Fate of an open update before a plan.
@@ -63,6 +63,16 @@ impl Ahead {
             | Decision::Fault(_)
             | Decision::Commit => on_its_way,
         }
+    }
+
+    /// Returns true if the node runs another deployment than the open update began in when that is undone: the plan starts
+    /// from the observation then. A node that falls back is on its way to the one before.
+    pub fn starts_from_observation(self, record: &Record, observed: &Observation) -> bool {
+        let is_undone_here = match self {
+            Self::UndoneFirst | Self::Nothing => !matches!(record.phase, Phase::FallingBack { .. }),
+            Self::Committed | Self::GoesOn | Self::Held | Self::EndsFirst | Self::LeftAsItIs => false,
+        };
+        is_undone_here && runs_another(record, observed)
     }
 
     /// Returns the word, as in JSON.

@@ -86,6 +86,20 @@ impl FormerKargs {
         }
     }
 
+    /// Returns the command line without the instances that the host had before any config set the same: those are the first
+    /// ones, as a config's are added at the end.
+    pub fn without_own(&self, line: &[Karg]) -> Vec<Karg> {
+        let mut own = self.own.clone();
+        let is_of_config = |karg: &&Karg| match own.get_mut(*karg) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            Some(_) | None => true,
+        };
+        line.iter().filter(is_of_config).cloned().collect()
+    }
+
     /// Returns the instances on the command line that a config has set and none wants now. `image` are the arguments of
     /// the booted image itself.
     pub fn left_over(&self, line: &[Karg], desired: &[Karg], image: &[Karg]) -> Vec<Karg> {
@@ -145,6 +159,16 @@ mod tests {
         // A config that comes later does not take what the first one had found for its own.
         former.learn(&split("a=1 d"), &split("rw a=1 a=1 a=1 b"));
         assert_eq!(former.left_over(&split("a=1 a=1"), &[], &[]).len(), 1);
+    }
+
+    /// The host's own arguments come first on its command line, and are no config's.
+    #[test]
+    fn own_arguments_are_first_ones() {
+        let split = Karg::split;
+        let mut former = FormerKargs::default();
+        former.learn(&split("a b"), &split("rw a a"));
+        assert_eq!(former.without_own(&split("rw a b a c")), split("rw b a c"));
+        assert_eq!(former.without_own(&split("a")), split(""));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::ImageRef;
+
 /// The kernel (MCD-070: empty counts as default; a target with an unknown one is refused where it is read).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +41,16 @@ impl KernelType {
     }
 }
 
+/// The OS of a host on which the deployment of an update that was undone runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LeftOs {
+    /// The layers that the update wanted.
+    pub layers: Layers,
+    /// The image that ran before the update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<ImageRef>,
+}
+
 /// Layers on an image outside image mode.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layers {
@@ -46,6 +58,14 @@ pub struct Layers {
     pub kernel: KernelType,
     /// The desired extensions, by name.
     pub extensions: BTreeSet<String>,
+}
+
+impl LeftOs {
+    /// Takes what an update wanted that was undone after another one, or none, had ended so: what ran before the first one counts.
+    #[must_use]
+    pub fn after(earlier: Option<Self>, layers: Layers, before: Option<ImageRef>) -> Self {
+        Self { layers, before: earlier.and_then(|left| left.before).or(before) }
+    }
 }
 
 impl Layers {

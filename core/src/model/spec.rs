@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::os::{KernelType, Layers};
+use super::os::{KernelType, Layers, LeftOs};
 use super::units::UnitSpec;
 use super::users::Users;
 use super::{
@@ -103,6 +103,8 @@ pub struct HostSpec {
     pub extensions: BTreeSet<String>,
     /// The image with the packages of kernels and extensions; it matters only when those are layered.
     pub extensions_image: Option<ImageRef>,
+    /// The OS that the host has instead of this value's; `None` where this value tells it.
+    pub left: Option<LeftOs>,
     /// FIPS mode.
     pub fips: bool,
     /// Sections that can't change.
@@ -128,6 +130,13 @@ impl HostSpec {
     /// Returns the layers on this host's image: nothing in image mode, where the image brings them.
     pub fn host_layers(&self) -> Layers {
         if self.image.is_some() { Layers::default() } else { self.layers() }
+    }
+
+    /// Returns the image that is desired on a host where this value is the old config: the new one's, or the image that ran
+    /// before an update that was given up.
+    pub fn image_after<'a>(&'a self, new: &'a Self) -> Option<&'a ImageRef> {
+        let before = self.left.as_ref().and_then(|left| left.before.as_ref());
+        new.effective_image().or(before)
     }
 
     /// Returns the pair that this value stands for.
@@ -290,6 +299,7 @@ impl HostSpec {
             kernel_type: KernelType::Default,
             extensions: BTreeSet::new(),
             extensions_image: None,
+            left: None,
             fips: false,
             fixed: FixedSections::default(),
             remarks: Vec::new(),

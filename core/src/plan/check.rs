@@ -7,13 +7,13 @@ use super::disruption::service_step;
 use super::{Batch, Drain, Mode, Op, Plan, PostActions, Step, StepReason};
 use crate::model::{HostSpec, PathSpec};
 
-/// Checks a plan against the spec it leads to; the error is the broken invariant.
-pub(super) fn check(plan: &Plan, to: &HostSpec) -> Result<(), String> {
+/// Checks a plan against the specs it leads from and to; the error is the broken invariant.
+pub(super) fn check(plan: &Plan, from: &HostSpec, to: &HostSpec) -> Result<(), String> {
     ordered(&plan.steps)?;
     unique(&plan.steps)?;
     services(plan)?;
     drained(plan)?;
-    os(plan, to)?;
+    os(plan, from, to)?;
     written(plan, to)
 }
 
@@ -65,13 +65,13 @@ fn drained(plan: &Plan) -> Result<(), String> {
     }
 }
 
-fn os(plan: &Plan, to: &HostSpec) -> Result<(), String> {
+fn os(plan: &Plan, from: &HostSpec, to: &HostSpec) -> Result<(), String> {
     let staged: Vec<_> = plan
         .steps
         .iter()
         .filter_map(|step| if let Op::StageOs { image } = &step.op { Some(image) } else { None })
         .collect();
-    if staged.iter().any(|image| to.effective_image() != Some(*image)) {
+    if staged.iter().any(|image| from.image_after(to) != Some(*image)) {
         return Err("it stages another image than the desired one".to_owned());
     }
     let switches = !staged.is_empty();
@@ -201,9 +201,9 @@ mod tests {
             (plan(Mode::Files, vec![Op::MakeDirectory { path: path() }], yes, reboot()), "no contents"),
             (plan(Mode::Files, vec![Op::WriteLink { path: path() }], yes, reboot()), "no contents"),
         ] {
-            let broken = check(&plan, &to).unwrap_err();
+            let broken = check(&plan, &to, &to).unwrap_err();
             assert!(broken.contains(word), "{word}: {broken}");
         }
-        assert_eq!(check(&plan(Mode::Files, vec![kargs()], yes, reboot()), &to), Ok(()));
+        assert_eq!(check(&plan(Mode::Files, vec![kargs()], yes, reboot()), &to, &to), Ok(()));
     }
 }

@@ -40,7 +40,7 @@ pub fn plan(
     let (mode, to_target) = (input.mode, to.target());
     let (drain, after) = (cost.drain, cost.after);
     let plan = Plan { from, to: to_target, mode, steps, drain, after, not_applied, warnings };
-    match check::check(&plan, to) {
+    match check::check(&plan, input.from, to) {
         Ok(()) => Ok(plan),
         Err(broken) => {
             let next = "this is a bug of the planner: nothing was touched, report it with the two configs";

@@ -11,7 +11,9 @@ use super::carried;
 use super::compare::{self, compare, holds};
 use super::difference::difference;
 pub use super::difference::{Difference, DifferenceKind, Kind};
+use crate::model::layers::Architecture;
 use crate::model::observation::{Booted, ObservedOs, ObservedUnit, UnitFileState};
+use crate::model::os::KernelType;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{
     ConfigName, Contents, FileSpec, HostSpec, Karg, ManagedPath, Observation, ObservedFile, PathSpec,
@@ -70,8 +72,10 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
         held.name = name;
     }
     held.image = None;
-    held.kernel_type = crate::model::os::KernelType::Default;
-    held.extensions.clear();
+    if !layers_hold(to, observed) {
+        held.kernel_type = KernelType::Default;
+        held.extensions.clear();
+    }
     let kargs = to.kargs.iter().zip(kargs_held(&to.kargs, &observed.kargs));
     held.kargs = kargs.filter(|(_, held)| *held).map(|(karg, _)| karg.clone()).collect();
     held.files
@@ -89,6 +93,13 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
     });
     held.never_applied = Some(std::collections::BTreeSet::new());
     held
+}
+
+/// Returns true if a change to the layers of a spec would change nothing on the booted deployment.
+pub(super) fn layers_hold(to: &HostSpec, observed: &Observation) -> bool {
+    let holds = |booted: &Booted| to.layers().change(&booted.local, Architecture::HERE);
+    let change = observed.os.booted().filter(|_| to.image.is_none()).map(holds);
+    matches!(change, Some(Ok(change)) if change.is_empty())
 }
 
 /// Returns the part of a unit that is in sync; `None` for nothing.

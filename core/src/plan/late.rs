@@ -74,7 +74,7 @@ pub fn follow(spec: &HostSpec, observed: &Observation) -> Option<Plan> {
         not_applied: Vec::new(),
         warnings: Vec::new(),
     };
-    (!plan.steps.is_empty() && check::check(&plan, spec).is_ok()).then_some(plan)
+    (!plan.steps.is_empty() && check::check(&plan, spec, spec).is_ok()).then_some(plan)
 }
 
 /// Returns the marker that goes with the committed config once its accounts have appeared.

@@ -4,7 +4,7 @@
 //! anything that only it contains counts as present, so that all ways to the new config end in the same state.
 
 use super::accounts::account_differences;
-use super::differences::already_applied;
+use super::differences::{already_applied, layers_hold};
 use super::late::never_applied;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::users::{attributes_field, group_field, user_field};
@@ -46,13 +46,9 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     from.links.extend(links.map(|(path, link)| (path.clone(), link.clone())));
     // What is there may be an earlier version of ours, which the observation alone does not tell.
     from.claimed = old.managed();
-    from.kargs.splice(..0, dropped_kargs(old, to, &observed.kargs));
-    if old.kernel_type != to.kernel_type {
-        from.kernel_type = old.kernel_type;
-    }
-    if old.extensions != to.extensions {
-        from.extensions.clone_from(&old.extensions);
-    }
+    from.kargs = held_kargs(old, to, observed);
+    keep_layers(&mut from, old, to, observed);
+    from.left.clone_from(&old.left);
     from
 }
 
@@ -65,6 +61,21 @@ pub(super) fn add_left(from: &mut HostSpec, old: &HostSpec, to: &HostSpec) {
         if let Some(both) = with_leftovers(held, unit, to.units.get(name)) {
             from.units.insert(name.clone(), both);
         }
+    }
+}
+
+/// The layers of what runs, where they are others than the new config's. Those that are there need no step: it would make no
+/// deployment.
+fn keep_layers(from: &mut HostSpec, old: &HostSpec, to: &HostSpec, observed: &Observation) {
+    if layers_hold(to, observed) {
+        return;
+    }
+    let layers = old.left.as_ref().map_or_else(|| old.layers(), |left| left.layers.clone());
+    if layers.kernel != to.kernel_type {
+        from.kernel_type = layers.kernel;
+    }
+    if layers.extensions != to.extensions {
+        from.extensions = layers.extensions;
     }
 }
 
@@ -110,13 +121,17 @@ fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec
     (both != held).then_some(both)
 }
 
-/// Returns the arguments of the old config that the new one lacks and the command line has.
-fn dropped_kargs(old: &HostSpec, to: &HostSpec, line: &[Karg]) -> Vec<Karg> {
-    let (mut desired, mut left) = (to.kargs.clone(), line.to_vec());
-    for karg in &to.kargs {
-        take(&mut left, karg);
-    }
-    old.kargs.iter().filter(|karg| !take(&mut desired, karg) && take(&mut left, karg)).cloned().collect()
+/// Returns the arguments of both configs that the command line has, in its order: a deployment of yet another config may run, which had
+/// them in another one. The host's own are not among them.
+fn held_kargs(old: &HostSpec, to: &HostSpec, observed: &Observation) -> Vec<Karg> {
+    let mut desired = to.kargs.clone();
+    let dropped = old.kargs.iter().filter(|karg| !take(&mut desired, karg));
+    let mut configs: Vec<Karg> = dropped.chain(&to.kargs).cloned().collect();
+    let line = observed.former_kargs.without_own(&observed.kargs);
+    // Those of a config are the last ones.
+    let mut held: Vec<Karg> = line.into_iter().rev().filter(|karg| take(&mut configs, karg)).collect();
+    held.reverse();
+    held
 }
 
 /// Takes one instance out; returns true if there was one.

@@ -33,7 +33,7 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let Some(booted) = input.facts.observed.os.booted() else { return Vec::new() };
     let mut steps = Vec::new();
     let digest = booted.image.as_ref().map(ImageRef::digest);
-    if let Some(image) = input.to.effective_image().filter(|image| Some(image.digest()) != digest) {
+    if let Some(image) = input.from.image_after(input.to).filter(|image| Some(image.digest()) != digest) {
         steps.extend(pull_secret(input));
         let because = if digest.is_some() { StepReason::Changed } else { StepReason::Added };
         steps.push(Step { op: Op::StageOs { image: image.clone() }, because });

@@ -71,7 +71,7 @@ pub fn repair(
         not_applied: Vec::new(),
         warnings,
     };
-    match check::check(&plan, spec) {
+    match check::check(&plan, spec, spec) {
         Ok(()) => Repair { plan: Some(plan), left },
         Err(broken) => Repair { plan: None, left: drift.iter().map(|_| Some(broken.clone())).collect() },
     }

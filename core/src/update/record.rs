@@ -10,7 +10,7 @@ use super::phase::{IllegalTransition, Phase, Transition, next};
 use super::reason;
 use crate::model::observation::Finalization;
 use crate::model::text::chain;
-use crate::model::{BootId, FaultClass, Target, Timestamp, UpdateId};
+use crate::model::{BootId, FaultClass, ImageRef, Target, Timestamp, UpdateId};
 use crate::plan::{Batch, Op, Plan, Step, Undo};
 
 /// The version this agent writes. Older ones are read for ever; newer ones are refused.
@@ -71,6 +71,9 @@ pub struct Record {
     /// The deployment that ran when it began: a failed switch falls back to it.
     #[serde(default)]
     pub origin: Option<String>,
+    /// The image of that deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin_image: Option<ImageRef>,
     /// The boot in which it was last worked on.
     pub boot_id: BootId,
     /// The boot whose end was left to a person (`apply --no-reboot`): the agent does not end it.
@@ -137,6 +140,7 @@ impl Record {
             fault: None,
             faulted: None,
             origin,
+            origin_image: None,
             boot_id,
             reboot_left: None,
             reboots: 0,
@@ -319,5 +323,5 @@ pub enum StagedOs<'a> {
     /// A new deployment of the image that runs, with other kernel arguments or packages.
     SameImage,
     /// A deployment of this image.
-    Image(&'a crate::model::ImageRef),
+    Image(&'a ImageRef),
 }

@@ -15,6 +15,13 @@
 //! 4. A node that runs the update's own deployment and is at fault there goes back to the previous deployment, whole, where
 //!    that is allowed: undoing files under a running OS would be a third state. The update's files are undone
 //!    there. An update without a deployment of its own has nothing to go back to.
+//! 5. What runs is the starting point, whatever the record hoped for. A shutdown between the staging and the update's own
+//!    reboot finalizes the staged deployment, so an update that is then given up runs it, or a half of it where the
+//!    tooling stages in two transactions ([`runs_another`]). Its files are undone as always: that needs no reboot. Its OS
+//!    is not undone but planned away, by the next update: that one starts from the observation, with what both
+//!    configs had set counted as held, and is due even where the target is the committed one. A way back of its own
+//!    would be a second reboot under the same power cuts, to a deployment that may be gone by then; this is one reboot,
+//!    and each step of it is one of an update.
 
 use super::phase::{Phase, Transition};
 use super::record::{Fault, Record, StagedOs};
@@ -300,6 +307,15 @@ pub fn os_in_place(record: &Record, observed: &Observation) -> bool {
         }
     };
     image && held && Some(&booted.deployment) != record.origin.as_ref()
+}
+
+/// Returns true if the node runs another deployment than the one in which the update began: its own, a half of it, or one that
+/// somebody chose. Once the update is undone, nothing but another update changes that.
+pub fn runs_another(record: &Record, observed: &Observation) -> bool {
+    let runs = observed.os.booted().map(|os| &os.deployment);
+    record.staged_os() != StagedOs::None
+        && record.origin.is_some()
+        && runs.is_some_and(|_| runs != record.origin.as_ref())
 }
 
 /// Returns true if another program did the pending reboot: all was on disk when this boot began, and the staged

@@ -2,9 +2,10 @@
 
 use crate::model_host::{ModelHost, config, image};
 use machine_config_core::model::observation::{EmbeddedConfig, ObservedOs};
+use machine_config_core::model::os::{KernelType, LeftOs};
 use machine_config_core::model::{DisruptionPolicy, HostSpec};
 use machine_config_core::plan::differences::{DifferenceKind, Kind, differences};
-use machine_config_core::plan::{Op, PostActions, plan};
+use machine_config_core::plan::{Op, PostActions, already_applied, observed_origin, plan};
 use serde_json::{Value, json};
 
 pub(crate) fn spec(name: &str, sections: Value) -> HostSpec {
@@ -78,6 +79,110 @@ fn packages_are_pulled_with_credentials() {
     to.extensions_image = Some(image('e'));
     let link = Op::LinkPullSecret { path: secret }.as_str();
     assert_eq!(words(&to), [link, "switch-kernel", "install-extensions"]);
+}
+
+/// After an update that was given up while its deployment runs, its layers go, those of the target come, and what is there already
+/// makes no deployment. Packages that an administrator layered stay.
+#[test]
+fn layers_are_planned_from_deployment_of_update_that_was_given_up() {
+    let url = || image('a').to_string();
+    let plain = |name: &str| spec(name, json!({"osImageURL": url()}));
+    let usbguard = |name: &str| spec(name, json!({"osImageURL": url(), "extensions": ["usbguard"]}));
+    let realtime = |name: &str| spec(name, json!({"osImageURL": url(), "kernelType": "realtime"}));
+    let steps = |old: &HostSpec, given_up: &HostSpec, to: &HostSpec| {
+        let host = ModelHost::holding(given_up);
+        let mut facts = host.facts(old, to, EmbeddedConfig::Unknown);
+        if let ObservedOs::Deployments { booted, .. } = &mut facts.observed.os {
+            booted.local.requested.extend(["vim", "sysstat"].map(str::to_owned));
+            let removed: &[&str] = match given_up.kernel_type {
+                KernelType::Default => &[],
+                KernelType::Realtime | KernelType::Pages64k => &[
+                    "kernel",
+                    "kernel-core",
+                    "kernel-modules",
+                    "kernel-modules-core",
+                    "kernel-modules-extra",
+                ],
+            };
+            booted.local.removed = removed.iter().map(|name| (*name).to_owned()).collect();
+        }
+        let mut old = old.clone();
+        old.left = Some(LeftOs { layers: given_up.host_layers(), before: None });
+        let origin = observed_origin(&old, to, &facts.observed);
+        let plan = plan(&origin, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        plan.steps().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let none: [&str; 0] = [];
+    let (a, b, c) = ("rendered-a", "rendered-b", "rendered-c");
+    for to in [plain(a), plain(c)] {
+        assert_eq!(steps(&plain(a), &usbguard(b), &to), ["install-extensions none"]);
+        assert_eq!(steps(&plain(a), &realtime(b), &to), ["switch-kernel default"]);
+        assert_eq!(steps(&usbguard(a), &plain(b), &to), none, "sysstat is not of the update");
+    }
+    assert_eq!(steps(&usbguard(a), &plain(b), &usbguard(a)), ["install-extensions usbguard"]);
+    assert_eq!(steps(&realtime(a), &plain(b), &realtime(c)), ["switch-kernel realtime"]);
+    assert_eq!(steps(&realtime(a), &usbguard(b), &plain(c)), ["install-extensions none"]);
+}
+
+/// What is there already makes no deployment: a reboot would end in the one that runs.
+#[test]
+fn layers_that_are_there_need_no_step() {
+    let to = spec("rendered-b", json!({"osImageURL": image('a').to_string(), "extensions": ["usbguard"]}));
+    let facts = ModelHost::holding(&to).facts(&to, &to, EmbeddedConfig::Unknown);
+    let unmanaged = already_applied(&to, &facts.observed);
+    for old in [unmanaged, spec("rendered-a", json!({})), to.clone()] {
+        let origin = observed_origin(&old, &to, &facts.observed);
+        let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        assert!(plan.is_empty(), "{:?}", plan.steps());
+    }
+}
+
+/// The image that ran before an update that was given up comes back where the target names none.
+#[test]
+fn image_before_update_that_was_given_up_comes_back() {
+    let (mut old, to) = (spec("rendered-a", json!({})), spec("rendered-c", json!({})));
+    let mut host = ModelHost::holding(&old);
+    host.booted = Some(image('b'));
+    let facts = host.facts(&old, &to, EmbeddedConfig::Unknown);
+    let staged = |old: &HostSpec, to: &HostSpec| {
+        let origin = observed_origin(old, to, &facts.observed);
+        let plan = plan(&origin, to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        plan.steps().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(staged(&old, &to), [""; 0]);
+    old.left = Some(LeftOs { layers: to.layers(), before: Some(image('a')) });
+    assert_eq!(staged(&old, &to), [format!("stage-os {}", image('a'))]);
+    let named = spec("rendered-c", json!({"osImageURL": image('b').to_string()}));
+    assert_eq!(staged(&old, &named), [""; 0]);
+}
+
+/// The kernel's command line ends as if the update that was given up had not been, in its order, with the host's own arguments.
+#[test]
+fn arguments_are_planned_from_deployment_of_update_that_was_given_up() {
+    for (old, to, line, expected) in [
+        ("a", "c", "rw b=1 b=2", "rw c"),
+        ("a", "a", "rw b=1 b=2", "rw a"),
+        ("a x", "a x", "rw x a", "rw a x"),
+        ("a", "a", "rw own b=1", "rw own a"),
+        ("own", "c", "rw own b=1", "rw own c"),
+        ("own", "own", "rw own b=1", "rw own own"),
+    ] {
+        let with = |name: &str, kargs: &str| {
+            spec(name, json!({"kernelArguments": kargs.split(' ').collect::<Vec<_>>()}))
+        };
+        let (old, to) = (with("rendered-a", old), with("rendered-c", to));
+        let mut facts = ModelHost::holding(&old).facts(&old, &to, EmbeddedConfig::Unknown);
+        let split = machine_config_core::model::Karg::split;
+        facts.observed.kargs = split(line);
+        facts.observed.former_kargs.learn(&split("a x b=1 b=2 own"), &split("rw own own"));
+        let origin = observed_origin(&old, &to, &facts.observed);
+        let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
+        let Some(Op::SetKargs { delete, append }) = plan.steps().first().map(|step| step.op.clone()) else {
+            panic!("{line}: {:?}", plan.steps())
+        };
+        let after = machine_config_core::model::Karg::changed(split(line), &delete, &append);
+        assert_eq!(after, split(expected), "{line}");
+    }
 }
 
 /// MCD-204, OCL-016: into image mode the requests go with the switch, in one plan that names it. Layers of an administrator stay,

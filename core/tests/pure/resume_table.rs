@@ -1,5 +1,6 @@
 //! The resume table: one row per phase and observation, those of staging, a superseded target and the loop breaker included.
 
+use machine_config_core::decide::ahead::Ahead;
 use machine_config_core::model::node_settings::{HealthRules, RollBack};
 use machine_config_core::model::observation::LocalPackages;
 use machine_config_core::model::observation::{BootCount, Booted, EmbeddedConfig, Finalization, ObservedOs};
@@ -8,7 +9,7 @@ use machine_config_core::plan::Undo;
 use machine_config_core::plan::differences::{Difference, DifferenceKind, Kind};
 use machine_config_core::update::resume::{
     OLD_BOOTS, REBOOT_TRIES, WRONG_BOOTS, can_take_back, held, is_on_trial, is_unproven, not_fallen_back,
-    recovery_transition, unproven,
+    recovery_transition, runs_another, unproven,
 };
 use machine_config_core::update::{
     Decision, Phase, Record, Transition, Trial, after_verification, not_finalized, resume,
@@ -104,6 +105,60 @@ fn before_reboot_update_continues_or_is_superseded() {
         assert_eq!(ask(&record, &here, &new), expected, "{events:?}");
         assert_eq!(ask(&record, &here, &other), Decision::Supersede, "{events:?}");
     }
+}
+
+/// An update that is given up in its own deployment, which a shutdown finalized early, is undone and archived as always. The node
+/// runs another deployment than it began in then, also where only a half of it was staged: the next plan starts from there.
+#[test]
+fn update_is_given_up_in_its_own_deployment() {
+    let made = UpdateFixture::with_image();
+    let (new, other) = (made.to.target(), UpdateFixture::other());
+    let apply = Transition::Apply { first: 1 };
+    let here = observation(&made, "boot-1", OLD, "origin");
+    let later = observation(&made, "boot-2", OLD, "origin");
+    let early = observation(&made, "boot-2", NEW, "new");
+    // The tooling staged a part of it: the image is still the old one.
+    let half = observation(&made, "boot-2", OLD, "half");
+    let rows: [(&[Transition], Decision); 3] = [
+        (&[Transition::Stage], Decision::Continue),
+        (&[Transition::Stage, Transition::Drain], Decision::Restage),
+        (&[Transition::Stage, apply.clone()], Decision::Restage),
+    ];
+    for (events, with_same) in rows {
+        let open = record(&made, events);
+        for (observed, runs) in [(&here, false), (&later, false), (&early, true), (&half, true)] {
+            assert_eq!(runs_another(&open, observed), runs, "{events:?}");
+            assert_eq!(ask(&open, observed, &other), Decision::Supersede, "{events:?}");
+            // A fault is taken back, too.
+            assert!(can_take_back(&open, observed), "{events:?}");
+        }
+        assert_eq!(ask(&open, &early, &new), with_same, "{events:?}");
+        let mut undone = open.moved(&Transition::RollBack, Timestamp::default()).unwrap();
+        while !undone.is_undone() {
+            assert_eq!(ask(&undone, &early, &other), Decision::Continue, "{events:?}");
+            undone = undone.moved(&Transition::UndoDone, Timestamp::default()).unwrap();
+        }
+        assert_eq!(ask(&undone, &early, &other), Decision::Archive, "{events:?}");
+        // What is asked of `plan` meanwhile.
+        let committed = made.from.target();
+        for target in [&other, &committed] {
+            for (record, fate) in [(&open, Ahead::UndoneFirst), (&undone, Ahead::Nothing)] {
+                let ahead = Ahead::of_open(record, Some(&committed), &early, target, false);
+                assert_eq!(ahead, fate, "{events:?}");
+                assert!(ahead.starts_from_observation(record, &early), "{events:?}");
+                assert!(!ahead.starts_from_observation(record, &later), "{events:?}");
+            }
+        }
+    }
+    // Nothing of the OS is an update's of files.
+    let files = record(&UpdateFixture::with_files(), &[Transition::Apply { first: 0 }]);
+    assert!(!runs_another(&files, &early));
+    // A node that falls back is on its way to the deployment before.
+    let falls = record(&made, &[Transition::Stage, apply, reboot(), Transition::Verify]);
+    let falls = falls.moved(&Transition::FallBack { boot_id: boot("boot-2") }, Timestamp::default()).unwrap();
+    let ahead = Ahead::of_open(&falls, Some(&made.from.target()), &early, &other, false);
+    assert_eq!(ahead, Ahead::UndoneFirst);
+    assert!(!ahead.starts_from_observation(&falls, &early));
 }
 
 /// CRA-009: a manual reboot in the middle drops what was staged, and the update continues from there.

@@ -165,6 +165,12 @@ impl SweepHost {
         self.roots().0.join("etc/machine-config-daemon")
     }
 
+    /// The command line of the kernel, in its order and without what names the deployment.
+    pub fn line(&self) -> Vec<String> {
+        let line = self.booted.as_ref().map_or("", |booted| booted.kargs());
+        line.split(' ').filter(|karg| !karg.starts_with("ostree=")).map(str::to_owned).collect()
+    }
+
     /// Everything the agent may manage: `/etc`, homes, and the data of the boot.
     pub fn tree(&self) -> Tree {
         let (root, var) = self.roots();

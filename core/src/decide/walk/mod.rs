@@ -162,6 +162,12 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
             world.there.image, world.current.image,
             "the deployment of an update that was given up runs: {actions:#?}"
         );
+        assert!(
+            !world.undone_runs,
+            "the deployment of an update that was given up counts as running: {actions:#?}"
+        );
+        let is_next = world.first.is_none_or(|first| first.image == world.current.image);
+        assert!(is_next, "the deployment of an update that was given up boots next: {actions:#?}");
         let prefetched = Prefetch::Settled(rules.prefetch.clone().filter(|_| rules.mode.is_service()));
         assert_eq!(world.memory.prefetch, prefetched, "{actions:#?}");
         let mut again = world.clone();
@@ -183,12 +189,15 @@ fn is_rest(world: &World, rules: &Rules, actions: &[String]) {
 #[derive(Debug, Default)]
 struct Walk {
     states: usize,
+    /// Updates that were given up in their own deployment, which had booted early.
+    booted_early: usize,
     edges: BTreeSet<Edge>,
 }
 
 impl Walk {
     fn and(mut self, other: Self) -> Self {
         self.states += other.states;
+        self.booted_early += other.booted_early;
         self.edges.extend(other.edges);
         self
     }
@@ -196,6 +205,7 @@ impl Walk {
 
 fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
     let (mut observed, mut known, mut edges) = (HashSet::new(), HashSet::new(), BTreeSet::new());
+    let mut booted_early = 0;
     let mut open = match rules.mode {
         RunMode::FirstBoot => World::provisioned(unlucky, changes).into(),
         mode @ (RunMode::Daemon | RunMode::OneShot) => vec![World::new(mode, unlucky, changes)],
@@ -209,12 +219,13 @@ fn walk(rules: &Rules, unlucky: u32, changes: u32) -> Walk {
         open.extend(misfortunes(&world, rules));
         let action = world.decide(rules);
         holds(&world, &action, rules);
+        booted_early += usize::from(action == Action::Supersede && world.runs_another());
         let (from, by) = (picture::state(&world), picture::name(&action));
         let next = follow(&world, &action, rules);
         edges.extend(next.iter().map(|next| (from, picture::state(next), by)));
         open.extend(next);
     }
-    Walk { states: observed.len(), edges }
+    Walk { states: observed.len(), booted_early, edges }
 }
 
 const NO_REBOOT: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
@@ -325,6 +336,7 @@ static CURSED: LazyLock<Walk> = LazyLock::new(walk_under_curses);
 #[test]
 fn every_state_keeps_its_invariants_and_leads_to_rest() {
     assert!(FORTUNES.states > 10_000);
+    assert!(FORTUNES.booted_early > 100, "{}", FORTUNES.booted_early);
 }
 
 #[test]

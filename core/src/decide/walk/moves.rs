@@ -15,7 +15,7 @@ use crate::model::{Facts, FaultClass, Timestamp, UpdateId};
 use crate::plan::differences::differences;
 use crate::plan::plan;
 use crate::update::ending::RetryTrigger;
-use crate::update::resume::{BOOT_FAILED, os_in_place, unproven};
+use crate::update::resume::{BOOT_FAILED, runs_another, unproven};
 use crate::update::{Begun, Fault, Phase, Record, StagedOs, Transition, Trial};
 
 /// Returns the states after anything but the agent's own next action.
@@ -56,6 +56,10 @@ pub(super) fn misfortunes(world: &World, rules: &Rules) -> Vec<World> {
     }
     // The power fails; a person reboots.
     all.push(world.clone().boot(Some(Finalization::CutShort)));
+    if world.staged.is_some() {
+        // A person starts the user space alone again.
+        all.push(world.clone().boot_softly_in_vain());
+    }
     all.push(world.boot(None));
     all
 }
@@ -79,13 +83,17 @@ pub(super) type Outcome = (Option<Curse>, World);
 
 impl World {
     fn archive(&mut self) {
-        let record = self.record.as_ref().unwrap();
-        if !record.is_undone() {
+        if !self.record.as_ref().unwrap().is_undone() {
             self.left = Some(self.target());
-        } else if os_in_place(record, &self.observe()) {
+        } else if self.runs_another() {
             self.undone_runs = true;
         }
         self.record = None;
+    }
+
+    /// Returns true if another deployment runs than the one in which the open update began.
+    pub(super) fn runs_another(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| runs_another(record, &self.observe()))
     }
 
     /// The node loses its workload.
@@ -229,6 +237,10 @@ fn execute(mut good: World, bad: Option<World>) -> Vec<Outcome> {
             // A repair's undo restores the drifted state.
             let files = if record.is_repair() { 'x' } else { from.files };
             (good.there.files, good.staged) = (files, None);
+            if record.staged_os() != StagedOs::None {
+                // One that was finalized, and did not boot, comes behind the one that runs.
+                good.first = None;
+            }
         }
     } else {
         good.there.files = to.files;

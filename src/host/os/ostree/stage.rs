@@ -215,13 +215,20 @@ fn forget_old_images(sysroot: &Locked) -> Result<(), OsError> {
     Ok(())
 }
 
-/// Drops the staged deployment and makes sure that none is left.
+/// Drops the staged deployment and makes sure that none is left. One that was finalized and has not booted (a soft reboot
+/// does that) would boot next: it comes after the one that runs. What another stateroot's activation put first stays.
 pub(super) fn unstage(sysroot: &Locked, path: &Path) -> Result<(), OsError> {
-    sysroot::booted(sysroot)?;
-    if sysroot.staged_deployment().is_none() {
+    let booted = sysroot::booted(sysroot)?;
+    let mut kept: Vec<_> = sysroot.deployments().into_iter().filter(|d| !d.is_staged()).collect();
+    let would_boot = |first: &Deployment| !first.equal(&booted) && first.osname() == booted.osname();
+    let is_finalized = kept.first().is_some_and(would_boot);
+    if !is_finalized && sysroot.staged_deployment().is_none() {
         return Ok(());
     }
-    let kept: Vec<_> = sysroot.deployments().into_iter().filter(|d| !d.is_staged()).collect();
+    if is_finalized {
+        kept.retain(|d| !d.equal(&booted));
+        kept.insert(0, booted);
+    }
     sysroot.write_deployments(&kept, Cancellable::NONE).map_err(failed)?;
     match sysroot::load(path, Access::Read)?.staged_deployment() {
         None => Ok(()),
