@@ -66,6 +66,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
             Ok(root.real_path(path.as_str())?.starts_with("/var/"))
         })?,
         restorable,
+    obstacles.repositories = repositories_obstacle(host, to)?;
         occupied: occupied(root, from, to, &parents.made)?.union(&lost).cloned().collect(),
         lost,
         made: parents.made,
@@ -138,6 +139,20 @@ fn originals(root: &Root, paths: &BTreeSet<ManagedPath>) -> Result<OriginalPaths
     }
     Ok(found)
 }
+/// Returns why the OS backend finds no packages. Repositories of the new config are written after the OS is staged.
+fn repositories_obstacle(host: &Host, to: &HostSpec) -> Result<Option<Obstacle>, ObserveError> {
+    if to.host_layers().is_empty() || to.extensions_image.is_some() {
+        return Ok(None);
+    }
+    let cause = host.os.repositories_obstacle().map_err(ObserveError::wrap("the repositories"))?;
+    Ok(cause.map(|cause| Obstacle {
+        cause: cause.to_owned(),
+        next: "Add one that has the packages in an update before this one or by hand, or set \
+               spec.baseOSExtensionsContainerImage"
+            .to_owned(),
+    }))
+}
+
 
 /// Returns the paths of the old config whose kept original is gone.
 fn lost(root: &Root, from: &HostSpec) -> Result<BTreeSet<ManagedPath>, ObserveError> {

@@ -85,6 +85,8 @@ pub struct Obstacles {
     pub layers: Option<Obstacle>,
     /// Of the kernel: processors that have none such.
     pub kernel: Option<Obstacle>,
+    /// Of packages of kernels and extensions that come in no image of their own: the missing repository.
+    pub repositories: Option<Obstacle>,
 }
 
 /// An entry in the way of an account's keys.

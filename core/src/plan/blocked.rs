@@ -120,20 +120,16 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
     }
 }
 
-/// Packages on a host whose backend layers none. Another image drops those of the old one by itself.
+/// Packages on a host whose backend layers none, or finds none. Another image drops those of the old one by itself.
 fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
-    let is_switched = has(|op| matches!(op, Op::StageOs { .. } | Op::SwitchKernel { .. }));
-    let Some(obstacle) = &input.facts.obstacles.layers else {
-        let kernel = input.facts.obstacles.kernel.iter().filter(|_| is_switched && input.to.image.is_none());
-        return kernel.map(|obstacle| stated("spec.kernelType".to_owned(), obstacle)).collect();
-    };
     let is_of_image = has(|op| matches!(op, Op::StageOs { .. }));
     let is_changed = has(|op| matches!(op, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }));
     let wants = !input.to.host_layers().is_empty();
-    let is_concerned = if is_of_image { wants } else { is_changed };
-    if !is_concerned {
-        return Vec::new();
+    let found = &input.facts.obstacles;
+    if let Some(obstacle) = &found.layers {
+        let is_concerned = if is_of_image { wants } else { is_changed };
+        return if is_concerned { of_packages(input, steps, obstacle) } else { Vec::new() };
     }
     let extensions = !input.to.extensions.is_empty() || has(|op| matches!(op, Op::InstallExtensions { .. }));
     let kernel =
@@ -142,6 +138,20 @@ fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     fields.into_iter().filter(|(_, is)| *is).map(|(field, _)| stated(field.to_owned(), obstacle)).collect()
 }
 
+    let is_switched = has(|op| matches!(op, Op::StageOs { .. } | Op::SwitchKernel { .. }));
+    let kernel = found.kernel.as_ref().filter(|_| is_switched && input.to.image.is_none());
+    if let Some(obstacle) = kernel {
+        return vec![stated("spec.kernelType".to_owned(), obstacle)];
+    }
+    // Those of an earlier config that stay are composed again, too.
+    let is_composed = wants && (is_of_image || is_changed) && input.to.extensions_image.is_none();
+    let repositories = found.repositories.iter().filter(|_| is_composed);
+    repositories.flat_map(|obstacle| of_packages(input, steps, obstacle)).collect()
+}
+
+/// Names the fields of packages that have an obstacle.
+fn of_packages(input: &PlanInput<'_>, steps: &[Step], obstacle: &Obstacle) -> Vec<Unreachable> {
+    let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
 fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
     unreachable(field, obstacle.to_string())
 }
@@ -334,6 +344,30 @@ mod tests {
             move |facts: &mut Facts| {
                 let space = Space { directory: "/etc".to_owned(), bytes, inodes, block: 4096 };
                 facts.obstacles.spaces.insert(DEVICE, space);
+    #[test]
+    fn packages_without_source_refuse_plan() {
+        let image = |digit: char| format!("r.test/os@sha256:{}", digit.to_string().repeat(64));
+        let config = |name: &str, more: &str| {
+            let text = format!(
+                r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"osImageURL":"{}"{more}}}}}"#,
+                image('1')
+            );
+            MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
+        };
+        let none = |facts: &mut Facts| facts.obstacles.repositories = Some(obstacle());
+        let plain = config("rendered-a", "");
+        let extended = config("rendered-b", r#","extensions":["usbguard"]"#);
+        let said = refused(&plain, &extended, none);
+        assert!(said.contains("spec.extensions: it is in the way"), "{said}");
+        let said = refused(&plain, &config("rendered-c", r#","kernelType":"realtime""#), none);
+        assert!(said.contains("spec.kernelType: it is in the way"), "{said}");
+        assert!(planned(&extended, &plain, none).is_ok(), "nothing is composed");
+        assert!(planned(&extended, &extended, none).is_ok(), "nothing changes");
+        let packages =
+            format!(r#","extensions":["usbguard"],"baseOSExtensionsContainerImage":"{}""#, image('2'));
+        assert!(planned(&plain, &config("rendered-d", &packages), none).is_ok(), "an image brings them");
+    }
+
                 facts.obstacles.devices.insert(path(), DEVICE);
                 facts.obstacles.state = Some(DEVICE);
             }
