@@ -32,6 +32,8 @@ fn is_refused(node: &Node, spec: &Value, words: &str) {
     let planned = node.plan("b.json");
     assert_eq!(planned.code, 3, "{spec}: {}{}", planned.out, planned.err);
     assert!(planned.out.contains(words), "{}", planned.out);
+    let verified = node.run(&["verify", "--config", "b.json", "--root", "root", "--os-backend", "none"]);
+    assert!(verified.code == 3 && verified.out.contains(words), "{}: {}", verified.code, verified.out);
     let applied = node.apply("b.json");
     assert!(applied.code == 3 && applied.err.contains(words), "{}: {}", applied.code, applied.err);
     assert_eq!(node.listing("root/etc"), before);
