@@ -183,8 +183,10 @@ async fn from_current(
         return Ok(Decided { from, to: to.target(), outcome, beside });
     }
     let (start, mut origin) = origin(state.committed(&host.root)?, state, ahead, forced)?;
-    if ahead == Ahead::UndoneFirst {
-        host.root = state.after_undo(&host.root)?;
+    match ahead {
+        Ahead::UndoneFirst => host.root = state.after_undo(&host.root)?,
+        Ahead::EndsFirst | Ahead::LeftAsItIs => host.root = state.after_end(&host.root)?,
+        Ahead::Committed | Ahead::Nothing | Ahead::GoesOn | Ahead::Held => {}
     }
     origin.settle(&host).await?;
     let mut facts = facts_with(&host, &origin.spec, &to, look.source).await?;

@@ -258,9 +258,26 @@ pub fn promote(
     from: &HostSpec,
     to: &HostSpec,
 ) -> Result<(), HostError> {
+    drop_stale(root, from.managed().union(&parents::made(root, from)?))?;
+    let kept = promoted(root, update, from, to)?;
+    let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
+    let private = FileMode::PRIVATE.bits();
+    let changes: Vec<Change<'_>> = kept
+        .iter()
+        .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
+        .collect();
+    durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
+}
+
+/// Returns the documents of the originals that are kept from a commit on, each with its path.
+pub(super) fn promoted(
+    root: &Root,
+    update: Option<&UpdateId>,
+    from: &HostSpec,
+    to: &HostSpec,
+) -> Result<Vec<(String, Vec<u8>)>, HostError> {
     let (before, after) = (from.managed(), to.managed());
     let (made, parents) = (parents::made(root, from)?, RealPaths::load(root, &after)?.parents());
-    drop_stale(root, before.union(&made))?;
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
     let mut observed = BTreeSet::new();
     for original in update.map_or_else(|| Ok(Vec::new()), |update| saved_by(root, update))? {
@@ -281,13 +298,7 @@ pub fn promote(
     for path in own_masks(root, from, to)?.into_iter().filter(|path| !observed.contains(path)) {
         kept.push(document(&path, &PathSnapshot::mask())?);
     }
-    let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
-    let private = FileMode::PRIVATE.bits();
-    let changes: Vec<Change<'_>> = kept
-        .iter()
-        .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
-        .collect();
-    durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
+    Ok(kept)
 }
 
 /// Returns the original of a directory that the agent made, and that a config lists by another name, over a link.
