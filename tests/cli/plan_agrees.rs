@@ -595,6 +595,43 @@ fn accounts_that_programs_refuse_are_refused_before() {
 
 /// A comment in another encoding, and a password of a group that is no hash.
 #[test]
+/// A person's file in the place of what an interrupted update makes is not replaced, as by a first run.
+#[test]
+fn file_put_in_place_of_entry_of_open_update_is_kept() {
+    let directory = |overwrite: bool| json!({"directories": [{"path": "/etc/d", "overwrite": overwrite}], "files": [file("/etc/b")]});
+    let above = json!({"directories": [{"path": "/etc/d"}], "files": [file("/etc/d/a"), file("/etc/b")]});
+    let link = |overwrite: bool| json!({"links": [{"path": "/etc/d", "target": "b", "overwrite": overwrite}], "files": [file("/etc/b")]});
+    let begun = |storage: &Value| {
+        let node = Node::new();
+        node.put("b.json", config("rendered-b", &ignition(json!({ "storage": storage }))));
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let mut command = node.command(&crate::test_host::apply("b.json"));
+        let output = command.env("MCA_FAIL_POINT", "kill:originals-saved").output().unwrap();
+        assert!(!output.status.success());
+        node.put("root/etc/d", "a person's");
+        node
+    };
+    for storage in [directory(false), above, link(false)] {
+        let node = begun(&storage);
+        for (plan, apply) in [(3, 4), (3, 3)] {
+            let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+            let text = format!("{storage}: {}{}{}", planned.out, planned.err, applied.err);
+            assert_eq!((planned.code, applied.code), (plan, apply), "{text}");
+            assert!(planned.out.contains("/etc/d") && applied.err.contains("/etc/d"), "{text}");
+            assert_eq!(node.read("root/etc/d"), "a person's");
+            assert!(!node.path("root/etc/b").exists());
+        }
+        std::fs::remove_file(node.path("root/etc/d")).unwrap();
+        assert_eq!(node.apply("b.json").code, 0);
+    }
+    for storage in [directory(true), link(true)] {
+        let node = begun(&storage);
+        assert_eq!((node.plan("b.json").code, node.apply("b.json").code), (0, 0), "{storage}");
+        assert_eq!(node.apply("empty.json").code, 0);
+        assert_eq!(node.read("root/etc/d"), "a person's", "{storage}");
+    }
+}
+
 fn odd_fields_of_databases_are_taken() {
     let node = Node::new();
     node.put(

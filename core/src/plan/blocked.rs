@@ -11,7 +11,7 @@ use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
-use crate::model::{ManagedPath, ObservedFile, UnitName};
+use crate::model::{ManagedPath, ObservedFile, PathSpec, UnitName};
 
 /// Returns the obstacles of the steps.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
@@ -40,6 +40,13 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
     let left = plan.batches().into_iter().skip(next).flatten();
     let obstacle = |step: &Step| {
         let path = step.op.path().filter(|_| step.op.batch() == Batch::Files)?;
+        // A hard link that is made already is a file.
+        let is_hard =
+            matches!(input.new_entry(&path), Some(PathSpec::Link(link)) if link.hard_target().is_some());
+        let makes = matches!(step.op, Op::MakeDirectory { .. } | Op::WriteLink { .. }) && !is_hard;
+        if let Some(reason) = makes.then(|| in_the_way(input, &step.op)).flatten() {
+            return Some(reason);
+        }
         let obstacle = input.facts.obstacles.paths.get(&path)?;
         is_touched(input, &step.op, &path).then(|| stated(field(&step.op), obstacle))
     };
@@ -131,13 +138,6 @@ fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
         let is_concerned = if is_of_image { wants } else { is_changed };
         return if is_concerned { of_packages(input, steps, obstacle) } else { Vec::new() };
     }
-    let extensions = !input.to.extensions.is_empty() || has(|op| matches!(op, Op::InstallExtensions { .. }));
-    let kernel =
-        input.to.kernel_type != KernelType::Default || has(|op| matches!(op, Op::SwitchKernel { .. }));
-    let fields = [("spec.extensions", extensions), ("spec.kernelType", kernel)];
-    fields.into_iter().filter(|(_, is)| *is).map(|(field, _)| stated(field.to_owned(), obstacle)).collect()
-}
-
     let is_switched = has(|op| matches!(op, Op::StageOs { .. } | Op::SwitchKernel { .. }));
     let kernel = found.kernel.as_ref().filter(|_| is_switched && input.to.image.is_none());
     if let Some(obstacle) = kernel {
@@ -152,6 +152,13 @@ fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
 /// Names the fields of packages that have an obstacle.
 fn of_packages(input: &PlanInput<'_>, steps: &[Step], obstacle: &Obstacle) -> Vec<Unreachable> {
     let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
+    let extensions = !input.to.extensions.is_empty() || has(|op| matches!(op, Op::InstallExtensions { .. }));
+    let kernel =
+        input.to.kernel_type != KernelType::Default || has(|op| matches!(op, Op::SwitchKernel { .. }));
+    let fields = [("spec.extensions", extensions), ("spec.kernelType", kernel)];
+    fields.into_iter().filter(|(_, is)| *is).map(|(field, _)| stated(field.to_owned(), obstacle)).collect()
+}
+
 fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
     unreachable(field, obstacle.to_string())
 }
@@ -338,13 +345,6 @@ mod tests {
     }
 
     #[test]
-    fn missing_space_refuses_plan() {
-        let (from, to) = (spec("rendered-a", "a", "420"), spec("rendered-b", "b", "420"));
-        let with = |bytes: u64, inodes: Option<u64>| {
-            move |facts: &mut Facts| {
-                let space = Space { directory: "/etc".to_owned(), bytes, inodes, block: 4096 };
-                facts.obstacles.spaces.insert(DEVICE, space);
-    #[test]
     fn packages_without_source_refuse_plan() {
         let image = |digit: char| format!("r.test/os@sha256:{}", digit.to_string().repeat(64));
         let config = |name: &str, more: &str| {
@@ -368,6 +368,13 @@ mod tests {
         assert!(planned(&plain, &config("rendered-d", &packages), none).is_ok(), "an image brings them");
     }
 
+    #[test]
+    fn missing_space_refuses_plan() {
+        let (from, to) = (spec("rendered-a", "a", "420"), spec("rendered-b", "b", "420"));
+        let with = |bytes: u64, inodes: Option<u64>| {
+            move |facts: &mut Facts| {
+                let space = Space { directory: "/etc".to_owned(), bytes, inodes, block: 4096 };
+                facts.obstacles.spaces.insert(DEVICE, space);
                 facts.obstacles.devices.insert(path(), DEVICE);
                 facts.obstacles.state = Some(DEVICE);
             }
