@@ -15,6 +15,7 @@ use super::HostError;
 use super::durable::{Attributes, Change, DesiredPath, same_bytes};
 use super::error::ORIGINALS;
 use super::root::{Entry, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split};
+use crate::model::ids::ACCOUNT_DATABASES;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
 use crate::model::{Contents, ManagedPath, Sha256};
 
@@ -332,15 +333,18 @@ pub fn load_original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnaps
     serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(&at, &error))
 }
 
-/// Returns the file for a path that is no longer managed: the kept original, else the booted image's own version,
-/// else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
+/// Returns the file for a path that is no longer managed: the kept original, else the booted image's own version, which a database
+/// of accounts does not go back to, else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
 pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
     if let Some(kept) = load_original(root, path)? {
         return Ok(something(kept));
     }
-    if let Some(own) = something(of_image(root, path)?) {
-        return Ok(Some(own));
+    // The accounts of a host are not those of its image.
+    let has_accounts = ACCOUNT_DATABASES.contains(&path.as_str());
+    let own = if has_accounts { None } else { something(of_image(root, path)?) };
+    if own.is_some() {
+        return Ok(own);
     }
     let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
     Ok(something(PathSnapshot::read(root, &daemons)?))

@@ -153,6 +153,46 @@ fn verbs_read_config_of_mcd_before_import() {
     }
 }
 
+/// Without the databases of accounts not even root is known: they stay where no original of them is.
+#[test]
+fn databases_of_accounts_of_mcd_stay_and_are_named() {
+    let node = Node::new();
+    let database = |name: &str| node.read(&format!("root/etc/{name}"));
+    let (passwd, shadow) = (database("passwd"), database("shadow"));
+    let source = |text: &str| text.replace('%', "%25").replace('\n', "%0A");
+    let others = vec![file("/etc/passwd", &source(&passwd)), file("/etc/shadow", &source(&shadow))];
+    node.put(CURRENT, config("rendered-worker-mcd", &with(true, others)));
+    node.put(IMAGE, "");
+    node.put("root/etc/good", "of-mcd");
+    node.put("root/usr/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    node.put("new.json", config("rendered-worker-new", &ignition(json!({}))));
+    let planned = plan(&node);
+    assert_eq!(planned.code, 0, "{}{}", planned.out, planned.err);
+    for path in ["/etc/passwd", "/etc/shadow"] {
+        let told = format!("storage.files {path:?}: it is a database of accounts");
+        assert!(planned.out.contains(&told), "{}", planned.out);
+        assert!(!planned.out.contains(&format!("remove-file {path}")), "{}", planned.out);
+    }
+    let ran = node.apply("new.json");
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(!node.path("root/etc/good").exists());
+    assert_eq!((database("passwd"), database("shadow")), (passwd.clone(), shadow));
+    // One that the agent replaced goes back.
+    node.put(
+        "own.json",
+        config(
+            "rendered-worker-own",
+            &with(false, vec![file("/etc/passwd", &source(&format!("{passwd}x:x:7:7::/:/s\n")))]),
+        ),
+    );
+    assert_eq!(node.apply("own.json").code, 0);
+    assert!(database("passwd").contains("x:x:7"));
+    let planned = plan(&node);
+    assert!(planned.code == 0 && !planned.out.contains("database of accounts"), "{}", planned.out);
+    assert_eq!(node.apply("new.json").code, 0);
+    assert_eq!(database("passwd"), passwd);
+}
+
 /// A directory of links that others can change: its unit can't leave, as links are only made and removed where root alone is. The plan
 /// says so before anything is touched, and any target ends it once the directory is root's.
 #[test]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::differences::{Difference, DifferenceKind};
 use super::input::PlanInput;
-use super::{Op, Step};
-use crate::model::{HostSpec, ManagedPath, PathSpec};
+use super::{Op, Step, files};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, PathSpec};
 
 /// A warning of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +78,21 @@ pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
     let next = "restore preimages/kept from a backup before the update, or remove the path on this host";
     let stays = old.difference(&new).filter(|path| input.is_lost(path));
     stays.map(|path| of_lost(input.from, path, &format!("{LOST}; {next}"))).collect()
+}
+
+/// Returns the warnings about databases of accounts that leave with the old config and stay, as nothing else has the accounts.
+pub(super) fn databases(input: &PlanInput<'_>) -> Vec<Warning> {
+    let new = input.to.managed();
+    let stays = |path: &&ManagedPath| {
+        !new.contains(*path)
+            && files::stays(input, path)
+            && !input.is_lost(path)
+            && !input.from.unapplied.contains(*path)
+            && *input.found(path) != ObservedFile::Absent
+    };
+    let message = "it is a database of accounts of which no original is known, so the file stays unchanged; edit it on this host \
+                   (vipw(8), vigr(8))";
+    input.from.files.keys().filter(stays).map(|path| of_lost(input.from, path, message)).collect()
 }
 
 /// Returns what can't be restored of a config that the host has: paths whose originals are lost.
