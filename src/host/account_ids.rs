@@ -264,8 +264,11 @@ mod tests {
             put("group", "root:x:0:\n");
             put("shadow", "root:*:1:0:99999:7:::\n");
             put("login.defs", defs);
-            subuid.into_iter().for_each(|text| put("subuid", text));
-            subgid.into_iter().for_each(|text| put("subgid", text));
+            for (name, text) in [("subuid", subuid), ("subgid", subgid)] {
+                if let Some(text) = text {
+                    put(name, text);
+                }
+            }
             let root = Root::open(dir.path()).unwrap();
             let mut users = Users::default();
             users.accounts.insert(UserName::new("app").unwrap(), account.clone());
