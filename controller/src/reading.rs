@@ -30,9 +30,6 @@ pub trait Object: DeserializeOwned {
     /// Fields that the Machine Config Operator has and that are not read here.
     const OF_OPERATOR: &'static [&'static str] = &[];
 
-    /// An object without a spec is one with an empty one, as nodes read it.
-    const SPEC_IS_OPTIONAL: bool = false;
-
     /// Refuses a value that its type takes and its meaning does not: the field and the cause.
     fn check(&self) -> Result<(), String> {
         Ok(())
@@ -53,7 +50,6 @@ pub trait Object: DeserializeOwned {
 
 impl Object for MachineConfig {
     const KIND: Kind = Kind::MACHINE_CONFIG;
-    const SPEC_IS_OPTIONAL: bool = true;
 
     fn inside(&self, name: &str) -> Result<Vec<NotApplied>, ModelError> {
         // A rendered one was read when it was made.
@@ -121,31 +117,14 @@ pub fn of_document<K: Object>(document: &Document) -> Result<Found<K>, ModelErro
     document.check(K::KIND)?;
     let name = name(document.name(), document.source())?;
     K::as_node(document)?;
-    let found = if K::SPEC_IS_OPTIONAL {
-        let tree = with_spec(document.read::<Value>()?.value);
-        reading::from_tree::<K>(&tree).map_err(|fault| fault.in_document(document.source()))?
-    } else {
-        document.read::<K>()?
-    };
+    let found = document.read::<K>()?;
     whole(found, &name, document.source())
-}
-
-/// Adds an empty spec where there is none.
-fn with_spec(mut tree: Value) -> Value {
-    if let Some(fields) = tree.as_object_mut()
-        && fields.get("spec").is_none_or(Value::is_null)
-    {
-        fields.insert("spec".to_owned(), Value::Object(serde_json::Map::new()));
-    }
-    tree
 }
 
 /// Reads an object of the cluster, as it is at its type: `check` is the controller's that follows it.
 pub fn of_tree<K: Object>(tree: &Value) -> Result<Found<K>, ModelError> {
     let given = tree.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let without_spec = K::SPEC_IS_OPTIONAL && tree.get("spec").is_none_or(Value::is_null);
-    let completed = without_spec.then(|| with_spec(tree.clone()));
-    let found = document::of_tree::<K>(completed.as_ref().unwrap_or(tree), K::KIND)?;
+    let found = document::of_tree::<K>(tree, K::KIND)?;
     inside(found, &name(given, &format!("{} {}", K::KIND.kind, shown(given, MAX_NAME)))?)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::accounts::Accounts;
-use crate::host::durable::{self, Change, DesiredPath};
+use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
 use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Hands, Host, HostError, parents};
@@ -78,6 +78,9 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         .save(&host.root, &changes, &intent.from().written(), None)
         .map_err(ApplyError::originals("the files"))?;
     host.fail_points.hit("originals-saved");
+    if run != Attempt::First {
+        check_foreign(host, &specs, &changes).map_err(ApplyError::host("the files"))?;
+    }
     let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
     for path in &done.map_err(ApplyError::host("the files"))?.left {
         directory_stays(intent, path);
@@ -92,6 +95,26 @@ fn check_original(host: &Host, from: &HostSpec, path: &ManagedPath) -> Result<()
     }
     let (path, cause) = (saved::original_path(path), "it was deleted after the plan was made".to_owned());
     Err(HostError::Malformed { path, format: ORIGINALS, cause })
+}
+
+/// Refuses to go on where somebody put a file or a link in the place of a directory or a link, as a plan would: its original is saved,
+/// so that it stays when the update is undone.
+fn check_foreign(host: &Host, specs: &Entries, changes: &[Change<'_>]) -> Result<(), HostError> {
+    for change in changes {
+        let Ok(path) = ManagedPath::new(change.path()) else { continue };
+        let expected = match specs.new.get(&path).filter(|_| !specs.old.contains_key(&path)) {
+            Some(PathSpec::Directory(directory)) if !directory.overwrite => "a directory",
+            Some(PathSpec::Link(link)) if !link.overwrite && link.hard_target().is_none() => "a link",
+            Some(PathSpec::Directory(_) | PathSpec::Link(_) | PathSpec::File(_)) | None => continue,
+        };
+        let found = host.root.observe(change.path())?;
+        if change.may_have_made(&found) {
+            continue;
+        }
+        let found = if matches!(found, ObservedFile::Symlink { .. }) { "a link" } else { "a file" };
+        return Err(HostError::Kind { path: path.to_string(), expected, found });
+    }
+    Ok(())
 }
 
 /// Every path of both configs.

@@ -19,7 +19,7 @@ use crate::model::observation::EmbeddedConfig;
 use crate::model::os::LeftOs;
 use crate::model::policy::DisruptionPolicy;
 use crate::model::{ConfigName, Facts, HostSpec, ImageRef, Sha256, Target};
-use crate::observe::{facts, observe};
+use crate::observe::{ImageSource, facts_with, observe};
 use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
@@ -125,34 +125,57 @@ pub(super) async fn to_desired(
 async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Decided, CliError> {
     let Destination { to, target, policy } = destination(arguments, environment).await?;
     if arguments.from == "current" {
-        return from_current(arguments, environment, to, &target, &policy).await;
+        let host = arguments.host.observe_through(environment.proxy.clone())?;
+        let state = State::load(&host.root)?;
+        let embedded = arguments.image_config.as_deref();
+        let look = Look { embedded, source: ImageSource::Read };
+        return from_current(host, &state, look, to, &target, &policy).await;
     }
     let image = input::image("--from-image", arguments.from_image.as_deref())?;
     let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
     let mut facts = Facts::assumed(&from, &to)?;
-    set_embedded_config(arguments, &mut facts)?;
+    set_embedded_config(arguments.image_config.as_deref(), &mut facts)?;
     let outcome = plan(&from, &to, &facts, &policy);
     Ok(Decided { from: Some(from.target()), to: to.target(), outcome, beside: Beside::default() })
 }
 
+/// Source of what the target image carries: its name, else the image.
+#[derive(Debug, Clone, Copy)]
+struct Look<'a> {
+    embedded: Option<&'a str>,
+    source: ImageSource,
+}
+
+/// Returns why this host refuses a config; `None` if a run of `apply` would carry it out. No image is read.
+pub(super) async fn refused(
+    host: Host,
+    state: &State,
+    (config, image): (&MachineConfig, Option<ImageRef>),
+    policy: DisruptionPolicy,
+) -> Result<Option<Irreconcilable>, CliError> {
+    let content = Some(config.content());
+    let Destination { to, target, policy } = Destination::new(config, image, content, policy)?;
+    let look = Look { embedded: None, source: ImageSource::Unread };
+    Ok(from_current(host, state, look, to, &target, &policy).await?.outcome.err())
+}
+
 /// Plans from what is on this host, as a run of `apply` would.
 async fn from_current(
-    arguments: &Arguments,
-    environment: &Environment,
+    mut host: Host,
+    state: &State,
+    look: Look<'_>,
     mut to: HostSpec,
     target: &Target,
     policy: &DisruptionPolicy,
 ) -> Result<Decided, CliError> {
-    let mut host = arguments.host.observe_through(environment.proxy.clone())?;
-    let state = State::load(&host.root)?;
     check_commit(&host.root)?;
     host.soft_reboot = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?.soft_reboot;
     let forced = host.root.exists(FORCE_FILE)?;
-    let ahead = ahead(&host, &state, target, forced).await?;
+    let ahead = ahead(&host, state, target, forced).await?;
     let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
     if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
         let outcome = if ahead == Ahead::GoesOn {
-            goes_on(&host, &state, open_update, &mut to, forced).await?
+            goes_on(&host, state, open_update, &mut to, (look.source, forced)).await?
         } else {
             Ok(open_update.record.plan.clone())
         };
@@ -160,19 +183,22 @@ async fn from_current(
         let from = open_update.record.from.clone();
         return Ok(Decided { from, to: to.target(), outcome, beside });
     }
-    let (mut start, mut origin) = origin(state.committed(&host.root)?, &state, ahead, forced)?;
-    if ahead == Ahead::UndoneFirst {
-        host.root = state.after_undo(&host.root)?;
+    let (mut start, mut origin) = origin(state.committed(&host.root)?, state, ahead, forced)?;
+    match ahead {
+        Ahead::UndoneFirst => host.root = state.after_undo(&host.root)?,
+        Ahead::EndsFirst | Ahead::LeftAsItIs => host.root = state.after_end(&host.root)?,
+        Ahead::Committed | Ahead::Nothing | Ahead::GoesOn | Ahead::Held => {}
     }
-    let mut facts = facts(&host, &origin.spec, &to).await?;
-    set_embedded_config(arguments, &mut facts)?;
+    origin.settle(&host).await?;
+    let mut facts = facts_with(&host, &origin.spec, &to, look.source).await?;
+    set_embedded_config(look.embedded, &mut facts)?;
     if let Some(open) = &state.open
         && ahead.starts_from_observation(&open.record, &facts.observed)
     {
         start.recovering = true;
         origin.runs_deployment_of(open);
     }
-    origin.settle(start, &mut to, &facts);
+    start.carry_over(&mut origin.spec, &mut to, &facts.observed);
     let origin = origin.spec;
     let (from, outcome) = if ahead == Ahead::Committed {
         (Rc::clone(&origin), Ok(unchanged(&to, &facts)))
@@ -198,13 +224,14 @@ async fn goes_on(
     state: &State,
     open: &OpenUpdate,
     to: &mut HostSpec,
-    forced: bool,
+    (source, forced): (ImageSource, bool),
 ) -> Result<Result<Plan, Irreconcilable>, CliError> {
     let plan = open.record.plan.clone();
     let Some(next) = open.record.next_batch() else { return Ok(Ok(plan)) };
     let (start, mut origin) = origin(state.committed(&host.root)?, state, Ahead::GoesOn, forced)?;
-    let facts = facts(host, &origin.spec, to).await?;
-    origin.settle(start, to, &facts);
+    origin.settle(host).await?;
+    let facts = facts_with(host, &origin.spec, to, source).await?;
+    start.carry_over(&mut origin.spec, to, &facts.observed);
     let from = start.from(&origin.spec, to, &facts.observed);
     Ok(blocked_ahead(&from, to, &facts, &plan, next).map(|()| plan))
 }
@@ -240,13 +267,15 @@ impl Origin {
         *left = Some(LeftOs::after(left.take(), open.to.host_layers(), open.record.origin_image.clone()));
     }
 
-    /// Takes over from it what was never applied to this host.
-    fn settle(&mut self, start: Start, to: &mut HostSpec, facts: &Facts) {
+    /// Finds out what of it was never applied to this host, as a start does: before anything else is looked at.
+    async fn settle(&mut self, host: &Host) -> Result<(), CliError> {
         if !self.is_settled {
-            let unapplied = not_held(&self.spec, &facts.observed);
+            let observed = observe(host, &[&self.spec]).await?;
+            let unapplied = not_held(&self.spec, &observed);
             Rc::make_mut(&mut self.spec).set_unapplied(unapplied);
+            self.is_settled = true;
         }
-        start.carry_over(&mut self.spec, to, &facts.observed);
+        Ok(())
     }
 }
 
@@ -282,9 +311,9 @@ fn described(record: &Record, ahead: Ahead) -> explain::OpenUpdate {
     }
 }
 
-fn set_embedded_config(arguments: &Arguments, facts: &mut Facts) -> Result<(), CliError> {
-    if let Some(name) = &arguments.image_config {
-        facts.carries = EmbeddedConfig::Config(ConfigName::new(name.as_str())?);
+fn set_embedded_config(name: Option<&str>, facts: &mut Facts) -> Result<(), CliError> {
+    if let Some(name) = name {
+        facts.carries = EmbeddedConfig::Config(ConfigName::new(name)?);
     }
     Ok(())
 }

@@ -5,17 +5,20 @@ use serde::Serialize;
 use super::host::{HostFlags, runtime};
 use super::input::Unknown;
 use super::output::{Output, print, print_json};
+use super::plan::refused;
 use super::{CliError, input};
 use crate::agent::drift::add_diffs;
 use crate::host::{Host, Root};
 use crate::journal::origin::{State, check_commit};
+use crate::model::machineconfig::MachineConfig;
+use crate::model::policy::DisruptionPolicy;
 use crate::model::text::counted;
-use crate::model::{HostSpec, NotApplied, Observation};
-use crate::observe::observe;
+use crate::model::{HostSpec, ImageRef, NotApplied, Observation};
+use crate::observe::{lost, observe};
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::{drift, stray_links};
 use crate::plan::explain::not_applied_text;
-use crate::plan::not_applied;
+use crate::plan::{Irreconcilable, Unreachable, Warning, not_applied, not_restorable};
 use crate::settings::file;
 
 /// The word for the current config.
@@ -36,6 +39,9 @@ pub(super) struct Arguments {
     /// OS image that goes with the file
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
+    /// A MachineConfiguration object with the disruption policy that goes with the file
+    #[arg(long, value_name = "FILE")]
+    policy: Option<String>,
     #[command(flatten)]
     unknown: Unknown,
     #[command(flatten)]
@@ -52,6 +58,20 @@ struct Verified<'a> {
     config: &'a str,
     differences: &'a [Difference],
     not_applied: &'a [NotApplied],
+    /// Reasons for which this host refuses the file, as `plan` has them.
+    #[serde(skip_serializing_if = "<[Unreachable]>::is_empty")]
+    irreconcilable: &'a [Unreachable],
+    /// Paths that can't be restored when the config leaves.
+    #[serde(skip_serializing_if = "<[Warning]>::is_empty")]
+    not_restorable: &'a [Warning],
+}
+
+/// Outcome of a comparison, beside the differences.
+#[derive(Default)]
+struct Named {
+    not_applied: Vec<NotApplied>,
+    not_restorable: Vec<Warning>,
+    refused: Option<Irreconcilable>,
 }
 
 /// Compares and prints.
@@ -60,20 +80,34 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let state = State::load(&host.root)?;
     check_commit(&host.root)?;
     file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?;
-    let spec = spec(arguments, &state, &host.root)?;
-    let observed = runtime()?.block_on(observe(&host, &[&spec]))?;
+    let Compared { spec, file } = spec(arguments, &state, &host.root)?;
+    let runtime = runtime()?;
+    let observed = runtime.block_on(observe(&host, &[&spec]))?;
     let mut found = compared(&arguments.config, &state, &spec, &observed);
-    let not_applied = not_applied(&spec, &observed);
+    let refused = match file {
+        Some((config, image, policy)) => {
+            let host = arguments.host.observe()?;
+            runtime.block_on(Box::pin(refused(host, &state, (&config, image), policy)))?
+        }
+        None => None,
+    };
+    let is_current = arguments.config == CURRENT;
+    let not_restorable =
+        if is_current { not_restorable(&spec, &lost(&host.root, &spec)?) } else { Vec::new() };
+    let named = Named { not_applied: not_applied(&spec, &observed), not_restorable, refused };
     match arguments.output {
         Output::Json => {
-            print_json(&verified(&spec, &found, &not_applied))?;
+            print_json(&verified(&spec, &found, &named))?;
         }
         Output::Text => {
             add_diffs(&host.root, &spec, &observed, &mut found);
-            print(&format!("{}{}", text(&spec, &found), listed(&not_applied)))?;
+            print(&format!("{}{}", text(&spec, &found, &named), listed(&named)))?;
         }
     }
-    Ok(u8::from(!found.is_empty()))
+    Ok(match named.refused {
+        Some(refused) => refused.class().exit_code(),
+        None => u8::from(!found.is_empty()),
+    })
 }
 
 /// Returns the document of `verify` without flags; null where nothing is committed.
@@ -82,18 +116,31 @@ pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> 
     let Some(spec) = committed(&state, &host.root)? else { return Ok(serde_json::Value::Null) };
     let observed = observe(host, &[&spec]).await?;
     let found = compared(CURRENT, &state, &spec, &observed);
-    let not_applied = not_applied(&spec, &observed);
-    serde_json::to_value(verified(&spec, &found, &not_applied))
-        .map_err(|error| CliError::Output(error.into()))
+    let not_restorable = not_restorable(&spec, &lost(&host.root, &spec)?);
+    let named = Named { not_applied: not_applied(&spec, &observed), not_restorable, refused: None };
+    serde_json::to_value(verified(&spec, &found, &named)).map_err(|error| CliError::Output(error.into()))
 }
 
-fn verified<'a>(spec: &'a HostSpec, found: &'a [Difference], not_applied: &'a [NotApplied]) -> Verified<'a> {
-    Verified { schema_version: 1, config: spec.name.as_str(), differences: found, not_applied }
+fn verified<'a>(spec: &'a HostSpec, found: &'a [Difference], named: &'a Named) -> Verified<'a> {
+    Verified {
+        schema_version: 1,
+        config: spec.name.as_str(),
+        differences: found,
+        not_applied: &named.not_applied,
+        irreconcilable: named.refused.as_ref().map_or([].as_slice(), |refused| &refused.reasons),
+        not_restorable: &named.not_restorable,
+    }
 }
 
-/// Names the fields that the host does not get.
-fn listed(not_applied: &[NotApplied]) -> String {
-    let text = not_applied_text(not_applied);
+/// Names the fields that the host does not get, and the paths that can't be restored.
+fn listed(named: &Named) -> String {
+    let mut text = not_applied_text(&named.not_applied);
+    if !named.not_restorable.is_empty() {
+        text += "\nNot restorable\n";
+        for one in &named.not_restorable {
+            text += &format!("  {}: {}\n", one.field, one.message);
+        }
+    }
     if text.is_empty() { text } else { format!("\n{}", text.trim_end()) }
 }
 
@@ -111,19 +158,31 @@ fn compared(config: &str, state: &State, spec: &HostSpec, observed: &Observation
     found
 }
 
-fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<HostSpec, CliError> {
+/// A config to compare with; that of a file is planned for, too.
+struct Compared {
+    spec: HostSpec,
+    file: Option<(MachineConfig, Option<ImageRef>, DisruptionPolicy)>,
+}
+
+fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<Compared, CliError> {
     let none = |what: &str| CliError::Usage(format!("{what}; name a file with --config"));
-    match arguments.config.as_str() {
-        CURRENT => committed(state, root)?.ok_or_else(|| none("nothing is committed on this host yet")),
+    let spec = match arguments.config.as_str() {
+        CURRENT => committed(state, root)?.ok_or_else(|| none("nothing is committed on this host yet"))?,
         TARGET => {
             let open = state.open.as_ref().map(|open| HostSpec::clone(&open.to));
-            open.ok_or_else(|| none("no update is open or held on this host"))
+            open.ok_or_else(|| none("no update is open or held on this host"))?
         }
         file => {
+            let policy = arguments.policy.as_deref();
+            input::check_standard_input(&[("--config", Some(file)), ("--policy", policy)])?;
             let image = input::image("--image", arguments.image.as_deref())?;
-            Ok(input::machine_config(file, arguments.unknown)?.spec(image)?)
+            let config = input::machine_config(file, arguments.unknown)?;
+            let (config, policy) = input::policy(policy, arguments.unknown, config, file)?;
+            let spec = config.spec(image.clone())?;
+            return Ok(Compared { spec, file: Some((config, image, policy)) });
         }
-    }
+    };
+    Ok(Compared { spec, file: None })
 }
 
 /// Returns the agent's current config, else MCD's.
@@ -136,11 +195,16 @@ fn committed(state: &State, root: &Root) -> Result<Option<HostSpec>, CliError> {
 }
 
 /// The differences, one a line, each followed by a bounded diff of its content.
-fn text(spec: &HostSpec, found: &[Difference]) -> String {
+fn text(spec: &HostSpec, found: &[Difference], named: &Named) -> String {
+    let refused = named.refused.as_ref().map(|refused| format!("{refused}\n"));
     if found.is_empty() {
-        return format!("the host matches {}", spec.name);
+        return match refused {
+            Some(refused) => format!("{refused}nothing else differs from {}", spec.name),
+            None => format!("the host matches {}", spec.name),
+        };
     }
-    let mut text = format!("{} from {}:\n", counted(found.len(), "difference"), spec.name);
+    let refused = refused.unwrap_or_default();
+    let mut text = format!("{refused}{} from {}:\n", counted(found.len(), "difference"), spec.name);
     for difference in found {
         text += &format!("  {difference}\n");
         for line in difference.diff.iter().flat_map(|diff| diff.lines()) {

@@ -18,6 +18,14 @@ struct Ids {
     word: &'static str,
 }
 
+/// The subordinate ids of one kind: the ranges of all accounts, and the keys of their limits.
+struct Subordinate {
+    ranges: Vec<(u64, u64)>,
+    path: &'static str,
+    /// `SUB_UID` or `SUB_GID`.
+    word: &'static str,
+}
+
 /// Returns the entries, by their field, that no id is left for.
 pub fn exhausted(
     root: &Root,
@@ -48,6 +56,10 @@ pub fn exhausted(
         found.extend(obstacle.err().map(|obstacle| (group_field(name.as_str()), obstacle)));
     }
     uids.taken.extend(made.iter().filter_map(|(_, account)| account.uid));
+    let mut subordinate = Vec::new();
+    for (path, word) in [("/etc/subuid", "SUB_UID"), ("/etc/subgid", "SUB_GID")] {
+        subordinate.extend(Subordinate::load(root, path, word)?);
+    }
     for (name, account) in &made {
         let uid = match account.uid {
             Some(uid) => Ok(uid),
@@ -61,7 +73,12 @@ pub fn exhausted(
             }
             Ok(_) | Err(_) => None,
         };
-        found.extend(uid.err().or(group).map(|obstacle| (user_field(name.as_str()), obstacle)));
+        let (min, max) = uids.range(&defaults, false);
+        let is_person = !account.system && account.uid.is_none_or(|uid| (min..=max).contains(&uid));
+        let kinds = subordinate.iter_mut().filter(|_| is_person);
+        let ranges: Vec<Obstacle> = kinds.filter_map(|kind| kind.take(&defaults).err()).collect();
+        let obstacle = uid.err().or(group).or_else(|| ranges.into_iter().next());
+        found.extend(obstacle.map(|obstacle| (user_field(name.as_str()), obstacle)));
     }
     Ok(found)
 }
@@ -98,6 +115,62 @@ impl Ids {
             );
         }
         (min, number(defaults, &format!("{word}_MAX")).unwrap_or(60_000))
+    }
+}
+
+impl Subordinate {
+    /// Reads the ranges; `None` where the host has no file of them, and useradd gives none.
+    fn load(root: &Root, path: &'static str, word: &'static str) -> Result<Option<Self>, HostError> {
+        let bytes = match root.read(path) {
+            // What is no file is an obstacle of its own.
+            Err(HostError::Kind { .. }) => None,
+            read => read?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let range = |line: &str| {
+            let mut fields = line.split(':').skip(1).map(|field| field.parse::<u64>().ok());
+            fields.next().flatten().zip(fields.next().flatten())
+        };
+        let mut ranges: Vec<_> = String::from_utf8_lossy(&bytes).lines().filter_map(range).collect();
+        ranges.sort_unstable();
+        Ok(Some(Self { ranges, path, word }))
+    }
+
+    /// Takes the first free range, as useradd does.
+    fn take(&mut self, defaults: &str) -> Result<(), Obstacle> {
+        let word = self.word;
+        let setting = |key: &str, otherwise: u32| {
+            u64::from(number(defaults, &format!("{word}_{key}")).unwrap_or(otherwise))
+        };
+        let (min, max) = (setting("MIN", 100_000), setting("MAX", 600_100_000));
+        let count = setting("COUNT", 65_536);
+        if count == 0 {
+            return Ok(());
+        }
+        let (mut low, mut free) = (min, None);
+        for (start, length) in &self.ranges {
+            let high = (*start).min(max + 1);
+            if high >= low.saturating_add(count) {
+                free = Some(low);
+                break;
+            }
+            low = low.max(start.saturating_add(*length));
+        }
+        let free = free.or_else(|| (low.saturating_add(count) <= max + 1).then_some(low));
+        let Some(start) = free else {
+            let cause = format!(
+                "this host has no {count} free subordinate ids left in {} ({word}_MIN {min} to {word}_MAX {max} of {LOGIN_DEFS})",
+                self.path
+            );
+            let next = format!(
+                "Widen the range in {LOGIN_DEFS}, or remove unused ones from {}; an account with system: true has none.",
+                self.path
+            );
+            return Err(Obstacle { cause, next });
+        };
+        self.ranges.push((start, count));
+        self.ranges.sort_unstable();
+        Ok(())
     }
 }
 
@@ -158,6 +231,50 @@ mod tests {
             let found = exhausted(&root, &known, &users).unwrap();
             let made = create_user(&root, "app", account).await;
             assert_eq!(found.is_empty(), made.is_ok(), "{defs:?} {account:?}: {found:?} {made:?}");
+        }
+    }
+
+    /// useradd of this machine decides.
+    #[tokio::test(flavor = "current_thread")]
+    async fn exhausted_subordinate_ids_are_those_that_useradd_refuses() {
+        let account = Account { no_create_home: true, ..Account::default() };
+        let with_uid = |uid: u32| Account { uid: Some(uid), ..account.clone() };
+        let system = Account { system: true, ..account.clone() };
+        let narrow = "SUB_UID_MAX 100000\n";
+        for (defs, subuid, subgid, account) in [
+            ("", Some(""), Some(""), account.clone()),
+            ("", Some("one:100000:600000001\n"), Some(""), account.clone()),
+            ("", Some("one:100000:599934465\n"), Some(""), account.clone()),
+            ("", Some("one:100000:599934466\n"), Some(""), account.clone()),
+            ("", Some("one:100001:5\ntwo:165541:600000000\n"), Some(""), account.clone()),
+            ("", Some("two:165542:600000000\none:100001:5\n"), Some(""), account.clone()),
+            ("", None, None, account.clone()),
+            (narrow, Some(""), None, account.clone()),
+            (narrow, None, Some(""), account.clone()),
+            (narrow, Some(""), Some(""), with_uid(500)),
+            (narrow, Some(""), Some(""), with_uid(5000)),
+            (narrow, Some(""), Some(""), system),
+            ("SUB_UID_COUNT 0\nSUB_UID_MAX 5\n", Some(""), Some(""), account.clone()),
+            ("SUB_GID_MAX 5\n", Some(""), Some(""), account.clone()),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("etc")).unwrap();
+            let put = |name: &str, text: &str| fs::write(dir.path().join("etc").join(name), text).unwrap();
+            put("passwd", "root:x:0:0::/:/s\n");
+            put("group", "root:x:0:\n");
+            put("shadow", "root:*:1:0:99999:7:::\n");
+            put("login.defs", defs);
+            for (name, text) in [("subuid", subuid), ("subgid", subgid)] {
+                if let Some(text) = text {
+                    put(name, text);
+                }
+            }
+            let root = Root::open(dir.path()).unwrap();
+            let mut users = Users::default();
+            users.accounts.insert(UserName::new("app").unwrap(), account.clone());
+            let found = exhausted(&root, &Accounts::load(&root).unwrap(), &users).unwrap();
+            let made = create_user(&root, "app", &account).await;
+            assert_eq!(found.is_empty(), made.is_ok(), "{defs:?} {subuid:?} {account:?}: {found:?} {made:?}");
         }
     }
 

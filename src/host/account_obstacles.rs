@@ -14,9 +14,13 @@ use super::durable::{Change, DesiredPath, examine};
 use super::root::Root;
 use super::{HostError, keys};
 use crate::model::obstacles::Space;
+use crate::model::text::shown;
 use crate::model::users::{Account, Users, group_field, user_field};
 use crate::model::{ObservedFile, Obstacle};
 
+const SHADOW: &str = "/etc/shadow";
+/// As much of a name is shown.
+const MAX_NAME: usize = 64;
 /// A block of most file systems.
 const BLOCK: u64 = 4096;
 /// More of a skeleton is not looked at.
@@ -56,30 +60,80 @@ pub fn defaults(root: &Root) -> Result<Option<Obstacle>, HostError> {
     Ok(None)
 }
 
-/// Returns the accounts and groups that have several lines in a database, by field: usermod and groupmod refuse these.
-pub fn twice(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obstacle>, HostError> {
+/// Returns the accounts and groups with several lines in a database, or with one that is not valid, by field: the programs add another
+/// line beside that, and usermod and groupmod refuse several.
+pub fn unfit_lines(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obstacle>, HostError> {
     let mut found = BTreeMap::new();
     for database in DATABASES.into_iter().take(4) {
         let bytes = root.read(database)?.unwrap_or_default();
-        let is_twice = |name: &str| {
+        let lines = |name: &str| -> Vec<&[u8]> {
             let of = |line: &&[u8]| {
-                line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
+                let rest = line.strip_prefix(name.as_bytes());
+                rest.is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b':'))
             };
-            bytes.split(|byte| *byte == b'\n').filter(of).count() > 1
+            bytes.split(|byte| *byte == b'\n').filter(of).collect()
         };
         let accounts = users.iter().flat_map(|users| users.accounts.keys());
         let groups = users.iter().flat_map(|users| users.groups.keys());
         let fields = accounts
             .map(|name| (name, user_field(name.as_str())))
             .chain(groups.map(|name| (name, group_field(name.as_str()))));
-        for (name, field) in fields.filter(|(name, _)| is_twice(name.as_str())) {
-            let cause = format!("{database} has several lines of {name}");
-            let next =
-                format!("Remove all but one (grep '^{name}:' {database}; pwck and grpck find others).");
+        for (name, field) in fields {
+            let lines = lines(name.as_str());
+            let (cause, next) = if lines.len() > 1 {
+                (format!("{database} has several lines of {name}"), "Remove all but one")
+            } else if lines.iter().any(|line| !is_valid(database, line)) {
+                let page = database.trim_start_matches("/etc/");
+                let cause = format!("{database} has a line of {name} that is not valid ({page}(5))");
+                (cause, "Correct or remove it")
+            } else {
+                continue;
+            };
+            let next = format!("{next} (grep '^{name}' {database}; pwck and grpck find others).");
             found.insert(field, Obstacle { cause, next });
         }
     }
     Ok(found)
+}
+
+/// Returns true if shadow-utils reads a line of a database.
+fn is_valid(database: &str, line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    let fields: Vec<&str> = line.split(':').collect();
+    let is_id = |at: usize| fields.get(at).is_some_and(|field| field.parse::<u32>().is_ok());
+    match database {
+        "/etc/passwd" => fields.len() == 7 && is_id(2) && is_id(3),
+        "/etc/group" => fields.len() >= 3 && is_id(2),
+        "/etc/gshadow" => fields.len() == 4,
+        // The shorter forms are those of old systems.
+        _ => {
+            let is_number = |field: &&str| field.is_empty() || field.parse::<i64>().is_ok();
+            [5, 8, 9].contains(&fields.len()) && fields.iter().skip(2).all(is_number)
+        }
+    }
+}
+
+/// Returns the obstacle of `/etc/shadow` with a number that is too long, by database: with a prefix useradd and usermod read its line
+/// for ever (glibc's fgetspent(3) fails with ERANGE, as for a buffer that is too small).
+pub fn endless(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let bytes = root.read(SHADOW)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let is_endless = |line: &&str| line.split(':').skip(2).any(is_too_long);
+    let Some(line) = text.lines().find(is_endless) else { return Ok(BTreeMap::new()) };
+    let name = shown(line.split(':').next().unwrap_or_default(), MAX_NAME);
+    let obstacle = Obstacle {
+        cause: format!("{SHADOW} has a number that is too long, in the line of {name}"),
+        next: "Correct it (shadow(5); vipw -s).".to_owned(),
+    };
+    Ok(BTreeMap::from([(SHADOW.to_owned(), obstacle)]))
+}
+
+/// Returns true if strtoul(3) can't hold the number that a field begins with.
+fn is_too_long(field: &str) -> bool {
+    let field = field.trim_start();
+    let digits = field.strip_prefix(['+', '-']).unwrap_or(field);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits.get(..end).is_some_and(|digits| !digits.is_empty() && digits.parse::<u64>().is_err())
 }
 
 fn no_file(root: &Root, path: &str) -> Result<Option<Obstacle>, HostError> {
@@ -163,7 +217,11 @@ fn held(path: &str, text: &[u8]) -> Option<Obstacle> {
 
 /// Returns the obstacle of a lock of lckpwdf(3) that another process holds for longer than a moment.
 pub fn password_lock(root: &Root) -> Result<Option<Obstacle>, HostError> {
-    let Some(holder) = lock_holder(root)? else { return Ok(None) };
+    let holder = match lock_holder(root) {
+        Err(error @ HostError::Kind { .. }) => return Ok(Some((&error).into())),
+        holder => holder?,
+    };
+    let Some(holder) = holder else { return Ok(None) };
     let (holder, look) = match holder {
         0 => ("another process".to_owned(), "lslocks".to_owned()),
         pid => (format!("process {pid}"), format!("ps -p {pid}")),
@@ -357,6 +415,58 @@ mod tests {
         let root = host(dir.path());
         fs::create_dir(dir.path().join("etc/passwd.lock")).unwrap();
         assert!(locks(&root).unwrap()["/etc/passwd"].cause.contains("not a regular file"));
+    }
+
+    /// useradd of this machine decides: a line that it does not read gets a second one beside it, which usermod refuses.
+    #[tokio::test(flavor = "current_thread")]
+    async fn lines_are_judged_as_by_useradd() {
+        let mut users = Users::default();
+        users.accounts.insert(crate::model::UserName::new("app").unwrap(), Account::default());
+        for (database, line, is_refused) in [
+            ("passwd", "app:x:1007", true),
+            ("passwd", "app", true),
+            ("passwd", "app:x:1007:1007::/home/app", true),
+            ("passwd", "application:x:1007", false),
+            ("shadow", "app:*", true),
+            ("shadow", "app:*:x:0:99999:7:::", true),
+            ("shadow", "app:*:19000:0:99999", false),
+            ("shadow", "app:*:19000:0:99999:7:::", false),
+            ("shadow", "app:*:19000:0:99999:7::::", true),
+            ("group", "app:x:none:", true),
+            ("gshadow", "app:!", true),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = host(dir.path());
+            for file in ["group", "shadow", "gshadow"] {
+                fs::write(dir.path().join("etc").join(file), "").unwrap();
+            }
+            let at = dir.path().join("etc").join(database);
+            let text = fs::read_to_string(&at).unwrap();
+            fs::write(&at, format!("{text}{line}\n")).unwrap();
+            assert_eq!(!unfit_lines(&root, &[&users]).unwrap().is_empty(), is_refused, "{database}: {line}");
+            let account = Account { no_create_home: true, ..Account::default() };
+            let made = crate::host::account_programs::create_user(&root, "app", &account).await;
+            let text = fs::read_to_string(&at).unwrap();
+            let lines = text.lines().filter(|line| line.split(':').next() == Some("app")).count();
+            assert_eq!(made.is_err() || lines > 1, is_refused, "{database}: {line}: {made:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_useradd_never_ends_at_are_found() {
+        for (line, is_found) in [
+            ("app:*:18446744073709551615:0:99999:7:::", false),
+            ("app:*:18446744073709551616:0:99999:7:::", true),
+            ("app:*:19000:0:99999:7:::-99999999999999999999999", true),
+            ("app:*:a99999999999999999999999::::::", false),
+            ("99999999999999999999999:99999999999999999999999:1::::::", false),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = host(dir.path());
+            fs::write(dir.path().join("etc/shadow"), format!("root:*:1::::::\n{line}\n")).unwrap();
+            let found = endless(&root).unwrap();
+            assert_eq!(!found.is_empty(), is_found, "{line}: {found:?}");
+        }
     }
 
     #[test]

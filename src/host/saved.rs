@@ -18,6 +18,7 @@ use super::durable::{Attributes, Change, DesiredPath, same_bytes};
 use super::embedded::{self, Embedded};
 use super::error::ORIGINALS;
 use super::root::{Entry, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split};
+use crate::model::ids::ACCOUNT_DATABASES;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
 use crate::model::{Contents, ManagedPath, ObservedFile, Sha256};
 
@@ -410,8 +411,8 @@ impl<'a> OriginalLookup<'a> {
         Self { root, carried: OnceCell::new() }
     }
 
-    /// Returns the file for a path that is no longer managed: the kept original, else the version of the booted image's base, else
-    /// the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
+    /// Returns the file for a path that is no longer managed: the kept original, else the version of the booted image's base, which a
+    /// database of accounts does not go back to, else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
     pub fn original(&self, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
         let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
         if let Some(kept) = load_original(self.root, path)? {
@@ -420,8 +421,9 @@ impl<'a> OriginalLookup<'a> {
         if let Some(kept) = embedded::kept(self.root, "", path)? {
             return Ok(something(kept));
         }
-        // What the config in the image brought is not the base's.
-        if let Some(own) = something(of_image(self.root, path)?)
+        // The accounts of a host are not those of its image, and what the config in the image brought is not the base's.
+        if !ACCOUNT_DATABASES.contains(&path.as_str())
+            && let Some(own) = something(of_image(self.root, path)?)
             && !self.carried()?.contains(path)
         {
             return Ok(Some(own));

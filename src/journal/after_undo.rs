@@ -1,19 +1,19 @@
-//! The host as it will be once an open update is undone, for a plan that is shown before.
+//! The host as it will be once an open update is undone, or has ended, for a plan that is shown before.
 //!
 //! The originals that the undo puts back are laid over the root, in memory. What their batches reached counts: an original is
 //! saved before the batch changes anything, and putting back what was never changed changes nothing.
 
 use std::collections::BTreeMap;
 
-use super::Originals;
 use super::error::JournalError;
 use super::origin::State;
 use super::stored::{OpenUpdate, Stored};
+use super::{Originals, originals};
 use crate::host::accounts;
-use crate::host::root::{LaidPaths, Root};
-use crate::host::saved::PathSnapshot;
+use crate::host::root::{LaidPath, LaidPaths, Root};
+use crate::host::saved::{PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
 use crate::model::users::CORE;
-use crate::model::{FileSpec, ManagedPath};
+use crate::model::{ConfigName, FileMode, FileSpec, HostSpec, ManagedPath};
 
 impl State {
     /// Returns the root as it will be once the open update is undone: for looking only.
@@ -27,6 +27,25 @@ impl State {
         for batch in (0..=reached).rev() {
             take(root, &Originals::new(record.id.clone(), batch), &own, &mut laid)?;
         }
+        Ok(root.laid_over(laid)?)
+    }
+
+    /// Returns the root with the originals as they are kept once the open update has ended: for looking only.
+    pub fn after_end(&self, root: &Root) -> Result<Root, JournalError> {
+        let Some(OpenUpdate { record, to, .. }) = &self.open else { return Ok(root.clone()) };
+        let from = match self.left.as_ref().or(self.current.as_ref()) {
+            Some(stored) => stored.known_spec(),
+            None => HostSpec::empty(ConfigName::new(HostSpec::UNMANAGED)?),
+        };
+        let kept = originals::promoted(root, Some(&record.id), &from, to)?;
+        if kept.is_empty() {
+            return Ok(root.clone());
+        }
+        let mut laid = LaidPaths::default();
+        let directory = LaidPath::Directory { mode: FileMode::PRIVATE_DIRECTORY.bits(), uid: 0, gid: 0 };
+        laid.paths.insert(format!("{PREIMAGES}/{SAVED_DIRECTORY}"), directory);
+        let document = |bytes| LaidPath::File { bytes, mode: FileMode::PRIVATE.bits(), uid: 0, gid: 0 };
+        laid.paths.extend(kept.into_iter().map(|(path, bytes)| (path, document(bytes))));
         Ok(root.laid_over(laid)?)
     }
 }
@@ -60,7 +79,15 @@ fn take(
     }
     if let Some(accounts) = &preimages.accounts {
         let so_far = root.laid_over(laid.clone())?;
-        laid.paths.extend(accounts.laid(&so_far)?);
+        for (path, will_be) in accounts.laid(&so_far)? {
+            // A home goes with all that is in it.
+            if will_be == LaidPath::Absent {
+                let is_in = |other: &str| other.strip_prefix(&path).is_some_and(|rest| rest.starts_with('/'));
+                laid.paths.retain(|other, _| !is_in(other));
+                laid.trees.insert(path.clone());
+            }
+            laid.paths.insert(path, will_be);
+        }
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Originals of a batch's paths: saved in one durable file before the batch changes anything.
 //!
 //! Invariant: an original in a file is never written again, so a rerun after a crash can't save its own
-//! work as the original; and the list covers everything that the batch changes.
+//! work as the original; and the list covers everything that the batch changes. The one exception is a path where nothing was, and where
+//! a rerun finds what the batch can't have made: somebody put it there meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,6 +136,7 @@ impl Originals {
             }
         }
         if root.exists(&path)? {
+            self.add_foreign(root, changes)?;
             return Ok(Attempt::Again);
         }
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0_u64);
@@ -165,6 +167,29 @@ impl Originals {
         let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
         root.replace(&path, &json, FileMode::PRIVATE)?;
         Ok(Attempt::First)
+    }
+
+    /// Saves what somebody put where nothing was, and where the batch itself makes something of another kind: an interrupted run
+    /// goes on, and would replace it.
+    fn add_foreign(&self, root: &Root, changes: &[Change<'_>]) -> Result<(), HostError> {
+        let path = self.path();
+        let Some(mut document) = read(root, &path)? else { return Ok(()) };
+        let mut is_changed = false;
+        for original in document.paths.iter_mut().filter(|one| one.saved == PathSnapshot::Absent) {
+            let Some(change) = changes.iter().find(|change| change.path() == original.path) else { continue };
+            if change.may_have_made(&root.observe(change.path())?)
+                || durable::leads_elsewhere(root, change, changes)?
+            {
+                continue;
+            }
+            original.saved = PathSnapshot::read_to_replace(root, change, None)?;
+            is_changed = true;
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(&document).map_err(|error| saved::malformed(&path, &error))?;
+        root.replace(&path, &json, FileMode::PRIVATE)
     }
 
     /// Adds paths that another program changed beyond the saved ones, as they were. Paths that are saved already keep
@@ -258,9 +283,26 @@ pub fn promote(
     from: &HostSpec,
     to: &HostSpec,
 ) -> Result<(), HostError> {
+    drop_stale(root, from.managed().union(&parents::made(root, from)?))?;
+    let kept = promoted(root, update, from, to)?;
+    let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
+    let private = FileMode::PRIVATE.bits();
+    let changes: Vec<Change<'_>> = kept
+        .iter()
+        .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
+        .collect();
+    durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
+}
+
+/// Returns the documents of the originals that are kept from a commit on, each with its path.
+pub(super) fn promoted(
+    root: &Root,
+    update: Option<&UpdateId>,
+    from: &HostSpec,
+    to: &HostSpec,
+) -> Result<Vec<(String, Vec<u8>)>, HostError> {
     let (before, after) = (from.managed(), to.managed());
     let (made, parents) = (parents::made(root, from)?, RealPaths::load(root, &after)?.parents());
-    drop_stale(root, before.union(&made))?;
     let mut kept: Vec<(String, Vec<u8>)> = Vec::new();
     let mut observed = BTreeSet::new();
     let lookup = OriginalLookup::new(root);
@@ -282,13 +324,7 @@ pub fn promote(
     for path in own_masks(root, from, to)?.into_iter().filter(|path| !observed.contains(path)) {
         kept.push(document(&path, &PathSnapshot::mask())?);
     }
-    let (user, group) = root.dress_of("/")?.map_or((0, 0), |(_, user, group)| (user, group));
-    let private = FileMode::PRIVATE.bits();
-    let changes: Vec<Change<'_>> = kept
-        .iter()
-        .map(|(at, json)| Change::new(at.as_str(), user, DesiredPath::file(json, private, user, group)))
-        .collect();
-    durable::apply_changes(root, &changes, Attempt::Again, root.fail_points()).map(|_| ())
+    Ok(kept)
 }
 
 /// Returns the original of a directory that the agent made, and that a config lists by another name, over a link.

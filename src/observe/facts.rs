@@ -24,8 +24,27 @@ use crate::model::obstacles::Obstacle;
 /// Mark of a live system of ostree.
 const LIVE: &str = "/run/ostree-live";
 
+/// Source of what the target image carries, where it is not the running one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageSource {
+    /// The image, which the OS backend reads.
+    Read,
+    /// Nothing is read: it is not known.
+    Unread,
+}
+
 /// Looks at the host, and queries the OS backend for the target image when it is not the running one.
 pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts, ObserveError> {
+    facts_with(host, from, to, ImageSource::Read).await
+}
+
+/// Looks at the host, and at the target image as `source` says.
+pub async fn facts_with(
+    host: &Host,
+    from: &HostSpec,
+    to: &HostSpec,
+    source: ImageSource,
+) -> Result<Facts, ObserveError> {
     let root = &host.root;
     let specs = [from, to];
     let machine = machine(host).await?;
@@ -37,18 +56,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     let place = host.os.auth_file().filter(|_| pulls);
     let credentials = place.map_or(Ok(None), |place| Credentials::pick(root, to, place));
     let credentials = credentials.map_err(ObserveError::wrap("the pull secret"))?;
-    let desired_carries = match (to.effective_image(), observed.os.booted()) {
-        (Some(desired), Some(booted)) if !runs(booted, desired) => {
-            let result = preflight(host, desired, credentials.as_ref()).await;
-            let result = result.map_err(|error| Credentials::explain(error, root, to, place));
-            Some(result.map_err(ObserveError::image(desired))?.carries)
-        }
-        (Some(_) | None, _) => None,
-    };
-    let carries = match (&to.image, observed.os.booted()) {
-        (None, _) | (_, None) => EmbeddedConfig::Unknown,
-        (Some(_), Some(booted)) => desired_carries.unwrap_or_else(|| booted.carries.clone()),
-    };
+    let carries = carries(host, to, &observed, credentials.as_ref(), source).await?;
     let local = local_changes(root, &paths, &observed)?;
     let parents = Parents::load(root, from, to, &brought)?;
     let OriginalPaths { restorable, own_masks, not_files } =
@@ -59,6 +67,7 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
         unit_sources::links_after(root, (from, to), entries).map_err(ObserveError::wrap("the units"))?;
     let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &after)?;
     (obstacles.layers, obstacles.kernel) = layering_obstacles(host, to);
+    obstacles.repositories = repositories_obstacle(host, to)?;
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),
@@ -84,6 +93,30 @@ pub async fn facts(host: &Host, from: &HostSpec, to: &HostSpec) -> Result<Facts,
     })
 }
 
+/// Returns the config that the target image carries.
+async fn carries(
+    host: &Host,
+    to: &HostSpec,
+    observed: &Observation,
+    credentials: Option<&Credentials>,
+    source: ImageSource,
+) -> Result<EmbeddedConfig, ObserveError> {
+    let Some(booted) = observed.os.booted() else { return Ok(EmbeddedConfig::Unknown) };
+    let found = match to.effective_image() {
+        Some(desired) if !runs(booted, desired) => match source {
+            ImageSource::Unread => EmbeddedConfig::Unknown,
+            ImageSource::Read => {
+                let result = preflight(host, desired, credentials).await;
+                let place = host.os.auth_file().filter(|_| desired.transport() == Transport::Registry);
+                let result = result.map_err(|error| Credentials::explain(error, &host.root, to, place));
+                result.map_err(ObserveError::image(desired))?.carries
+            }
+        },
+        Some(_) | None => booted.carries.clone(),
+    };
+    Ok(if to.image.is_some() { found } else { EmbeddedConfig::Unknown })
+}
+
 /// Returns the paths that differ from what the booted image brings.
 fn local_changes(
     root: &Root,
@@ -105,6 +138,20 @@ fn layering_obstacles(host: &Host, to: &HostSpec) -> (Option<Obstacle>, Option<O
         next: "Install rpm-ostree in the OS image, or build kernel and extensions into the image".to_owned(),
     });
     (layers, to.kernel_type.obstacle(Architecture::HERE))
+}
+
+/// Returns why the OS backend finds no packages. Repositories of the new config are written after the OS is staged.
+fn repositories_obstacle(host: &Host, to: &HostSpec) -> Result<Option<Obstacle>, ObserveError> {
+    if to.host_layers().is_empty() || to.extensions_image.is_some() {
+        return Ok(None);
+    }
+    let cause = host.os.repositories_obstacle().map_err(ObserveError::wrap("the repositories"))?;
+    Ok(cause.map(|cause| Obstacle {
+        cause: cause.to_owned(),
+        next: "Add one that has the packages in an update before this one or by hand, or set \
+               spec.baseOSExtensionsContainerImage"
+            .to_owned(),
+    }))
 }
 
 /// Reads the host's facts of soft reboots if its settings allow them. A failure is no reason for no plan.
@@ -141,8 +188,8 @@ fn originals(root: &Root, paths: &BTreeSet<ManagedPath>) -> Result<OriginalPaths
     Ok(found)
 }
 
-/// Returns the paths of the old config whose kept original is gone.
-fn lost(root: &Root, from: &HostSpec) -> Result<BTreeSet<ManagedPath>, ObserveError> {
+/// Returns the paths of a config that was applied whose kept original is gone.
+pub fn lost(root: &Root, from: &HostSpec) -> Result<BTreeSet<ManagedPath>, ObserveError> {
     let paths: BTreeSet<ManagedPath> = from.originals.clone();
     chosen(&paths, "the originals", |path| Ok(saved::load_original(root, path)?.is_none()))
 }

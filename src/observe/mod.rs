@@ -28,7 +28,7 @@ use crate::model::observation::ObservedOs;
 use crate::model::{HostSpec, Karg, ManagedPath, Observation, ObservedFile, Principal, UnitName};
 
 pub use error::ObserveError;
-pub use facts::facts;
+pub use facts::{ImageSource, facts, facts_with, lost};
 pub use stateroot::host_traits;
 pub use unit_sources::rehearse;
 

@@ -190,7 +190,8 @@ fn accounts(
     found.defaults = account_obstacles::defaults(root)?;
     // A database that is no file is one of the obstacles above.
     if found.unreadable.is_empty() {
-        found.twice = account_obstacles::twice(root, &[&from.users, &to.users])?;
+        found.lines = account_obstacles::unfit_lines(root, &[&from.users, &to.users])?;
+        found.endless = account_obstacles::endless(root)?;
     }
     // Whoever holds a lock file holds that lock, too.
     found.password_lock = account_obstacles::password_lock(root)?;

@@ -12,7 +12,10 @@ use crate::model::obstacles::Obstacle;
 use crate::model::paths::LinkTarget;
 use crate::model::rehearsal::Renamed;
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::{HostSpec, ManagedPath, Observation, Obstacles, PathSpec, Rehearsal, UnitName};
+use crate::model::{
+    FileMode, HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, Rehearsal,
+    UnitName,
+};
 
 use super::ObserveError;
 use super::replaced::Entries;
@@ -33,7 +36,10 @@ pub(super) fn links_after<'a>(
     };
     let (masks, new_masks) = (masked(from), masked(to));
     let is_left = |path: &ManagedPath| !new.contains_key(path) && !new_masks.contains(path);
-    let left = old.keys().chain(&masks).filter(|path| is_source(path) && is_left(path));
+    // A directory that leaves is there as long as links are in it.
+    let is_directory = |path: &ManagedPath| matches!(old.get(path), Some(PathSpec::Directory(_)));
+    let left =
+        old.keys().chain(&masks).filter(|path| is_source(path) && is_left(path) && !is_directory(path));
     for path in left {
         match saved::original(root, path)? {
             Some(PathSnapshot::File { bytes, .. }) => {
@@ -116,11 +122,6 @@ pub(super) fn obstacles(
         return Ok(());
     }
     let (mut links, mut seen) = (after.clone(), BTreeSet::new());
-    // A directory that is not there yet, or something in its place that leaves, is no obstacle.
-    let is_moving = |path: &str| {
-        let above = path.rsplit_once('/').and_then(|(above, _)| ManagedPath::new(above).ok());
-        above.is_some_and(|above| old.contains_key(&above) || new.contains_key(&above))
-    };
     // As they are made.
     verbs.sort_by_key(|(verb, unit)| (*verb, links.is_preset(unit)));
     for (verb, name) in verbs {
@@ -134,7 +135,7 @@ pub(super) fn obstacles(
         }
         for change in links.changes(&[]) {
             if seen.insert(change.path().to_owned())
-                && !is_moving(change.path())
+                && !is_set_before(root, (&old, &new), change.path())?
                 && let Some(obstacle) = examine(root, &change)?.obstacle
             {
                 found.units.entry(name.clone()).or_insert(obstacle);
@@ -142,6 +143,32 @@ pub(super) fn obstacles(
         }
     }
     taken(to, &links, found)
+}
+
+/// Returns true if the files of an update make the directory of a link, or set it right, before the link is made: what is there now is
+/// no obstacle then. One that leaves and holds links is there until they have gone.
+fn is_set_before(root: &Root, (old, new): Entries<'_>, link: &str) -> Result<bool, HostError> {
+    let above = link.rsplit_once('/').and_then(|(above, _)| ManagedPath::new(above).ok());
+    let Some(above) = above.filter(|above| old.contains_key(above) || new.contains_key(above)) else {
+        return Ok(false);
+    };
+    let ObservedFile::Directory { mode, uid, .. } = root.observe(above.as_str())? else { return Ok(true) };
+    let (mode, uid) = match new.get(&above) {
+        Some(PathSpec::Directory(directory)) => {
+            let owner = match &directory.user {
+                None => uid,
+                Some(Principal::Id(id)) => *id,
+                Some(Principal::Name(name)) => u32::from(name != "root"),
+            };
+            (directory.mode.map_or(mode, FileMode::bits), owner)
+        }
+        Some(PathSpec::File(_) | PathSpec::Link(_)) => return Ok(true),
+        None => match saved::original(root, &above)? {
+            Some(PathSnapshot::Directory { mode, uid, .. }) => (mode, uid),
+            Some(_) | None => return Ok(false),
+        },
+    };
+    Ok(uid == 0 && mode & 0o022 == 0)
 }
 
 /// Returns the changes of links that the steps of an update may make.

@@ -44,7 +44,7 @@ fn account(
         keys_path,
         uid: user.uid,
         gid: user.gid,
-        password: accounts::password(root, name).map_err(failed())?,
+        password: or_unreadable(accounts::password(root, name)).map_err(failed())?,
         foreign: keys::foreign(root, user).map_err(failed())?,
         gecos: user.gecos.clone(),
         home: user.home.clone(),
@@ -53,8 +53,17 @@ fn account(
         groups: accounts.groups_of(name),
         maker: maker(records.is_made(name), user.is_local),
         has_original: records.original(name).is_some(),
-        is_expired: records.is_made(name) && account_lines::is_expired(root, name).map_err(failed())?,
+        is_expired: records.is_made(name)
+            && or_unreadable(account_lines::is_expired(root, name)).map_err(failed())?,
     })
+}
+
+/// Takes a database that is no file for one that says nothing: it is an obstacle of the steps that need it.
+fn or_unreadable<T: Default>(read: Result<T, HostError>) -> Result<T, HostError> {
+    match read {
+        Err(HostError::Kind { .. }) => Ok(T::default()),
+        read => read,
+    }
 }
 
 fn maker(is_made: bool, is_local: bool) -> Maker {
@@ -75,7 +84,7 @@ pub(super) fn groups(
     let mut observed = BTreeMap::new();
     for name in specs.iter().flat_map(|spec| spec.users.groups.keys()).map(UserName::as_str) {
         let Some(group) = accounts.group_entry(name) else { continue };
-        let password = account_lines::group_password(root, name);
+        let password = or_unreadable(account_lines::group_password(root, name));
         let group = ObservedGroup {
             gid: group.gid,
             password: password.map_err(ObserveError::wrap("the accounts"))?,

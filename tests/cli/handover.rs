@@ -153,6 +153,97 @@ fn verbs_read_config_of_mcd_before_import() {
     }
 }
 
+/// Without the databases of accounts not even root is known: they stay where no original of them is.
+#[test]
+fn databases_of_accounts_of_mcd_stay_and_are_named() {
+    let node = Node::new();
+    let database = |name: &str| node.read(&format!("root/etc/{name}"));
+    let (passwd, shadow) = (database("passwd"), database("shadow"));
+    let source = |text: &str| text.replace('%', "%25").replace('\n', "%0A");
+    let others = vec![file("/etc/passwd", &source(&passwd)), file("/etc/shadow", &source(&shadow))];
+    node.put(CURRENT, config("rendered-worker-mcd", &with(true, others)));
+    node.put(IMAGE, "");
+    node.put("root/etc/good", "of-mcd");
+    node.put("root/usr/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+    node.put("new.json", config("rendered-worker-new", &ignition(json!({}))));
+    let planned = plan(&node);
+    assert_eq!(planned.code, 0, "{}{}", planned.out, planned.err);
+    for path in ["/etc/passwd", "/etc/shadow"] {
+        let told = format!("storage.files {path:?}: it is a database of accounts");
+        assert!(planned.out.contains(&told), "{}", planned.out);
+        assert!(!planned.out.contains(&format!("remove-file {path}")), "{}", planned.out);
+    }
+    let ran = node.apply("new.json");
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(!node.path("root/etc/good").exists());
+    assert_eq!((database("passwd"), database("shadow")), (passwd.clone(), shadow));
+    // One that the agent replaced goes back.
+    node.put(
+        "own.json",
+        config(
+            "rendered-worker-own",
+            &with(false, vec![file("/etc/passwd", &source(&format!("{passwd}x:x:7:7::/:/s\n")))]),
+        ),
+    );
+    assert_eq!(node.apply("own.json").code, 0);
+    assert!(database("passwd").contains("x:x:7"));
+    let planned = plan(&node);
+    assert!(planned.code == 0 && !planned.out.contains("database of accounts"), "{}", planned.out);
+    assert_eq!(node.apply("new.json").code, 0);
+    assert_eq!(database("passwd"), passwd);
+}
+
+/// A directory of links that others can change: its unit can't leave, as links are only made and removed where root alone is. The plan
+/// says so before anything is touched, and any target ends it once the directory is root's.
+#[test]
+fn open_directory_of_links_of_mcd_is_named_before_anything_is_touched() {
+    const WANTS: &str = "/etc/systemd/system/x.target.wants";
+    let install = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=x.target\n";
+    let unit = json!([{"name": "a.service", "enabled": true, "contents": install}]);
+    let linked = json!([{"path": format!("{WANTS}/a.service"), "target": "/etc/systemd/system/a.service"}]);
+    for (mode, uid, attributes) in
+        [(0o777, 0, json!({"mode": 0o777})), (0o755, 1000, json!({"mode": 0o755, "user": {"id": 1000}}))]
+    {
+        let mut directory = attributes;
+        directory["path"] = json!(WANTS);
+        for storage in [json!({"directories": [directory]}), json!({"links": linked})] {
+            let spec = ignition(json!({"storage": storage, "systemd": {"units": unit}}));
+            let node = left_by_mcd(&spec, "");
+            node.put("policy.json", crate::test_host::QUIET.replace("crio.service", "a.service"));
+            node.put("root/etc/systemd/system/a.service", install);
+            node.put(&format!("root{WANTS}/.keep"), "");
+            std::fs::remove_file(node.path(&format!("root{WANTS}/.keep"))).unwrap();
+            let link = node.path(&format!("root{WANTS}/a.service"));
+            std::os::unix::fs::symlink("/etc/systemd/system/a.service", &link).unwrap();
+            let at = node.path(&format!("root{WANTS}"));
+            std::os::unix::fs::chown(&at, Some(uid), None).unwrap();
+            node.mode(&format!("root{WANTS}"), mode);
+            let before = node.listing("root/etc/systemd");
+            for _ in 0..2 {
+                let (planned, applied) = (plan(&node), node.apply("new.json"));
+                assert_eq!(
+                    planned.code, applied.code,
+                    "{spec}: {}{}{}",
+                    planned.out, planned.err, applied.err
+                );
+                if planned.code == 0 {
+                    break;
+                }
+                assert_eq!(planned.code, 3, "{spec}: {}{}", planned.out, applied.err);
+                for text in [&planned.out, &applied.err] {
+                    assert!(text.contains(&format!("its directory {WANTS}")), "{text}");
+                }
+                assert_eq!(node.listing("root/etc/systemd"), before, "{spec}");
+            }
+            std::os::unix::fs::chown(&at, Some(0), None).unwrap();
+            node.mode(&format!("root{WANTS}"), 0o755);
+            let (planned, applied) = (plan(&node), node.apply("new.json"));
+            assert_eq!((planned.code, applied.code), (0, 0), "{spec}: {}{}", planned.out, applied.err);
+            assert!(!link.is_symlink() && node.read("root/etc/new") == "new");
+        }
+    }
+}
+
 /// An image that MCD has by its tag is kept as MCD has it, until another target is committed.
 #[test]
 fn image_of_mcd_by_tag_is_kept_for_mcd() {

@@ -107,9 +107,22 @@ fn os_fields_that_are_not_planned_are_named_without_os_backend() {
         assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.out, ran.err);
         listed(&ran.out)
     };
-    let mut sorted = json(&["verify", "--config", "a.json"]);
+    // It is refused as a target, so `verify` does not say that the host matches.
+    let words = ["verify", "--config", "a.json", "--os-backend", "none"];
+    let ran = node.run(&[&words[..], &TEXT, &["--output", "json"]].concat());
+    assert_eq!(ran.code, 3, "{}{}", ran.out, ran.err);
+    let mut sorted = listed(&ran.out);
     sorted.sort_by_key(|line| line.split(' ').nth(1).map(str::to_owned));
     assert_eq!(sorted, fields);
+    let refused: Value = serde_json::from_str(&ran.out).unwrap();
+    let refused = refused["irreconcilable"].as_array().unwrap();
+    let refused: Vec<&str> = refused.iter().map(|one| one["field"].as_str().unwrap()).collect();
+    assert_eq!(refused, ["spec.osImageURL", "spec.kernelArguments", "spec.kernelType", "spec.extensions"]);
+    let text = node.run(&[&words[..], &TEXT].concat()).out;
+    assert!(
+        text.contains("spec.kernelType: this host has no OS backend") && !text.contains("matches"),
+        "{text}"
+    );
     node.put("root/etc/machine-config-daemon/currentconfig", config("rendered-a", &spec));
     for words in [&["plan", "--to", "a.json"][..], &["verify"]] {
         assert_eq!(json(words).len(), fields.len(), "{words:?}");

@@ -32,6 +32,8 @@ fn is_refused(node: &Node, spec: &Value, words: &str) {
     let planned = node.plan("b.json");
     assert_eq!(planned.code, 3, "{spec}: {}{}", planned.out, planned.err);
     assert!(planned.out.contains(words), "{}", planned.out);
+    let verified = node.run(&["verify", "--config", "b.json", "--root", "root", "--os-backend", "none"]);
+    assert!(verified.code == 3 && verified.out.contains(words), "{}: {}", verified.code, verified.out);
     let applied = node.apply("b.json");
     assert!(applied.code == 3 && applied.err.contains(words), "{}: {}", applied.code, applied.err);
     assert_eq!(node.listing("root/etc"), before);
@@ -162,6 +164,52 @@ fn homes_that_no_account_can_have_are_refused() {
     is_refused(&node, &spec, "this host has no /etc/shadow for its password");
 }
 
+/// useradd and usermod add a second line beside one that they can't read, or read another for ever.
+#[test]
+fn lines_that_programs_do_not_read_are_refused() {
+    let user = with_users(files(&[]), json!([{"name": "bob"}]));
+    for (database, line, words) in [
+        ("passwd", "bob:x:1007", "/etc/passwd has a line of bob that is not valid (passwd(5))"),
+        ("shadow", "bob:*", "/etc/shadow has a line of bob that is not valid (shadow(5))"),
+        (
+            "shadow",
+            "x:*:99999999999999999999999:0:99999:7:::",
+            "/etc/shadow has a number that is too long, in the line of x",
+        ),
+    ] {
+        let node = Node::new();
+        let path = format!("root/etc/{database}");
+        node.put(&path, format!("{}{line}\n", node.read(&path)));
+        is_refused(&node, &user, words);
+    }
+}
+
+/// A pipe has no end that could be read.
+#[test]
+fn pipes_in_place_of_databases_and_lock_are_refused() {
+    let pipe = |node: &Node, path: &str| {
+        drop(std::fs::remove_file(node.path(path)));
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, node.path(path), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    let password = json!([{"name": "core", "passwordHash": "$6$a$b"}]);
+    for (path, users) in [
+        ("/etc/shadow", json!([{"name": "bob"}])),
+        ("/etc/shadow", password.clone()),
+        ("/etc/shadow", keys()),
+        ("/etc/gshadow", json!([{"name": "bob"}])),
+        ("/etc/.pwd.lock", json!([{"name": "bob"}])),
+        ("/etc/.pwd.lock", password),
+    ] {
+        let node = Node::new();
+        pipe(&node, &format!("root{path}"));
+        is_refused(&node, &with_users(files(&[]), users), path);
+    }
+    let node = Node::new();
+    pipe(&node, "root/etc/shadow");
+    node.commit("rendered-a.json", &files(&["/etc/a"]));
+}
+
 /// Programs take `//home/a` for `/home/a`.
 #[test]
 fn home_with_empty_parts_is_taken() {
@@ -248,9 +296,13 @@ fn pipe_in_place_of_lock_of_accounts_is_named() {
         json!({"passwd": {"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]}}),
     );
     node.put("b.json", config("rendered-b", &spec));
+    // Keys need no lock.
     let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
-    assert_eq!(planned.code, applied.code, "{}{} {}", planned.out, planned.err, applied.err);
-    for text in [planned.out + &planned.err, applied.err] {
+    assert_eq!((planned.code, applied.code), (0, 0), "{}{} {}", planned.out, planned.err, applied.err);
+    node.put("b.json", config("rendered-b", &with_users(files(&[]), json!([{"name": "guest"}]))));
+    for ran in [node.plan("b.json"), node.apply("b.json")] {
+        let text = ran.out + &ran.err;
+        assert_eq!(ran.code, 3, "{text}");
         assert!(text.contains("/etc/.pwd.lock") && text.contains("a regular file"), "{text}");
     }
 }
@@ -541,6 +593,43 @@ fn obstacle_of_open_update_is_shown() {
     let applied = node.apply("b.json");
     assert_eq!(applied.code, 4, "{}", applied.err);
     assert_eq!(node.read("root/etc/b/x"), "a person's");
+}
+
+/// A person's file in the place of what an interrupted update makes is not replaced, as by a first run.
+#[test]
+fn file_put_in_place_of_entry_of_open_update_is_kept() {
+    let directory = |overwrite: bool| json!({"directories": [{"path": "/etc/d", "overwrite": overwrite}], "files": [file("/etc/b")]});
+    let above = json!({"directories": [{"path": "/etc/d"}], "files": [file("/etc/d/a"), file("/etc/b")]});
+    let link = |overwrite: bool| json!({"links": [{"path": "/etc/d", "target": "b", "overwrite": overwrite}], "files": [file("/etc/b")]});
+    let begun = |storage: &Value| {
+        let node = Node::new();
+        node.put("b.json", config("rendered-b", &ignition(json!({ "storage": storage }))));
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let mut command = node.command(&crate::test_host::apply("b.json"));
+        let output = command.env("MCA_FAIL_POINT", "kill:originals-saved").output().unwrap();
+        assert!(!output.status.success());
+        node.put("root/etc/d", "a person's");
+        node
+    };
+    for storage in [directory(false), above, link(false)] {
+        let node = begun(&storage);
+        for (plan, apply) in [(3, 4), (3, 3)] {
+            let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+            let text = format!("{storage}: {}{}{}", planned.out, planned.err, applied.err);
+            assert_eq!((planned.code, applied.code), (plan, apply), "{text}");
+            assert!(planned.out.contains("/etc/d") && applied.err.contains("/etc/d"), "{text}");
+            assert_eq!(node.read("root/etc/d"), "a person's");
+            assert!(!node.path("root/etc/b").exists());
+        }
+        std::fs::remove_file(node.path("root/etc/d")).unwrap();
+        assert_eq!(node.apply("b.json").code, 0);
+    }
+    for storage in [directory(true), link(true)] {
+        let node = begun(&storage);
+        assert_eq!((node.plan("b.json").code, node.apply("b.json").code), (0, 0), "{storage}");
+        assert_eq!(node.apply("empty.json").code, 0);
+        assert_eq!(node.read("root/etc/d"), "a person's", "{storage}");
+    }
 }
 
 /// A directory at the name under which the agent prepares a new version.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::test_host::{Node, Ran, apply, config, files, ignition};
+use crate::test_host::{Node, QUIET, Ran, apply, config, files, ignition};
 
 /// A host with a committed config, whose message somebody changed.
 fn drifted() -> Node {
@@ -236,4 +236,49 @@ fn plan_beside_killed_update_sees_what_its_undo_leaves() {
         let reached = if applied.code == 133 { 0 } else { applied.code };
         assert_eq!((planned.code, reached), (code, code), "{what}: {}{}", planned.out, applied.err);
     }
+}
+
+/// A directory that an open update made, and that its end lets go: another target may have a file there.
+#[test]
+fn directory_of_update_that_ends_first_gives_way() {
+    let node = Node::new();
+    node.put("policy.json", QUIET.replace("\"/etc\"", "\"/etc/none\""));
+    node.put("a.json", config("rendered-a", &files(&[("/etc/qq/zz", "a")])));
+    node.put("b.json", config("rendered-b", &files(&[("/etc/qq", "b")])));
+    assert_eq!(node.run(&[&apply("a.json")[..], &["--no-reboot"]].concat()).code, 0);
+    let planned = node.plan("b.json");
+    assert_eq!(planned.code, 0, "{}{}", planned.out, planned.err);
+    assert!(
+        planned.out.contains("remove-directory  /etc/qq") || planned.out.contains("write-file"),
+        "{}",
+        planned.out
+    );
+    node.put("root/proc/sys/kernel/random/boot_id", "1f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n");
+    for _ in 0..2 {
+        let applied = node.run(&[&apply("b.json")[..], &["--no-reboot"]].concat());
+        assert_eq!(applied.code, 0, "{}", applied.err);
+    }
+    assert_eq!(node.read("root/etc/qq"), "b");
+}
+
+/// The home of an account that the undo removes is no other account's.
+#[test]
+fn home_of_account_that_undo_removes_is_free() {
+    let user = |uid: u32| {
+        let users = json!([{"name": "bob", "uid": uid, "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]);
+        ignition(json!({"passwd": {"users": users}}))
+    };
+    let mut seen = 0;
+    for point in (40..64).step_by(3) {
+        let node = Node::new();
+        node.put("a.json", config("rendered-a", &user(1500)));
+        node.put("b.json", config("rendered-b", &user(1600)));
+        let mut command = node.command(&apply("a.json"));
+        let output = command.env("MCA_FAIL_POINT", format!("kill:{point}")).output().unwrap();
+        assert!(!output.status.success(), "{point}");
+        let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+        assert_eq!(planned.code, applied.code, "{point}: {}{}{}", planned.out, planned.err, applied.err);
+        seen += usize::from(planned.code == 0 && planned.out.contains("it is undone before"));
+    }
+    assert!(seen >= 4, "{seen}");
 }

@@ -220,3 +220,37 @@ fn what_systemd_takes_is_applied() {
     node.commit("rendered-c.json", &ignition(json!({})));
     assert!(!node.path("root/etc/systemd/system/r@i.service").is_symlink());
 }
+
+/// The companion of an enabled unit may be disabled by its own entry, as NetworkManager-wait-online.service beside NetworkManager.service:
+/// machine-config-daemon enables all units, then disables others.
+#[test]
+fn companion_that_config_disables_stays_disabled() {
+    let units = |list: Value| ignition(json!({"systemd": {"units": list}}));
+    let wait = "root/etc/systemd/system/x.target.wants/b.service";
+    let both = json!([{"name": "a.service", "enabled": true}, {"name": "b.service", "enabled": false}]);
+    let alone = json!([{"name": "b.service", "enabled": false}]);
+    for (was_enabled, first) in [(false, None), (true, None), (false, Some(&alone))] {
+        let node = host();
+        let at = "root/usr/lib/systemd/system";
+        node.put(&format!("{at}/a.service"), format!("{WANTED}Also=b.service\n"));
+        node.put(&format!("{at}/b.service"), WANTED.replace("multi-user", "x"));
+        node.put("root/usr/lib/systemd/system-preset/90-default.preset", "disable *\n");
+        if was_enabled {
+            std::fs::create_dir_all(node.path(wait).parent().unwrap()).unwrap();
+            symlink("/usr/lib/systemd/system/b.service", node.path(wait)).unwrap();
+        }
+        if let Some(first) = first {
+            node.commit("rendered-a.json", &units(first.clone()));
+        }
+        node.put("b.json", config("rendered-b", &units(both.clone())));
+        let planned = node.plan("b.json");
+        assert_eq!(planned.code, 0, "{}", planned.out);
+        node.commit("rendered-b.json", &units(both.clone()));
+        let enabled = "root/etc/systemd/system/multi-user.target.wants/a.service";
+        assert!(node.path(enabled).is_symlink() && !node.path(wait).is_symlink());
+        let verified = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+        assert_eq!(verified.code, 0, "{}", verified.out);
+        node.commit("rendered-c.json", &ignition(json!({})));
+        assert!(!node.path(enabled).is_symlink() && !node.path(wait).is_symlink());
+    }
+}

@@ -386,6 +386,27 @@ fn verbs_give_same_verdict_on_damaged_originals_of_open_update() {
     }
 }
 
+/// Paths whose originals are lost are named before they leave, and nothing else.
+fn are_named_as_not_restorable(node: &Node, paths: &[&str]) {
+    let host = ["--root", "root", "--os-backend", "none"];
+    for verb in ["verify", "status"] {
+        let text = node.run(&[&[verb][..], &host].concat());
+        let json = node.run(&[&[verb][..], &host, &["--output", "json"]].concat());
+        let document: Value = serde_json::from_str(&json.out).unwrap();
+        let found = document["notRestorable"].as_array().unwrap();
+        assert_eq!(found.len(), paths.len(), "{verb}: {document}");
+        for path in paths {
+            assert!(
+                text.out.contains(&format!("{path:?}: the host had this path before")),
+                "{verb}: {}",
+                text.out
+            );
+            let is_named = |one: &Value| one["field"].as_str().unwrap().ends_with(&format!("{path:?}"));
+            assert!(found.iter().any(is_named), "{verb}: {document}");
+        }
+    }
+}
+
 /// The agent's originals are gone: what the host had before the config stays as it is, and the plan says so.
 #[test]
 fn path_that_lost_its_original_stays_on_host() {
@@ -418,8 +439,9 @@ fn path_that_lost_its_original_stays_on_host() {
         for verb in &VERBS[1..4] {
             assert_eq!(node.run(verb).code, 0, "{verb:?}");
         }
-        let planned = node.plan("empty.json");
         let kept = ["/etc/motd", "/etc/link", "/etc/dir", "/etc/systemd/system/host.service"];
+        are_named_as_not_restorable(&node, &kept);
+        let planned = node.plan("empty.json");
         assert_eq!(planned.code, 0, "{}", planned.err);
         for path in kept {
             assert!(

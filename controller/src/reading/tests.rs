@@ -196,7 +196,7 @@ use machine_config_core::model::yaml;
 /// Specs of a MachineConfig.
 const SPECS: &[Row] = &[
     (Taken, "{}"),
-    (Taken, "null"),
+    (Refused("spec"), "null"),
     (Taken, "{config: {}}"),
     (Taken, "{config: null}"),
     (Taken, "{config: {ignition: {version: 3.0.0}}}"),
@@ -499,20 +499,24 @@ const POLICIES: &[Row] = &[
 
 /// Heads of a MachineConfig.
 const HEADS: &[Row] = &[
-    (Taken, "{apiVersion: machineconfiguration.openshift.io/v1, kind: MachineConfig, metadata: {name: a}}"),
-    (Taken, "{kind: MachineConfig, metadata: {name: a, labels: {a: b}, uid: a, generation: 1}}"),
+    (
+        Taken,
+        "{apiVersion: machineconfiguration.openshift.io/v1, kind: MachineConfig, metadata: {name: a}, spec: {}}",
+    ),
+    (Taken, "{kind: MachineConfig, metadata: {name: a, labels: {a: b}, uid: a, generation: 1}, spec: {}}"),
     (
         Refused("apiVersion"),
-        "{apiVersion: machineconfiguration.openshift.io/v1beta1, kind: MachineConfig, metadata: {name: a}}",
+        "{apiVersion: machineconfiguration.openshift.io/v1beta1, kind: MachineConfig, metadata: {name: a}, spec: {}}",
     ),
-    (Refused("apiVersion"), "{apiVersion: v1, kind: MachineConfig, metadata: {name: a}}"),
-    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: ../../etc/x}}"),
-    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: A_b}}"),
-    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: ''}}"),
-    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: 5}}"),
-    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {labels: {a: b}}}"),
-    (Unknown("sepc"), "{kind: MachineConfig, metadata: {name: a}, sepc: {}}"),
-    (Unknown("metadata.lables"), "{kind: MachineConfig, metadata: {name: a, lables: {}}}"),
+    (Refused("apiVersion"), "{apiVersion: v1, kind: MachineConfig, metadata: {name: a}, spec: {}}"),
+    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: ../../etc/x}, spec: {}}"),
+    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: A_b}, spec: {}}"),
+    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: ''}, spec: {}}"),
+    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {name: 5}, spec: {}}"),
+    (Refused("metadata.name"), "{kind: MachineConfig, metadata: {labels: {a: b}}, spec: {}}"),
+    (Refused("spec"), "{kind: MachineConfig, metadata: {name: a}}"),
+    (Unknown("sepc"), "{kind: MachineConfig, metadata: {name: a}, spec: {}, sepc: {}}"),
+    (Unknown("metadata.lables"), "{kind: MachineConfig, metadata: {name: a, lables: {}}, spec: {}}"),
 ];
 
 #[test]
@@ -566,8 +570,8 @@ fn unknown_fields_pass_where_they_are_allowed_and_are_named() {
 fn kinds_and_roles_without_effect_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let text = "{kind: MachineConfigPool, metadata: {name: worker}, spec: {machineConfigSelector: {matchLabels: {a: b}}}}\n---\n\
-        {kind: MachineConfig, metadata: {name: of-none, labels: {machineconfiguration.openshift.io/role: infra}}}\n---\n\
-        {kind: MachineConfig, metadata: {name: of-worker, labels: {a: b}}}\n---\n\
+        {kind: MachineConfig, metadata: {name: of-none, labels: {machineconfiguration.openshift.io/role: infra}}, spec: {}}\n---\n\
+        {kind: MachineConfig, metadata: {name: of-worker, labels: {a: b}}, spec: {}}\n---\n\
         {apiVersion: config.openshift.io/v1, kind: ImageDigestMirrorSet, metadata: {name: mirrors}}\n---\n\
         {apiVersion: machineconfiguration.openshift.io/v1, kind: KubeletConfig, metadata: {name: big}}\n---\n\
         {apiVersion: apps/v1, kind: Deployment, metadata: {name: other}}\n";

@@ -1,6 +1,6 @@
 //! Rendering: the selected configs, their order, the results, and the refusals.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::cost::reconcilable;
@@ -397,6 +397,35 @@ fn what_every_node_refuses_is_not_rendered() {
         let text = refusal(&[good(), config("50-own", "worker", file(path, ""))]);
         assert!(text.contains("MachineConfig 50-own is refused") && text.contains(path), "{text}");
         assert!(text.contains("remove the entry"), "{text}");
+    }
+    let with = |section: &str, value: Value| json!({ "config": { "ignition": { "version": "3.2.0" }, section: value } });
+    let user = |more: Value| {
+        let mut user = json!({ "name": "app", "homeDir": "/var/lib/machine-config-agent/app" });
+        user.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        with("passwd", json!({ "users": [user] }))
+    };
+    let unit = |name: &str, install: &str| {
+        let contents = format!("[Service]\nExecStart=/bin/true\n[Install]\n{install}");
+        with("systemd", json!({ "units": [{ "name": name, "enabled": true, "contents": contents }] }))
+    };
+    let wanted = "WantedBy=multi-user.target\n";
+    for (spec, field) in [
+        (user(json!({})), "passwd.users \"app\" homeDir"),
+        (user(json!({ "noCreateHome": true, "sshAuthorizedKeys": ["ssh-ed25519 AAAA"] })), "homeDir"),
+        (unit("x@.service", wanted), "systemd.units \"x@.service\""),
+    ] {
+        let text = refusal(&[good(), config("50-own", "worker", spec)]);
+        assert!(text.contains("MachineConfig 50-own is refused") && text.contains(field), "{text}");
+    }
+    for spec in [
+        user(json!({ "noCreateHome": true })),
+        unit("x@a.service", wanted),
+        unit("x@.service", &format!("{wanted}DefaultInstance=a\n")),
+        unit("x@.service", "WantedBy=y@.service\n"),
+        unit("x@.service", "# WantedBy=multi-user.target\n"),
+    ] {
+        let configs = [good(), config("50-own", "worker", spec)];
+        assert!(render(&pool("worker", &["worker"]), &configs, &Release::default()).is_ok());
     }
     // Each of the two alone is taken.
     let both = [config("50-a", "worker", file("/etc/passwd", "x")), config("60-b", "worker", users)];

@@ -264,6 +264,10 @@ impl fmt::Display for ManagedPath {
 /// Suffix of a new version that waits beside its place, hidden: `.NAME.mca-new`.
 pub const DRAFT_SUFFIX: &str = ".mca-new";
 
+/// Databases of accounts and groups: without the first four no account is known, not even root.
+pub const ACCOUNT_DATABASES: [&str; 6] =
+    ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
+
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 

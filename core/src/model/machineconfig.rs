@@ -285,7 +285,14 @@ impl MachineConfig {
 
     fn read(&self, image: Option<ImageRef>, reading: Reading) -> Result<HostSpec, ModelError> {
         let Found { value: object, unknown } = self.object()?;
-        let read = object.spec.unwrap_or_default();
+        let read = match object.spec {
+            Some(spec) => spec,
+            None if reading == Reading::Target => {
+                let cause = "it is required, as by the API server; an empty config has `spec: {}`";
+                return Err(self.field("spec", cause));
+            }
+            None => Spec::default(),
+        };
         let fields = Fields {
             os_image_url: read.os_image_url,
             extensions_image: read.extensions_image,

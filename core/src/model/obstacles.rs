@@ -67,8 +67,10 @@ pub struct Obstacles {
     pub defaults: Option<Obstacle>,
     /// Accounts and groups that no id is left for, by field.
     pub ids: BTreeMap<String, Obstacle>,
-    /// Accounts and groups with several lines in a database, by field.
-    pub twice: BTreeMap<String, Obstacle>,
+    /// Accounts and groups with several lines in a database, or with one that is not valid, by field.
+    pub lines: BTreeMap<String, Obstacle>,
+    /// Databases that useradd and usermod would read for ever, by path.
+    pub endless: BTreeMap<String, Obstacle>,
     /// The lock of lckpwdf(3), which every change of an account takes.
     pub password_lock: Option<Obstacle>,
     /// File systems, by their device.
@@ -83,6 +85,8 @@ pub struct Obstacles {
     pub in_the_way: BTreeMap<String, InTheWay>,
     /// Of packages of kernels and extensions: the backend that can't layer them.
     pub layers: Option<Obstacle>,
+    /// Of packages of kernels and extensions that come in no image of their own: the missing repository.
+    pub repositories: Option<Obstacle>,
     /// Of the kernel: processors that have none such.
     pub kernel: Option<Obstacle>,
 }

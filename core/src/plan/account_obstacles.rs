@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
-use super::{Op, Step};
+use super::{Batch, Op, Step};
 use crate::model::observation::{Maker, ObservedGroup};
 use crate::model::obstacles::{Obstacle, Obstacles};
 use crate::model::users::{Account, group_field, user_field};
@@ -60,20 +60,22 @@ pub(super) fn changes_databases(input: &PlanInput<'_>, op: &Op) -> bool {
 
 /// Returns the obstacles of the databases that a step changes.
 fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a Obstacle> {
-    let Obstacles { databases: closed, locks, unreadable, backups, defaults, password_lock, .. } =
+    let Obstacles { databases: closed, locks, unreadable, backups, endless, defaults, password_lock, .. } =
         &input.facts.obstacles;
     let opened = databases(input, op);
     let changes = !opened.is_empty();
+    // The lines of an account are originals of its keys, too.
+    let reads = matches!(op.batch(), Batch::Accounts | Batch::Users);
     let locked = password_lock.as_ref().filter(|_| changes);
     let by_program = program(op).is_some();
     let defaults = defaults.as_ref().filter(|_| by_program);
     let others: Vec<_> = unreadable
         .iter()
-        .filter(|(database, _)| changes && !opened.contains(&database.as_str()))
+        .filter(|(database, _)| reads && !opened.contains(&database.as_str()))
         .map(|(_, obstacle)| obstacle)
         .collect();
     let of_each = opened.into_iter().flat_map(move |database| {
-        let of_programs = locks.get(database).into_iter().chain(backups.get(database));
+        let of_programs = [locks, backups, endless].into_iter().filter_map(|of| of.get(database));
         closed.get(database).into_iter().chain(of_programs.filter(move |_| by_program))
     });
     locked.into_iter().chain(defaults).chain(of_each).chain(others)
@@ -178,10 +180,10 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
 
 /// Returns the obstacles of the lines and the id of an account or a group.
 fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Refusal> {
-    let Obstacles { twice, ids, .. } = &input.facts.obstacles;
+    let Obstacles { lines, ids, .. } = &input.facts.obstacles;
     let is_made = matches!(op, Op::CreateGroup { .. } | Op::CreateUser { .. });
     let exhausted = ids.get(field).filter(|_| is_made);
-    twice.get(field).into_iter().chain(exhausted).map(|found| refusal(field, found.to_string())).collect()
+    lines.get(field).into_iter().chain(exhausted).map(|found| refusal(field, found.to_string())).collect()
 }
 
 fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Refusal> {

@@ -11,7 +11,7 @@ use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
-use crate::model::{ManagedPath, ObservedFile, UnitName};
+use crate::model::{ManagedPath, ObservedFile, PathSpec, UnitName};
 
 /// Returns the obstacles of the steps.
 pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
@@ -40,6 +40,13 @@ pub(super) fn ahead(input: &PlanInput<'_>, plan: &Plan, next: usize) -> Vec<Unre
     let left = plan.batches().into_iter().skip(next).flatten();
     let obstacle = |step: &Step| {
         let path = step.op.path().filter(|_| step.op.batch() == Batch::Files)?;
+        // A hard link that is made already is a file.
+        let is_hard =
+            matches!(input.new_entry(&path), Some(PathSpec::Link(link)) if link.hard_target().is_some());
+        let makes = matches!(step.op, Op::MakeDirectory { .. } | Op::WriteLink { .. }) && !is_hard;
+        if let Some(reason) = makes.then(|| in_the_way(input, &step.op)).flatten() {
+            return Some(reason);
+        }
         let obstacle = input.facts.obstacles.paths.get(&path)?;
         is_touched(input, &step.op, &path).then(|| stated(field(&step.op), obstacle))
     };
@@ -120,21 +127,31 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
     }
 }
 
-/// Packages on a host whose backend layers none. Another image drops those of the old one by itself.
+/// Packages on a host whose backend layers none, or finds none. Another image drops those of the old one by itself.
 fn layers(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
-    let is_switched = has(|op| matches!(op, Op::StageOs { .. } | Op::SwitchKernel { .. }));
-    let Some(obstacle) = &input.facts.obstacles.layers else {
-        let kernel = input.facts.obstacles.kernel.iter().filter(|_| is_switched && input.to.image.is_none());
-        return kernel.map(|obstacle| stated("spec.kernelType".to_owned(), obstacle)).collect();
-    };
     let is_of_image = has(|op| matches!(op, Op::StageOs { .. }));
     let is_changed = has(|op| matches!(op, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }));
     let wants = !input.to.host_layers().is_empty();
-    let is_concerned = if is_of_image { wants } else { is_changed };
-    if !is_concerned {
-        return Vec::new();
+    let found = &input.facts.obstacles;
+    if let Some(obstacle) = &found.layers {
+        let is_concerned = if is_of_image { wants } else { is_changed };
+        return if is_concerned { of_packages(input, steps, obstacle) } else { Vec::new() };
     }
+    let is_switched = has(|op| matches!(op, Op::StageOs { .. } | Op::SwitchKernel { .. }));
+    let kernel = found.kernel.as_ref().filter(|_| is_switched && input.to.image.is_none());
+    if let Some(obstacle) = kernel {
+        return vec![stated("spec.kernelType".to_owned(), obstacle)];
+    }
+    // Those of an earlier config that stay are composed again, too.
+    let is_composed = wants && (is_of_image || is_changed) && input.to.extensions_image.is_none();
+    let repositories = found.repositories.iter().filter(|_| is_composed);
+    repositories.flat_map(|obstacle| of_packages(input, steps, obstacle)).collect()
+}
+
+/// Names the fields of packages that have an obstacle.
+fn of_packages(input: &PlanInput<'_>, steps: &[Step], obstacle: &Obstacle) -> Vec<Unreachable> {
+    let has = |is: fn(&Op) -> bool| steps.iter().any(|step| is(&step.op));
     let extensions = !input.to.extensions.is_empty() || has(|op| matches!(op, Op::InstallExtensions { .. }));
     let kernel =
         input.to.kernel_type != KernelType::Default || has(|op| matches!(op, Op::SwitchKernel { .. }));
@@ -325,6 +342,30 @@ mod tests {
         let mut own = spec("rendered-a", "a", "420");
         own.files.get_mut(&path()).unwrap().contents = crate::model::Contents::new(large.into_bytes());
         assert!(planned(&own, &to, |_| ()).is_ok(), "what the config wrote can be left");
+    }
+
+    #[test]
+    fn packages_without_source_refuse_plan() {
+        let image = |digit: char| format!("r.test/os@sha256:{}", digit.to_string().repeat(64));
+        let config = |name: &str, more: &str| {
+            let text = format!(
+                r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"osImageURL":"{}"{more}}}}}"#,
+                image('1')
+            );
+            MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
+        };
+        let none = |facts: &mut Facts| facts.obstacles.repositories = Some(obstacle());
+        let plain = config("rendered-a", "");
+        let extended = config("rendered-b", r#","extensions":["usbguard"]"#);
+        let said = refused(&plain, &extended, none);
+        assert!(said.contains("spec.extensions: it is in the way"), "{said}");
+        let said = refused(&plain, &config("rendered-c", r#","kernelType":"realtime""#), none);
+        assert!(said.contains("spec.kernelType: it is in the way"), "{said}");
+        assert!(planned(&extended, &plain, none).is_ok(), "nothing is composed");
+        assert!(planned(&extended, &extended, none).is_ok(), "nothing changes");
+        let packages =
+            format!(r#","extensions":["usbguard"],"baseOSExtensionsContainerImage":"{}""#, image('2'));
+        assert!(planned(&plain, &config("rendered-d", &packages), none).is_ok(), "an image brings them");
     }
 
     #[test]

@@ -35,6 +35,27 @@ pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) 
     steps.into_iter().map(step).collect()
 }
 
+/// Returns the steps that disable the companions which the new config disables and the steps of other units enable: those come before,
+/// as machine-config-daemon enables all units before it disables others.
+pub(super) fn disabled_again(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Step> {
+    let planned = |op: &Op| steps.iter().any(|step| step.op == *op);
+    let mut again = BTreeMap::new();
+    for step in steps {
+        let (Op::EnableUnit { unit } | Op::PresetUnit { unit }) = &step.op else { continue };
+        for (companion, observed) in input.facts.companions.get(unit).into_iter().flatten() {
+            let is_disabled =
+                input.to.units.get(companion).is_some_and(|entry| {
+                    entry.enablement == Enablement::Disabled && entry.mask != Mask::Masked
+                });
+            let op = Op::DisableUnit { unit: companion.clone() };
+            if is_disabled && observed.enabled == UnitFileState::Disabled && !planned(&op) {
+                again.insert(companion.clone(), Step { op, because: step.because });
+            }
+        }
+    }
+    again.into_values().collect()
+}
+
 /// Returns true if a unit, as a config has it, decides about its companions.
 fn turns(input: &PlanInput<'_>, name: &UnitName, unit: Option<&UnitSpec>) -> bool {
     let enablement = unit.map_or(Enablement::Preset, |unit| unit.enablement);

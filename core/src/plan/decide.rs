@@ -37,6 +37,7 @@ pub fn plan(
     warnings.extend(overwritten::warnings(&input, &steps));
     warnings.extend(warnings::lost(&input));
     warnings.extend(warnings::unknown_base(&input, &steps));
+    warnings.extend(warnings::databases(&input));
     let (mode, to_target) = (input.mode, to.target());
     let (drain, after) = (cost.drain, cost.after);
     let plan = Plan { from, to: to_target, mode, steps, drain, after, not_applied, warnings };

@@ -2,6 +2,7 @@
 
 use super::input::PlanInput;
 use super::{Op, Step};
+use crate::model::ids::ACCOUNT_DATABASES;
 use crate::model::{ManagedPath, ObservedFile};
 
 /// Files that stay on the host when their config goes (MCD-137): others keep them up to date.
@@ -51,8 +52,16 @@ pub(super) fn removal(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Step>
     if is_preserved(path) {
         return None;
     }
+    if stays(input, path) {
+        return None;
+    }
     let because = input.take_away(path)?;
     let path = path.clone();
     let op = if input.restorable(&path) { Op::RestoreFile { path } } else { Op::RemoveFile { path } };
     Some(Step { op, because })
+}
+
+/// Returns true for a database of accounts that has no original: without it no account is known.
+pub(super) fn stays(input: &PlanInput<'_>, path: &ManagedPath) -> bool {
+    ACCOUNT_DATABASES.contains(&path.as_str()) && !input.restorable(path)
 }

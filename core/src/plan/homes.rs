@@ -7,7 +7,7 @@ use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
 use super::{Op, Step};
 use crate::model::users::{Account, KEYS_FILE, user_field};
-use crate::model::{ManagedPath, ModelError, PathSpec, UserName};
+use crate::model::{HostSpec, ManagedPath, ModelError, PathSpec, UserName};
 
 /// Directories of the system (file-hierarchy(7)).
 const OF_SYSTEM: [&str; 30] = [
@@ -43,20 +43,17 @@ const OF_SYSTEM: [&str; 30] = [
     "/var/tmp",
 ];
 
-/// Directories of which all that is in them is the system's, or the agent's own.
-const TREES: [&str; 11] = [
-    "/boot",
-    "/dev",
+/// Directories of the agent, and of machine-config-daemon.
+const OWN: [&str; 4] = [
     "/etc/machine-config-agent",
     "/etc/machine-config-daemon",
-    "/etc/systemd",
-    "/ostree",
-    "/proc",
     "/run/machine-config-agent",
-    "/run/systemd",
-    "/sys",
-    "/sysroot",
+    "/var/lib/machine-config-agent",
 ];
+
+/// Directories of which all that is in them is the system's.
+const TREES: [&str; 8] =
+    ["/boot", "/dev", "/etc/systemd", "/ostree", "/proc", "/run/systemd", "/sys", "/sysroot"];
 
 /// Returns the homes that the steps can't give to their accounts.
 pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
@@ -112,6 +109,9 @@ fn plain(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
+/// The next step for the home of an account that is made.
+const OWN_HOME: &str = "choose a directory of its own, or set noCreateHome: true and no keys";
+
 fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
     let real = home(input, user, account);
     let homes = account.home.iter().map(|home| plain(home)).chain([real]);
@@ -119,7 +119,7 @@ fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Optio
     let next = if input.facts.observed.accounts.contains_key(user.as_str()) {
         "give the account a home of its own (`usermod --home`), or remove its keys"
     } else {
-        "choose a directory of its own, or set noCreateHome: true and no keys"
+        OWN_HOME
     };
     let message = format!("{home} is a directory of the system and no account's home; {next}");
     Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
@@ -169,9 +169,26 @@ fn unfit(user: &UserName, home: &str) -> Option<Refusal> {
 fn is_of_system(home: &str) -> bool {
     // Programs and libraries of the OS: /usr/bin, /usr/lib and so on.
     let is_in_usr = home.strip_prefix("/usr/").is_some_and(|rest| !rest.contains('/'));
-    let is_in =
-        |tree: &str| home.strip_prefix(tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    OF_SYSTEM.contains(&home) || is_in_usr || TREES.iter().any(|tree| is_in(tree))
+    OF_SYSTEM.contains(&home) || is_in_usr || is_in(home, &TREES) || is_in(home, &OWN)
+}
+
+fn is_in(home: &str, trees: &[&str]) -> bool {
+    let is_below =
+        |tree: &&str| home.strip_prefix(*tree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    trees.iter().any(is_below)
+}
+
+/// Returns the homes in the agent's own directories, where no host makes one.
+pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Refusal> {
+    let made = to.users.accounts.iter().filter(|(name, account)| {
+        account.should_exist && (!account.no_create_home || account.desired_keys(name).is_some())
+    });
+    let own = made.filter_map(|(name, account)| {
+        let home = account.home.as_ref().map(|home| plain(home)).filter(|home| is_in(home, &OWN))?;
+        let message = format!("{home} is a directory of the agent and no account's home; {OWN_HOME}");
+        Some(refusal(format!("{} homeDir", user_field(name.as_str())), message))
+    });
+    own.collect()
 }
 
 /// Returns the other account that has the same home.

@@ -98,7 +98,7 @@ pub use origin::observed_origin;
 pub use paths::{keep_unapplied, not_held};
 pub use reconcilable::{Irreconcilable, Unreachable, refused_everywhere};
 pub use step::{Op, Step, StepReason};
-pub use warnings::{Warning, is_gone_with_boot};
+pub use warnings::{Warning, is_gone_with_boot, not_restorable};
 
 /// Mode of the update, by the pair of images and configs (docs/contract.md, "Image mode").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{FileSpec, HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
 
+use super::accounts::{Refusal, refusal};
 use super::compare::holds;
 
 /// Units as an update leaves them, where that is known.
@@ -82,21 +83,60 @@ fn installs(name: &UnitName, unit: &UnitSpec) -> bool {
     let mut set = BTreeSet::new();
     for contents in unit.contents.iter().chain(unit.dropins.values()) {
         let text = String::from_utf8_lossy(contents.bytes());
-        let mut inside = false;
-        for line in text.lines().map(str::trim) {
-            if line.starts_with('[') {
-                inside = line == "[Install]";
-            }
-            let Some((key, value)) = line.split_once('=').filter(|_| inside) else { continue };
-            let key = MAKES_LINKS.iter().find(|one| **one == key.trim_end());
-            if value.trim().is_empty() {
+        for (key, value) in install_settings(&text) {
+            let key = MAKES_LINKS.iter().find(|one| **one == key);
+            if value.is_empty() {
                 set.retain(|one| Some(one) != key);
-            } else if value.trim() != name.as_str() {
+            } else if value != name.as_str() {
                 set.extend(key);
             }
         }
     }
     !set.is_empty()
+}
+
+/// Returns the templates of a config that are enabled and name no instance: no host can link them.
+pub(super) fn templates_without_instance(to: &HostSpec) -> Vec<Refusal> {
+    let is_enabled = |unit: &UnitSpec| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked;
+    let is_template = |name: &UnitName| name.as_str().contains("@.");
+    let found = to.units.iter().filter(|(name, unit)| {
+        is_template(name) && is_enabled(unit) && unit.contents.is_some() && is_wanted_as_template(unit)
+    });
+    let message = "it is a template: name an instance, or give it DefaultInstance=";
+    found.map(|(name, _)| refusal(unit_field(name), message)).collect()
+}
+
+/// Keys of `[Install]` whose links are to the unit itself.
+const WANTED: [&str; 3] = ["WantedBy", "RequiredBy", "UpheldBy"];
+
+/// Returns true if a plain unit would have a link to the template itself. One that names an instance, or takes a list back, is for
+/// the plan to judge.
+fn is_wanted_as_template(unit: &UnitSpec) -> bool {
+    let mut is_wanted = false;
+    for contents in unit.contents.iter().chain(unit.dropins.values()) {
+        let text = String::from_utf8_lossy(contents.bytes());
+        for (key, value) in install_settings(&text) {
+            let is_list = WANTED.contains(&key);
+            if key == "DefaultInstance" || (is_list && value.is_empty()) {
+                return false;
+            }
+            is_wanted |= is_list && value.split_whitespace().any(|target| !target.contains(['@', '%']));
+        }
+    }
+    is_wanted
+}
+
+/// Returns the settings of the `[Install]` sections of a text.
+fn install_settings(text: &str) -> Vec<(&str, &str)> {
+    let (mut inside, mut settings) = (false, Vec::new());
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == "[Install]";
+        } else if let (true, Some((key, value))) = (inside, line.split_once('=')) {
+            settings.push((key.trim_end(), value.trim()));
+        }
+    }
+    settings
 }
 
 /// Returns true if the host has the unit as the config has it.

@@ -3,13 +3,9 @@
 
 use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
-use crate::model::ids::{DRAFT_SUFFIX, STATE_DIR};
+use crate::model::ids::{ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, STATE_DIR};
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{FileMode, HostSpec, ManagedPath, PathSpec, Principal, UserName};
-
-/// Databases of accounts.
-const DATABASES: [&str; 6] =
-    ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
 
 /// Settings of the programs that change them.
 const READ: [&str; 2] = ["/etc/default/useradd", "/etc/login.defs"];

@@ -6,8 +6,10 @@
 use super::Mode;
 use super::accounts;
 use super::contradicted;
+use super::homes;
 use super::input::PlanInput;
 use super::installation::missing;
+use super::not_enabled;
 use super::os;
 use super::own_paths;
 use crate::model::fixed::FIPS_FIELD;
@@ -111,6 +113,8 @@ pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<U
 /// Returns what no host takes of a config: a pool that has it would be Degraded on each node.
 pub fn refused_everywhere(to: &HostSpec) -> Option<Irreconcilable> {
     let of_paths = own_paths::refused_everywhere(to).into_iter();
+    let of_paths = of_paths.chain(homes::refused_everywhere(to));
+    let of_paths = of_paths.chain(not_enabled::templates_without_instance(to));
     let of_paths = of_paths.map(|(field, message)| unreachable(field, message));
     let reasons: Vec<Unreachable> = force_file(to).into_iter().chain(of_paths).collect();
     (!reasons.is_empty()).then_some(Irreconcilable { reasons, is_of_host: false })

@@ -111,6 +111,8 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
     let mut first = companions::let_go(input, |name| is_remade(input, name));
     first.retain(|step| steps.iter().all(|other| other.op != step.op));
     first.append(&mut steps);
+    let again = companions::disabled_again(input, &first);
+    first.extend(again);
     first
 }
 

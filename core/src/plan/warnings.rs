@@ -1,12 +1,14 @@
 //! Files that do not stay as they are written: in file systems that are made anew at each boot, and paths that systemd or another
 //! program of the OS writes itself. They are written all the same.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::differences::{Difference, DifferenceKind};
 use super::input::PlanInput;
-use super::{BatchOp, FileOp, Op, Step};
-use crate::model::{ManagedPath, PathSpec};
+use super::{BatchOp, FileOp, Op, Step, files};
+use crate::model::{HostSpec, ManagedPath, ObservedFile, PathSpec};
 
 /// A warning of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,20 +68,44 @@ pub fn is_gone_with_boot(difference: &Difference) -> bool {
     path.is_some_and(|path| gone_at_boot(path.as_str()).is_some())
 }
 
+/// The cause of a path that can't be restored.
+const LOST: &str = "the host had this path before the config, and its original in \
+                    /var/lib/machine-config-agent/preimages/kept is missing, so the path stays unchanged";
+
 /// Returns the warnings about paths that leave with the old config and stay on the host.
 pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
     let (old, new) = (input.from.managed(), input.to.managed());
+    let next = "restore preimages/kept from a backup before the update, or remove the path on this host";
     let stays = old.difference(&new).filter(|path| input.is_lost(path));
-    stays
-        .map(|path| {
-            let message = "the host had this path before the config, and its original in \
-                           /var/lib/machine-config-agent/preimages/kept is missing, so the path stays unchanged; restore \
-                           preimages/kept from a backup before the update, or remove the path on this host";
-            let section = input.old(path).filter(|_| input.from.is_listed(path)).map(PathSpec::section);
-            let field = format!("{} {:?}", section.unwrap_or("systemd.units"), path.as_str());
-            Warning { field, message: message.to_owned() }
-        })
-        .collect()
+    stays.map(|path| of_lost(input.from, path, &format!("{LOST}; {next}"))).collect()
+}
+
+/// Returns the warnings about databases of accounts that leave with the old config and stay, as nothing else has the accounts.
+pub(super) fn databases(input: &PlanInput<'_>) -> Vec<Warning> {
+    let new = input.to.managed();
+    let stays = |path: &&ManagedPath| {
+        !new.contains(*path)
+            && files::stays(input, path)
+            && !input.is_lost(path)
+            && !input.from.unapplied.contains(*path)
+            && *input.found(path) != ObservedFile::Absent
+    };
+    let message = "it is a database of accounts of which no original is known, so the file stays unchanged; edit it on this host \
+                   (vipw(8), vigr(8))";
+    input.from.files.keys().filter(stays).map(|path| of_lost(input.from, path, message)).collect()
+}
+
+/// Returns what can't be restored of a config that the host has: paths whose originals are lost.
+pub fn not_restorable(spec: &HostSpec, lost: &BTreeSet<ManagedPath>) -> Vec<Warning> {
+    let message = format!("{LOST} when the config no longer lists it; restore preimages/kept from a backup");
+    lost.intersection(&spec.managed()).map(|path| of_lost(spec, path, &message)).collect()
+}
+
+fn of_lost(spec: &HostSpec, path: &ManagedPath, message: &str) -> Warning {
+    let entries = spec.entries();
+    let section = entries.get(path).filter(|_| spec.is_listed(path)).map(PathSpec::section);
+    let field = format!("{} {:?}", section.unwrap_or("systemd.units"), path.as_str());
+    Warning { field, message: message.to_owned() }
 }
 
 /// Returns the warnings about paths of the image's own config that leave: nobody knows what the base of the image has there.

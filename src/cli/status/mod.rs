@@ -28,10 +28,10 @@ use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
 use crate::model::text::chain;
 use crate::model::{ConfigName, HostSpec, Target};
-use crate::observe::observe;
+use crate::observe::{lost, observe};
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
-use crate::plan::not_applied;
+use crate::plan::{Warning, not_applied, not_restorable};
 use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
 use crate::settings::file;
 use crate::stateroot::OpenWork;
@@ -138,6 +138,7 @@ struct Disk {
     stored: Option<Stored>,
     work: Option<OpenWork>,
     moved: Vec<MovedAside>,
+    not_restorable: Vec<Warning>,
 }
 
 impl Disk {
@@ -147,7 +148,14 @@ impl Disk {
         let work = load_stateroot_work(root)?.as_ref().map(OpenWork::new);
         let moved = AccountRecords::load(root)?.still_moved(root).into_iter();
         let moved = moved.map(|(aside, path)| MovedAside { path, aside }).collect();
-        Ok(Self { stored: current, record, work, moved })
+        let not_restorable = match &current {
+            Some(stored) => {
+                let spec = stored.known_spec();
+                not_restorable(&spec, &lost(root, &spec)?)
+            }
+            None => Vec::new(),
+        };
+        Ok(Self { stored: current, record, work, moved, not_restorable })
     }
 }
 
@@ -215,7 +223,15 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let os = observed.map_or(ObservedOs::NotImageBased, |observed| observed.os);
     let follows = left.map(|left| left.follows);
     let drift = if is_drift(&reported) { health.drift } else { Vec::new() };
-    let around = Around { agent, follows, unread, drift, moved: disk.moved, work: disk.work };
+    let around = Around {
+        agent,
+        follows,
+        unread,
+        drift,
+        moved: disk.moved,
+        work: disk.work,
+        not_restorable: disk.not_restorable,
+    };
     Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
 }
 
@@ -297,6 +313,7 @@ struct Around {
     drift: Vec<Difference>,
     moved: Vec<MovedAside>,
     work: Option<OpenWork>,
+    not_restorable: Vec<Warning>,
 }
 
 fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, around: Around) -> Status {
@@ -335,6 +352,7 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         follows: around.follows,
         stateroot_work: around.work,
         not_applied: report.not_applied,
+        not_restorable: around.not_restorable,
         moved_aside: around.moved,
         unread: around.unread,
         drift: around.drift,
@@ -369,7 +387,15 @@ mod tests {
     fn alone_here() -> Around {
         let agent =
             AgentStatus { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
-        Around { agent, follows: None, unread: Vec::new(), drift: Vec::new(), moved: Vec::new(), work: None }
+        Around {
+            agent,
+            follows: None,
+            unread: Vec::new(),
+            not_restorable: Vec::new(),
+            drift: Vec::new(),
+            moved: Vec::new(),
+            work: None,
+        }
     }
 
     fn host_at(dir: &std::path::Path) -> Host {

@@ -7,6 +7,7 @@ use super::staged_manually::StagedManually;
 use crate::cli::last_report::Follows;
 use crate::model::observation::LocalPackages;
 use crate::model::{ImageRef, NotApplied, Target};
+use crate::plan::Warning;
 use crate::plan::differences::Difference;
 use crate::report::{LinkDown, NodeState, PrefetchStatus, Progress};
 use crate::stateroot::OpenWork;
@@ -60,6 +61,9 @@ pub(super) struct Status {
     pub(super) stateroot_work: Option<OpenWork>,
     /// Fields of the config that this host does not get.
     pub(super) not_applied: Vec<NotApplied>,
+    /// Paths of the config that can't be restored when it leaves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_restorable: Vec<Warning>,
     /// Entries that were in the way of the keys of accounts, and their paths now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) moved_aside: Vec<MovedAside>,

@@ -4,6 +4,7 @@ use super::shown::{MovedAside, Status};
 use crate::cli::last_report::Follows;
 use crate::model::Target;
 use crate::model::observation::LocalPackages;
+use crate::plan::Warning;
 use crate::report::{NodeState, PrefetchStatus};
 
 /// Most diffs of drifted contents: a screen; `verify` shows all.
@@ -44,6 +45,12 @@ fn prefetch(prefetch: &PrefetchStatus) -> String {
 /// Returns the line of an entry that was moved aside.
 fn moved_aside(one: &MovedAside) -> String {
     format!("  moved    {} was in the way of keys: look at {}, then remove it", one.path, one.aside)
+}
+
+/// Returns the lines of paths that can't be restored, and of those that were moved aside.
+fn paths(status: &Status) -> impl Iterator<Item = String> {
+    let line = |one: &Warning| format!("  not restorable  {}: {}", one.field, one.message);
+    status.not_restorable.iter().map(line).chain(status.moved_aside.iter().map(moved_aside))
 }
 
 pub(super) fn text(status: &Status) -> String {
@@ -98,7 +105,7 @@ pub(super) fn text(status: &Status) -> String {
         lines.push(format!("  next     {}", work.next));
     }
     lines.extend(status.not_applied.iter().map(|one| format!("  not applied  {one}")));
-    lines.extend(status.moved_aside.iter().map(moved_aside));
+    lines.extend(paths(status));
     lines.extend(status.unread.iter().map(|what| format!("  unread   {what}")));
     for diff in status.drift.iter().filter_map(|difference| difference.diff.as_ref()).take(DIFFS) {
         lines.extend(diff.lines().map(|line| format!("    {line}")));

@@ -1,6 +1,7 @@
 //! Changes of paths, and their result.
 
 use crate::host::root::Hands;
+use crate::model::ObservedFile;
 
 /// Desired state of a path.
 #[derive(Clone)]
@@ -196,6 +197,26 @@ impl<'a> Change<'a> {
     /// Returns true if the path is below one that another change makes a symbolic link, which leads to it.
     pub fn goes_through(&self, other: &Self) -> bool {
         matches!(other.want, DesiredPath::Link { .. }) && !other.over_directory && self.is_below(other)
+    }
+
+    /// Returns true if the change, carried out or not, may have left what is found where nothing was. An edit of its own file can't be
+    /// told from another file.
+    pub fn may_have_made(&self, found: &ObservedFile) -> bool {
+        let (is_file, is_link) = match found {
+            ObservedFile::Regular { .. } => (true, None),
+            ObservedFile::Symlink { target, .. } => (false, Some(target)),
+            // A directory is never replaced, but for an empty one of the old config.
+            ObservedFile::Absent
+            | ObservedFile::Directory { .. }
+            | ObservedFile::Special
+            | ObservedFile::Unreachable => return true,
+        };
+        match &self.want {
+            DesiredPath::Absent | DesiredPath::NoDirectory => true,
+            DesiredPath::File { .. } | DesiredPath::HardLink { .. } => is_file,
+            DesiredPath::Link { target, .. } => is_link == Some(target),
+            DesiredPath::Directory { .. } => false,
+        }
     }
 
     /// Returns true if the path is to go.

@@ -149,6 +149,11 @@ pub trait OsBackend: fmt::Debug {
         None
     }
 
+    /// Returns why it has no source of packages but an image of them; `None` if it may have one.
+    fn repositories_obstacle(&self) -> Result<Option<&'static str>, HostError> {
+        Ok(None)
+    }
+
     /// Returns true if silence means that nothing moves: not before the first progress, as there may never be one.
     fn reports_progress(&self) -> bool {
         true

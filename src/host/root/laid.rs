@@ -66,6 +66,8 @@ pub struct LaidPaths {
     pub paths: BTreeMap<String, LaidPath>,
     /// Hard links, each with the file that it is another name of.
     pub hard_links: BTreeSet<(String, String)>,
+    /// Directories among the paths that go with all that is in them.
+    pub trees: BTreeSet<String>,
 }
 
 /// Paths that are laid over a root.

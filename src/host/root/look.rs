@@ -15,7 +15,7 @@ const MAX_LINKS: u32 = 40;
 impl Root {
     /// Lays paths over the root. Nothing can be written through what is returned.
     pub fn laid_over(&self, laid: LaidPaths) -> Result<Self, HostError> {
-        let LaidPaths { mut paths, hard_links } = laid;
+        let LaidPaths { mut paths, hard_links, trees } = laid;
         let (mut stay, mut new_directories) = (Vec::new(), BTreeSet::new());
         for (path, will_be) in &paths {
             let is_directory = matches!(self.observe(path)?, ObservedFile::Directory { .. });
@@ -23,7 +23,7 @@ impl Root {
                 LaidPath::Directory { .. } if !is_directory => drop(new_directories.insert(path.clone())),
                 LaidPath::Directory { .. } => {}
                 LaidPath::Absent | LaidPath::File { .. } | LaidPath::Link { .. } => {
-                    if is_directory && self.holds_others(path, &paths)? {
+                    if is_directory && !trees.contains(path) && self.holds_others(path, &paths)? {
                         stay.push(path.clone());
                     }
                 }

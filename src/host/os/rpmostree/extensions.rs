@@ -22,6 +22,9 @@ const EXTENSIONS_DIRECTORY: &str = "extensions";
 /// Repository file by which rpm-ostree finds them.
 const REPOSITORY: &str = "/etc/yum.repos.d/coreos-extensions.repo";
 
+/// Directory of the repositories that rpm-ostree reads.
+const REPOSITORIES: &str = "/etc/yum.repos.d";
+
 /// Their directory in the image.
 const INSIDE: &str = "usr/share/rpm-ostree/extensions";
 
@@ -45,6 +48,31 @@ pub(super) struct Source<'a> {
     pub(super) image: &'a ImageRef,
     pub(super) credentials: Option<&'a Contents>,
     pub(super) proxies: ProxySettings,
+}
+
+/// Returns true if rpm-ostree has an enabled repository beside that of an image of packages. One that can't be read is left to it.
+pub(super) fn has_repository(root: &Root) -> Result<bool, HostError> {
+    let names = root.list(REPOSITORIES)?.into_iter().filter(|name| name.strip_suffix(".repo").is_some());
+    let mut paths = names.map(|name| format!("{REPOSITORIES}/{name}")).filter(|path| path != REPOSITORY);
+    Ok(paths.any(|path| match root.read(&path) {
+        Ok(bytes) => has_enabled(&String::from_utf8_lossy(&bytes.unwrap_or_default())),
+        Err(_) => true,
+    }))
+}
+
+/// Returns true if one of a file's repositories is enabled, as each is that does not say otherwise.
+fn has_enabled(text: &str) -> bool {
+    let mut enabled = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            enabled.push(true);
+        } else if let (Some((key, value)), Some(last)) = (line.split_once('='), enabled.last_mut())
+            && key.trim_end() == "enabled"
+        {
+            *last = !["0", "false", "no"].iter().any(|no| value.trim().eq_ignore_ascii_case(no));
+        }
+    }
+    enabled.contains(&true)
 }
 
 /// Brings the packages to the host, unless they are there.
@@ -223,6 +251,21 @@ mod tests {
         withdraw(&root).unwrap();
         assert!(!dir.path().join("etc/yum.repos.d/coreos-extensions.repo").exists());
         assert!(!directory(dir.path()).exists());
+    }
+
+    #[test]
+    fn enabled_repositories_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        assert!(!has_repository(&root).unwrap());
+        let at = dir.path().join("etc/yum.repos.d");
+        fs::create_dir_all(&at).unwrap();
+        fs::write(at.join("coreos-extensions.repo"), "[coreos-extensions]\nenabled=1\n").unwrap();
+        fs::write(at.join("a.repo.rpmsave"), "[a]\n").unwrap();
+        fs::write(at.join("b.repo"), "[b]\nname=b\nenabled = 0\n[c]\nenabled=False\n").unwrap();
+        assert!(!has_repository(&root).unwrap());
+        fs::write(at.join("d.repo"), "# own\n[d]\nbaseurl=file:///srv\n").unwrap();
+        assert!(has_repository(&root).unwrap());
     }
 
     #[tokio::test(flavor = "current_thread")]

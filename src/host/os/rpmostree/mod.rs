@@ -41,6 +41,10 @@ use stage::Brought;
 /// MCD's own file in an image's tree: the config that the image carries, if it has no label of it.
 const EMBEDDED_CONFIG: &str = "/usr/etc/machine-config-daemon/currentconfig";
 
+/// Cause of a refusal of packages.
+const NO_REPOSITORIES: &str =
+    "rpm-ostree has no enabled repository in /etc/yum.repos.d to layer packages from";
+
 /// The rpm-ostree backend.
 #[derive(Debug, Clone)]
 pub struct RpmOstreeBackend {
@@ -119,6 +123,10 @@ impl RpmOstreeBackend {
 impl OsBackend for RpmOstreeBackend {
     fn name(&self) -> &'static str {
         "rpm-ostree"
+    }
+
+    fn repositories_obstacle(&self) -> Result<Option<&'static str>, HostError> {
+        Ok((!extensions::has_repository(&self.root)?).then_some(NO_REPOSITORIES))
     }
 
     fn observe(&self) -> BoxFuture<'_, Result<ObservedOs, HostError>> {
