@@ -107,15 +107,7 @@ impl<C: ControlPlane> Agent<C> {
         let forced = self.is_forced()?;
         let start = Start { recovering: self.journal.is_recovering()?, forced };
         let mut origin = start.origin(self.journal.origin_spec()?)?;
-        let mut facts = facts(&self.host, &origin, to.spec()).await.inspect_err(|error| {
-            if matches!(error, ObserveError::Image { .. }) {
-                self.telemetry.metrics.switched(SwitchResult::Failed);
-            }
-        })?;
-        if self.mode == RunMode::FirstBoot {
-            // Its config says nothing of files.
-            facts.observed.carried = None;
-        }
+        let facts = self.facts_for(&origin, to.spec()).await?;
         to.carry_over(start, &mut origin, &facts.observed);
         if forced {
             info!(
@@ -157,6 +149,20 @@ impl<C: ControlPlane> Agent<C> {
             self.control.emit(&event).await;
         }
         Ok(())
+    }
+
+    /// Looks at the host for a plan.
+    async fn facts_for(&self, origin: &HostSpec, to: &HostSpec) -> Result<Facts, AgentError> {
+        let mut facts = facts(&self.host, origin, to).await.inspect_err(|error| {
+            if matches!(error, ObserveError::Image { .. }) {
+                self.telemetry.metrics.switched(SwitchResult::Failed);
+            }
+        })?;
+        if self.mode == RunMode::FirstBoot {
+            // Its config says nothing of files.
+            facts.observed.carried = None;
+        }
+        Ok(facts)
     }
 
     /// Commits a target that needs no step.

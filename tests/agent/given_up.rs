@@ -69,13 +69,15 @@ impl Story {
 
     fn agent(&self) -> Agent<FakeControlPlane> {
         let (staging, hangs) = (Rc::clone(&self.staging), Rc::clone(&self.hangs));
-        let pulled = move || {
-            staging.notify_one();
-            let hangs = hangs.get();
-            Box::pin(async move { if hangs { std::future::pending().await } else { Ok(()) } }) as _
+        let os = Played {
+            seen: Rc::clone(&self.seen),
+            pulled: Box::new(move || {
+                staging.notify_one();
+                let hangs = hangs.get();
+                Box::pin(async move { if hangs { std::future::pending().await } else { Ok(()) } })
+            }),
+            ..Played::running(image("a"))
         };
-        let os =
-            Played { seen: Rc::clone(&self.seen), pulled: Box::new(pulled), ..Played::running(image("a")) };
         let root = Root::open(self.dir.path()).unwrap();
         let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
         self.plane.agent(host).with(RunMode::Daemon, Reboots::Requested)

@@ -54,6 +54,8 @@ struct Counts {
     runs: u32,
     /// Next targets that were begun in the deployment of the update.
     early: u32,
+    /// Plans that were shown before an undo, and made after it.
+    planned: u32,
 }
 
 fn with_kargs(name: &str, kargs: &[&str]) -> Config {
@@ -62,6 +64,26 @@ fn with_kargs(name: &str, kargs: &[&str]) -> Config {
 
 fn looked_at(host: &SweepHost) -> Seen {
     Seen { tree: host.tree(), line: host.line() }
+}
+
+/// The plan that was shown before is the one that is made once the update is undone.
+fn is_planned(planned: &str, log: &str) -> Result<bool, String> {
+    if !log.contains("rolling back, since another target is desired") {
+        return Ok(false);
+    }
+    let (_, made) = log.split_once("is planned:").unwrap_or_default();
+    let plan = |text: &str| {
+        let lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("Steps"));
+        let is_step =
+            |line: &&str| line.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+        lines.filter(is_step).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (planned, made) = (plan(planned), plan(made));
+    if planned == made {
+        Ok(!made.is_empty())
+    } else {
+        Err(format!("planned: {planned:#?}, made: {made:#?}"))
+    }
 }
 
 /// Returns true if the update ended before the target that followed it, whose name may be the same.
@@ -80,12 +102,14 @@ fn is_whole() -> bool {
     std::env::var_os("SWEEP_WHOLE").is_some()
 }
 
-/// Asks until nothing is left to do, playing the reboots.
-fn settle(host: &mut SweepHost, target: &str) -> Result<(), String> {
+/// Asks until nothing is left to do, playing the reboots. Returns the log of the first run.
+fn settle(host: &mut SweepHost, target: &str) -> Result<String, String> {
+    let mut first = None;
     for _ in 0..RUNS {
         let ran = host.apply(target, None, None)?;
+        let log = first.get_or_insert_with(|| ran.log.clone());
         match ran.code {
-            0 => return Ok(()),
+            0 => return Ok(std::mem::take(log)),
             REBOOT => host.reboot(Down::Orderly)?,
             code => return Err(format!("{target} ended with {code}: {}{}", ran.out, ran.log)),
         }
@@ -118,7 +142,7 @@ impl Series {
         let mut host = SweepHost::boot(Kind::Machine, &dir)?;
         settle(&mut host, "a")?;
         host.down(Down::Orderly)?;
-        let straight = NEXT.iter().map(|next| on_copy(next, &|host| settle(host, next)));
+        let straight = NEXT.iter().map(|next| on_copy(next, &|host| settle(host, next).map(drop)));
         let straight = straight.collect::<Result<Vec<_>, _>>()?;
         let points = AtomicU64::new(0);
         on_copy("count", &|host| {
@@ -187,7 +211,7 @@ impl Series {
             };
             let is_early = host.line() != before;
             counts.lock().unwrap().early += u32::from(is_early);
-            let again = if is_early && point % 4 == 0 { 20 + point * 7 % 32 } else { 0 };
+            let again = if is_early && point.is_multiple_of(4) { 20 + point * 7 % 32 } else { 0 };
             self.goes_on(host, index % NEXT.len(), again, counts)?;
             fs::remove_dir_all(&copy).unwrap_or_default();
         }
@@ -213,16 +237,18 @@ impl Series {
             index = (index + 1) % NEXT.len();
             way = format!("{way} killed at {again}, then {}", NEXT[index]);
         }
-        let done = self.arrives(&mut host, index);
+        let done = self.arrives(&mut host, index, counts);
         counts.lock().unwrap().runs += host.runs;
         done.map_err(|error| format!("{way}: {error}"))?;
         host.down(Down::PowerCut)
     }
 
     /// The host ends as the one that went straight to the target, in its own words, too.
-    fn arrives(&self, host: &mut SweepHost, index: usize) -> Result<(), String> {
+    fn arrives(&self, host: &mut SweepHost, index: usize, counts: &Mutex<Counts>) -> Result<(), String> {
         let straight = &self.straight[index];
-        settle(host, NEXT[index])?;
+        let planned = host.plan(NEXT[index])?.out;
+        let log = settle(host, NEXT[index])?;
+        counts.lock().unwrap().planned += u32::from(is_planned(&planned, &log)?);
         let found = looked_at(host);
         if found.line != straight.line {
             return Err(format!("the kernel line is {:?}, not {:?}", found.line, straight.line));
@@ -312,7 +338,7 @@ fn next_target_is_reached_as_if_update_had_not_been() {
             counts.early
         )
         .unwrap();
-        let enough = one.points > 15 && counts.early > 5;
+        let enough = one.points > 15 && counts.early > 5 && counts.planned > 5;
         if wrong.is_empty() && !enough {
             wrong.push(format!("{}: {} points, {counts:?}", one.name, one.points));
         }

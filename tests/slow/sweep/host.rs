@@ -143,6 +143,15 @@ impl SweepHost {
         bounded(command)
     }
 
+    /// Plans for a config, as [`SweepHost::apply`] would.
+    pub fn plan(&mut self, config: &str) -> Result<Ran, String> {
+        let mut command = self.command("plan");
+        command.arg("--to").arg(self.agent_path(&format!("{config}.json")));
+        command.arg("--policy").arg(self.agent_path("policy.json"));
+        self.runs += 1;
+        bounded(command)
+    }
+
     pub fn verify(&mut self) -> Result<Ran, String> {
         self.runs += 1;
         bounded(self.command("verify"))
