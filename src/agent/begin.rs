@@ -129,11 +129,7 @@ impl<C: ControlPlane> Agent<C> {
             log_warnings(&plan);
             return self.take_over(&origin, to);
         }
-        let now = self.host.clock.now();
-        let booted = facts.observed.os.booted();
-        let deployment = booted.map(|os| os.deployment.clone());
-        let mut record = Record::new(update_id(now)?, plan, facts.observed.boot_id.clone(), deployment, now);
-        record.origin_image = booted.and_then(|os| os.image.clone());
+        let mut record = new_record(plan, &facts.observed, self.host.clock.now())?;
         record.tell_contents(self.journal.current(), &target);
         record.forced = forced || self.journal.current() == Some(&target);
         record.provisioning = self.mode == RunMode::FirstBoot;
@@ -218,6 +214,15 @@ impl<C: ControlPlane> Agent<C> {
         self.memory.backoff.reset();
         Ok(())
     }
+}
+
+/// Begins the record of a plan, with the OS that runs.
+fn new_record(plan: Plan, observed: &Observation, now: Timestamp) -> Result<Record, AgentError> {
+    let booted = observed.os.booted();
+    let deployment = booted.map(|os| os.deployment.clone());
+    let mut record = Record::new(update_id(now)?, plan, observed.boot_id.clone(), deployment, now);
+    record.origin_image = booted.and_then(|os| os.image.clone());
+    Ok(record)
 }
 
 /// Logs the warnings of a plan without steps, which is not logged itself.
