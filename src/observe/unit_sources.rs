@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::durable::examine;
-use crate::host::saved::{self, PathSnapshot};
+use crate::host::restore;
+use crate::host::saved::PathSnapshot;
 use crate::host::systemd::{Coming, LinkVerb, UnitLinks};
 use crate::host::{HostError, Root};
 use crate::model::ids::UNIT_DIR;
@@ -35,7 +36,7 @@ pub(super) fn links_after<'a>(
     let is_left = |path: &ManagedPath| !new.contains_key(path) && !new_masks.contains(path);
     let left = old.keys().chain(&masks).filter(|path| is_source(path) && is_left(path));
     for path in left {
-        match saved::original(root, path)? {
+        match restore::original(root, path)? {
             Some(PathSnapshot::File { bytes, .. }) => {
                 coming.insert(path.clone(), Coming::File(bytes.as_slice().to_vec()));
             }
