@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::accounts::Accounts;
 use crate::host::durable::{self, Attempt, Change, DesiredPath};
 use crate::host::error::ORIGINALS;
+use crate::host::restore;
 use crate::host::saved::{self, PathSnapshot};
 use crate::host::{Hands, Host, HostError, parents};
 use crate::journal::Intent;
@@ -61,7 +62,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
             }
             (FileOp::Restore, _) => {
                 let hands = specs.hands(&accounts, step, &path);
-                let original = saved::original(&host.root, &path).map_err(failed())?;
+                let original = restore::original(&host.root, &path).map_err(failed())?;
                 original.map_or(Outcome::Remove { hands }, |saved| restored(saved, hands))
             }
             (FileOp::LeaveDirectory, _) => {
@@ -180,7 +181,7 @@ fn kept_attributes(
     if !is_made && !new.drops_attributes_of(old) {
         return Ok(Unset::default());
     }
-    let (mode, uid, gid) = match saved::original(&host.root, path)? {
+    let (mode, uid, gid) = match restore::original(&host.root, path)? {
         Some(PathSnapshot::Directory { mode, uid, gid }) => (mode, uid, gid),
         Some(_) | None => (FileMode::DIRECTORY.bits(), 0, 0),
     };
@@ -235,7 +236,7 @@ fn left_directory<'a>(
     path: &ManagedPath,
     hands: Hands,
 ) -> Result<Outcome<'a>, HostError> {
-    Ok(match saved::original(&host.root, path)? {
+    Ok(match restore::original(&host.root, path)? {
         Some(saved @ PathSnapshot::Directory { .. }) => restored(saved, hands),
         _ if specs.needs(path) => {
             let mode = Some(FileMode::DIRECTORY.bits());
@@ -252,7 +253,7 @@ fn is_vacant(host: &Host, specs: &Entries, directory: &ManagedPath) -> Result<bo
         let Ok(path) = ManagedPath::new(format!("{directory}/{name}")) else { return Ok(false) };
         let is_directory = matches!(host.root.observe(path.as_str())?, ObservedFile::Directory { .. });
         let is_leaving = match specs.old.get(&path) {
-            Some(_) => saved::original(&host.root, &path)?.is_none(),
+            Some(_) => restore::original(&host.root, &path)?.is_none(),
             None => specs.made.contains(&path),
         };
         if !is_leaving || (is_directory && !is_vacant(host, specs, &path)?) {

@@ -62,15 +62,8 @@ impl Embedded {
 pub fn kept(root: &Root, deployment: &str, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
     let at = format!("{deployment}{IMAGE_ORIGINALS}/{}", saved::document_name(path));
     let Some(original) = saved::load_document(root, &at)? else { return Ok(None) };
-    let replaced = of_image(root, deployment, path)?;
+    let replaced = saved::of_deployment(root, deployment, path)?;
     Ok(Some(original.labelled_as(&replaced)))
-}
-
-/// Reads the version of a path below `/etc` that the image of a deployment brings.
-pub fn of_image(root: &Root, deployment: &str, path: &ManagedPath) -> Result<PathSnapshot, HostError> {
-    let below = path.as_str().strip_prefix("/etc/");
-    let at = below.map(|below| format!("{deployment}/usr/etc/{below}"));
-    at.map_or(Ok(PathSnapshot::Absent), |at| PathSnapshot::read(root, &at))
 }
 
 /// Observes the version of a path below `/etc` that the image of a deployment brings.

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::embedded::{self, Embedded};
-use super::saved::PathSnapshot;
+use super::saved::{self, PathSnapshot};
 use super::systemd::{UnitFileLinks, UnitLinks};
 use super::{HostError, Root};
 use crate::model::ids::{IMAGE_ORIGINALS, UNIT_DIR};
@@ -53,7 +53,7 @@ impl Source {
         match self {
             Self::Host => PathSnapshot::read(root, path.as_str()),
             Self::Original => Ok(embedded::kept(root, deployment, path)?.unwrap_or(PathSnapshot::Absent)),
-            Self::Image => embedded::of_image(root, deployment, path),
+            Self::Image => saved::of_deployment(root, deployment, path),
             Self::Nothing | Self::Emptied => Ok(PathSnapshot::Absent),
         }
     }

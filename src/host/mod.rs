@@ -42,6 +42,7 @@ pub mod program;
 pub mod proxy;
 pub mod redact;
 pub mod registry;
+pub mod restore;
 pub mod root;
 pub mod saved;
 pub mod systemd;

@@ -4,8 +4,6 @@
 //! that a write will replace is read by the walk that the write takes, so that the three (saved, written, restored) are
 //! of one file. `Debug` shows no contents.
 
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Seek as _;
 
@@ -15,10 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use super::durable::{Attributes, Change, DesiredPath, same_bytes};
-use super::embedded::{self, Embedded};
 use super::error::ORIGINALS;
 use super::root::{Entry, Hands, LaidPath, Missing, Root, attributes, no_name, read_at_most, split};
-use crate::model::ids::ACCOUNT_DATABASES;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER};
 use crate::model::{Contents, ManagedPath, ObservedFile, Sha256};
 
@@ -397,65 +393,16 @@ pub fn load_document(root: &Root, at: &str) -> Result<Option<PathSnapshot>, Host
     serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(at, &error))
 }
 
-/// The originals of a host, for many paths.
-#[derive(Debug)]
-pub struct OriginalLookup<'a> {
-    root: &'a Root,
-    /// The paths of the config in the booted image.
-    carried: OnceCell<BTreeSet<ManagedPath>>,
-}
-
-impl<'a> OriginalLookup<'a> {
-    /// Looks them up on a host.
-    pub fn new(root: &'a Root) -> Self {
-        Self { root, carried: OnceCell::new() }
-    }
-
-    /// Returns the file for a path that is no longer managed: the kept original, else the version of the booted image's base, which a
-    /// database of accounts does not go back to, else the original of the machine-config-daemon. `None` when there is no such thing, or nothing was there.
-    pub fn original(&self, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
-        let something = |saved: PathSnapshot| (saved != PathSnapshot::Absent).then_some(saved);
-        if let Some(kept) = load_original(self.root, path)? {
-            return Ok(something(kept));
-        }
-        if let Some(kept) = embedded::kept(self.root, "", path)? {
-            return Ok(something(kept));
-        }
-        // The accounts of a host are not those of its image, and what the config in the image brought is not the base's.
-        if !ACCOUNT_DATABASES.contains(&path.as_str())
-            && let Some(own) = something(of_image(self.root, path)?)
-            && !self.carried()?.contains(path)
-        {
-            return Ok(Some(own));
-        }
-        let daemons = format!("/etc/machine-config-daemon/orig{path}.mcdorig");
-        Ok(something(PathSnapshot::read(self.root, &daemons)?))
-    }
-
-    /// Returns true if an original is the version that the config in the booted image brought: it is none then.
-    pub fn is_carried(&self, path: &ManagedPath, original: &PathSnapshot) -> Result<bool, HostError> {
-        Ok(*original != PathSnapshot::Absent
-            && of_image(self.root, path)?.is_same_file(original)
-            && self.carried()?.contains(path))
-    }
-
-    fn carried(&self) -> Result<&BTreeSet<ManagedPath>, HostError> {
-        if let Some(carried) = self.carried.get() {
-            return Ok(carried);
-        }
-        let embedded = Embedded::load(self.root, "")?;
-        Ok(self.carried.get_or_init(|| embedded.map(|config| config.paths().clone()).unwrap_or_default()))
-    }
-}
-
-/// Returns the file for a path that is no longer managed, as [`OriginalLookup::original`].
-pub fn original(root: &Root, path: &ManagedPath) -> Result<Option<PathSnapshot>, HostError> {
-    OriginalLookup::new(root).original(path)
-}
-
 /// Reads the booted image's own version of a path below `/etc`.
 pub fn of_image(root: &Root, path: &ManagedPath) -> Result<PathSnapshot, HostError> {
-    embedded::of_image(root, "", path)
+    of_deployment(root, "", path)
+}
+
+/// Reads the version of a path below `/etc` that the image of a deployment brings, by its directory.
+pub fn of_deployment(root: &Root, deployment: &str, path: &ManagedPath) -> Result<PathSnapshot, HostError> {
+    let below = path.as_str().strip_prefix("/etc/");
+    let at = below.map(|below| format!("{deployment}/usr/etc/{below}"));
+    at.map_or(Ok(PathSnapshot::Absent), |at| PathSnapshot::read(root, &at))
 }
 
 /// Creates the error of an unreadable file of the agent, without its contents.

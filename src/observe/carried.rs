@@ -1,4 +1,4 @@
-//! What the booted image's own config brought to this host.
+//! The part of this host that the booted image's own config brought.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

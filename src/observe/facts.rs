@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::timeout;
 
 use crate::host::os::Preflight;
-use crate::host::saved::{OriginalLookup, PathSnapshot};
+use crate::host::restore::{self, OriginalLookup};
+use crate::host::saved::PathSnapshot;
 use crate::host::systemd::UnitLinks;
 use crate::host::{Credentials, Host, HostError, Root, saved};
 use crate::model::image::Transport;
@@ -232,7 +233,7 @@ fn is_emptied(root: &Root, directory: &ManagedPath, ours: &BTreeSet<ManagedPath>
         let found = root.observe(path.as_str())?;
         let is_directory = matches!(found, ObservedFile::Directory { .. });
         let is_ours = if ours.contains(&path) {
-            saved::original(root, &path)?.is_none()
+            restore::original(root, &path)?.is_none()
         } else {
             found == ObservedFile::MADE_DIRECTORY && ours.iter().any(|own| own.is_below(path.as_str()))
         };

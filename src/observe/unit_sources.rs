@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::durable::examine;
-use crate::host::saved::{self, PathSnapshot};
+use crate::host::restore;
+use crate::host::saved::PathSnapshot;
 use crate::host::systemd::{Coming, LinkVerb, UnitLinks};
 use crate::host::{HostError, Root};
 use crate::model::ids::UNIT_DIR;
@@ -41,7 +42,7 @@ pub(super) fn links_after<'a>(
     let left =
         old.keys().chain(&masks).filter(|path| is_source(path) && is_left(path) && !is_directory(path));
     for path in left {
-        match saved::original(root, path)? {
+        match restore::original(root, path)? {
             Some(PathSnapshot::File { bytes, .. }) => {
                 coming.insert(path.clone(), Coming::File(bytes.as_slice().to_vec()));
             }
@@ -163,7 +164,7 @@ fn is_set_before(root: &Root, (old, new): Entries<'_>, link: &str) -> Result<boo
             (directory.mode.map_or(mode, FileMode::bits), owner)
         }
         Some(PathSpec::File(_) | PathSpec::Link(_)) => return Ok(true),
-        None => match saved::original(root, &above)? {
+        None => match restore::original(root, &above)? {
             Some(PathSnapshot::Directory { mode, uid, .. }) => (mode, uid),
             Some(_) | None => return Ok(false),
         },

@@ -1,4 +1,4 @@
-//! What the config that is embedded in the booted image brought to the host.
+//! The part of the host that the config embedded in the booted image brought.
 //!
 //! An image is built for one config and may be booted with another: what it brings is the content of the config in it, whatever
 //! that is called, not the config that the node is to have.

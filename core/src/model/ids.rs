@@ -271,7 +271,7 @@ pub const ACCOUNT_DATABASES: [&str; 6] =
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 
-/// Where an image that was built for a config keeps what its base has at the paths of the config.
+/// Directory in an image that was built for a config, of what its base has at the paths of the config.
 pub const IMAGE_ORIGINALS: &str = "/usr/lib/machine-config-agent/originals";
 
 /// The MachineConfig that Ignition leaves for the first boot.

@@ -385,8 +385,8 @@ pub struct Observation {
     pub user_ids: BTreeMap<String, u32>,
     /// Group names of the config and their ids on the host.
     pub group_ids: BTreeMap<String, u32>,
-    /// What the booted image's own config brought and a spec of the observation lacks; `None` if no config is embedded in
-    /// the image.
+    /// The part that the booted image's own config brought and a spec of the observation lacks; `None` if no config is
+    /// embedded in the image.
     pub carried: Option<Arc<Carried>>,
 }
 

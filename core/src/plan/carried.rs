@@ -1,4 +1,4 @@
-//! What the booted image's own config left on a host that is to have another one.
+//! Leftovers of the booted image's own config on a host that is to have another one.
 //!
 //! # Decisions
 //! 1. It counts as a part of the old config: the plan takes it away or puts the base's own back, under the disruption policy, as
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use super::difference::{Difference, DifferenceKind, Kind, difference};
 use super::files::is_preserved;
-use super::origin::add_left;
+use super::left::add_left;
 use crate::model::carried::Carried;
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{HostSpec, ManagedPath, Observation, UnitName};

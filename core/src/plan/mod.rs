@@ -27,6 +27,7 @@
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
 //! | `carried` | what the config of the booted image left on the host, and the target lacks |
+//! | `left` | the files and units that only an old config has |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
 //! | `drift` | further differences of an idle host, and the part of contents that may be shown |
@@ -69,6 +70,7 @@ mod in_the_way;
 mod input;
 mod installation;
 mod kargs;
+mod left;
 mod mode;
 mod not_enabled;
 mod os;

@@ -6,7 +6,7 @@
 use super::accounts::account_differences;
 use super::differences::{already_applied, layers_hold};
 use super::late::never_applied;
-use crate::model::units::{Enablement, Mask, UnitSpec};
+use super::left::add_left;
 use crate::model::users::{attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Karg, ManagedPath, Observation};
 
@@ -52,18 +52,6 @@ pub fn observed_origin(old: &HostSpec, to: &HostSpec, observed: &Observation) ->
     from
 }
 
-/// Adds the files and the units, or their parts, that an old config alone has.
-pub(super) fn add_left(from: &mut HostSpec, old: &HostSpec, to: &HostSpec) {
-    let files = old.files.iter().filter(|(path, _)| !to.is_listed(path));
-    from.files.extend(files.map(|(path, file)| (path.clone(), file.clone())));
-    for (name, unit) in &old.units {
-        let held = from.units.get(name);
-        if let Some(both) = with_leftovers(held, unit, to.units.get(name)) {
-            from.units.insert(name.clone(), both);
-        }
-    }
-}
-
 /// The layers of what runs, where they are others than the new config's. Those that are there need no step: it would make no
 /// deployment.
 fn keep_layers(from: &mut HostSpec, old: &HostSpec, to: &HostSpec, observed: &Observation) {
@@ -96,29 +84,6 @@ fn keep_never_applied(from: &mut HostSpec, old: &HostSpec, to: &HostSpec, observ
         from.users.groups.insert(name.clone(), group.clone());
     }
     from.never_applied = Some(fields);
-}
-
-/// Adds the parts of the old config alone to a unit; `None` if there is neither.
-fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec>) -> Option<UnitSpec> {
-    let Some(new) = new else { return Some(old.clone()) };
-    let (contents, dropins) = (None, std::collections::BTreeMap::new());
-    let nothing = UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset };
-    let held = held.cloned().unwrap_or(nothing);
-    let mut both = held.clone();
-    let dropped = old.dropins.iter().filter(|(name, _)| !new.dropins.contains_key(*name));
-    both.dropins.extend(dropped.map(|(name, contents)| (name.clone(), contents.clone())));
-    if new.contents.is_none() {
-        both.contents.clone_from(&old.contents);
-    }
-    match (old.mask, new.mask) {
-        (Mask::Masked, Mask::Unset | Mask::Unmasked) | (Mask::Unmasked, Mask::Unset) => both.mask = old.mask,
-        (Mask::Unset, _) | (_, Mask::Masked) | (Mask::Unmasked, Mask::Unmasked) => {}
-    }
-    // A unit that is masked decides nothing about the ones that were enabled with it.
-    if new.enablement == Enablement::Preset || new.mask == Mask::Masked {
-        both.enablement = old.enablement;
-    }
-    (both != held).then_some(both)
 }
 
 /// Returns the arguments of both configs that the command line has, in its order: a deployment of yet another config may run, which had

@@ -162,7 +162,7 @@ async fn originals_are_kept_at_commit_for_day_path_is_no_longer_managed() {
     }
     crate::journal::originals::discard(&host.root, &update).unwrap();
     crate::journal::originals::discard(&host.root, &update).unwrap();
-    let original = |path: &ManagedPath| crate::host::saved::original(&host.root, path).unwrap();
+    let original = |path: &ManagedPath| crate::host::restore::original(&host.root, path).unwrap();
     assert!(original(&path("/etc/motd")).is_some());
     // The next update writes it again: the replaced file is the config's, not the distribution's.
     let changed = super::steps(vec![Op::WriteFile { path: path("/etc/motd") }]);
@@ -218,6 +218,6 @@ fn draft_of_dead_process_does_not_hold_commit() {
     fs::write(saved.join(".10.json.mca-new"), "").unwrap();
     let update = UpdateId::new("update-1").unwrap();
     crate::journal::originals::promote(&host.root, Some(&update), &old(), &new()).unwrap();
-    let kept = crate::host::saved::original(&host.root, &path("/etc/new/deep/file")).unwrap();
+    let kept = crate::host::restore::original(&host.root, &path("/etc/new/deep/file")).unwrap();
     assert!(serde_json::to_string(&kept).unwrap().contains("Zmlyc3QK"), "{kept:?}");
 }
