@@ -3,7 +3,7 @@
 //! Whatever the image is called and labelled, this is what it brings to `/etc` beside its base.
 //!
 //! # Decisions
-//! 1. A build keeps the originals of the base in the image ([`ORIGINALS_DIR`]), in the form of the agent's own. An image of another
+//! 1. A build keeps the originals of the base in the image ([`IMAGE_ORIGINALS`]), in the form of the agent's own. An image of another
 //!    builder has none: of a path of its config nobody knows then what the base has there.
 //! 2. A config that can't be read is none: the image is used as any other, and what it brings is the base's.
 //! 3. The security label of an original is that of the file which replaced it: it goes by the path, and the builder has
