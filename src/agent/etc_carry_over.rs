@@ -38,8 +38,8 @@ impl<C: ControlPlane> Agent<C> {
         let noted = left.note(root)?;
         arm(root, &self.host.systemd).await?;
         if noted.changed > 0 {
-            log("carries over", "that only the old image had", left.paths());
-            log("restores or removes", "that only the config of an image has", left.dropped());
+            log("carry over", "that only the old image had", left.paths());
+            log("restore or remove", "that only the config of an image has", left.dropped());
         }
         Ok(())
     }
@@ -54,5 +54,5 @@ fn log<'a>(does: &str, which: &str, paths: impl Iterator<Item = &'a ManagedPath>
     let more = all.len().saturating_sub(NAMED);
     let some = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    info!("The shutdown {does} {} {which}: {some}{more}", counted(all.len(), "file"));
+    info!("The shutdown will {does} {} {which}: {some}{more}", counted(all.len(), "path"));
 }

@@ -173,8 +173,7 @@ fn link_hint(report: &NodeReport) -> String {
     let wrong = |down: &&LinkDown| down.reason != "ApiServerUnreachable";
     let down =
         report.link_down.as_ref().filter(wrong).map(|down| ("this node does not follow its cluster", down));
-    let refused =
-        report.unpublished.as_ref().map(|refused| ("the cluster refuses this node's report", refused));
+    let refused = report.unpublished.as_ref().map(|refused| ("this node's report is not published", refused));
     down.or(refused).map_or_else(String::new, |(what, cause)| {
         let why: String = cause.message.chars().take(MAX_HINT_LENGTH).collect();
         format!("machine-config-agent: {what} since {}. {why}\nNext: {}\n", cause.since, cause.next)

@@ -46,7 +46,7 @@ pub(super) struct Arguments {
     /// Do not ask before changing this host
     #[arg(long)]
     yes: bool,
-    /// For an image build: keep the replaced files of the base in the image, and no state
+    /// Image builds only: keep the base's originals in the image, then delete the agent's state
     #[arg(long, requires = "no_reboot")]
     into_image: bool,
 }
@@ -73,6 +73,9 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         let (node_settings, host) = arguments.agent.open(environment)?;
         let journal = Journal::open(host.root.clone(), fail_points.clone())?;
         check_commit(&host.root)?;
+        if arguments.into_image {
+            check_image_root(&host.root, &journal)?;
+        }
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default());
         let node_settings = node_settings.read(&host.root)?;
@@ -91,6 +94,18 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         }
         Ok(code)
     })
+}
+
+/// Refuses a host in the place of an image's root: its state would be deleted.
+fn check_image_root(root: &Root, journal: &Journal) -> Result<(), CliError> {
+    let is_booted = root.exists("/run/ostree-booted")? || root.exists("/run/systemd/system")?;
+    if is_booted || journal.current().is_some() || journal.record().is_some() {
+        let next = "use it in a build, on the root of an image, where nothing was applied before";
+        return Err(CliError::Usage(format!(
+            "--into-image deletes the agent's state, and this is a host with one; {next}"
+        )));
+    }
+    Ok(())
 }
 
 /// Prints the result and returns the exit code.

@@ -166,6 +166,9 @@ struct Compared {
 
 fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<Compared, CliError> {
     let none = |what: &str| CliError::Usage(format!("{what}; name a file with --config"));
+    if arguments.policy.is_some() && [CURRENT, TARGET].contains(&arguments.config.as_str()) {
+        return Err(none("--policy goes with a file"));
+    }
     let spec = match arguments.config.as_str() {
         CURRENT => committed(state, root)?.ok_or_else(|| none("nothing is committed on this host yet"))?,
         TARGET => {

@@ -159,11 +159,11 @@ impl Subordinate {
         let free = free.or_else(|| (low.saturating_add(count) <= max + 1).then_some(low));
         let Some(start) = free else {
             let cause = format!(
-                "this host has no {count} free subordinate ids left in {} ({word}_MIN {min} to {word}_MAX {max} of {LOGIN_DEFS})",
+                "this host has no {count} free subordinate ids in a row in {} ({word}_MIN {min} to {word}_MAX {max} of {LOGIN_DEFS})",
                 self.path
             );
             let next = format!(
-                "Widen the range in {LOGIN_DEFS}, or remove unused ones from {}; an account with system: true has none.",
+                "Widen the range in {LOGIN_DEFS}, or remove unused ranges from {}; an account with system: true needs none.",
                 self.path
             );
             return Err(Obstacle { cause, next });

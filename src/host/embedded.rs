@@ -4,8 +4,8 @@
 //!
 //! # Decisions
 //! 1. A build keeps the originals of the base in the image ([`IMAGE_ORIGINALS`]), in the form of the agent's own. An image of another
-//!    builder has none: of a path of its config nobody knows then what the base has there.
-//! 2. A config that can't be read is none: the image is used as any other, and what it brings is the base's.
+//!    builder has none: nobody knows what its base has at a path of its config.
+//! 2. A config that can't be read is ignored: the image is used as any other, and what it brings is the base's.
 //! 3. The security label of an original is that of the file which replaced it: it goes by the path, and the builder has
 //!    labels of its own.
 
@@ -28,7 +28,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Reads that of a deployment, by its directory; an empty one is that of the root. `None` if there is none.
+    /// Reads the config of a deployment, by its directory; an empty one is the root. `None` if there is none.
     pub fn load(root: &Root, deployment: &str) -> Result<Option<Self>, HostError> {
         let path = format!("{deployment}{CONFIG}");
         let bytes = match root.read_at_most(&path, MAX_BYTES) {

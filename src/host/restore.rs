@@ -45,7 +45,7 @@ impl<'a> OriginalLookup<'a> {
         Ok(something(PathSnapshot::read(self.root, &daemons)?))
     }
 
-    /// Returns true if an original is the version that the config in the booted image brought: it is none then.
+    /// Returns true if an original is the version that the config in the booted image brought.
     pub fn is_carried(&self, path: &ManagedPath, original: &PathSnapshot) -> Result<bool, HostError> {
         Ok(*original != PathSnapshot::Absent
             && saved::of_image(self.root, path)?.is_same_file(original)

@@ -149,7 +149,7 @@ fn repositories_obstacle(host: &Host, to: &HostSpec) -> Result<Option<Obstacle>,
     let cause = host.os.repositories_obstacle().map_err(ObserveError::wrap("the repositories"))?;
     Ok(cause.map(|cause| Obstacle {
         cause: cause.to_owned(),
-        next: "Add one that has the packages in an update before this one or by hand, or set \
+        next: "Add a repository with the packages, by hand or in an earlier update, or set \
                spec.baseOSExtensionsContainerImage"
             .to_owned(),
     }))

@@ -27,7 +27,7 @@ async fn refused_report_is_told_and_written_again() {
     assert!(status.contains("403") && status.contains("the test says so"), "{status}");
     assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("later"));
     let hint = std::fs::read_to_string(scene.path("run/motd.d/90-machine-config-agent.motd")).unwrap();
-    assert!(hint.contains("the cluster refuses this node's report since "), "{hint}");
+    assert!(hint.contains("this node's report is not published since "), "{hint}");
     let met: u64 = bench.clear_faults().iter().sum();
     assert!((1..=30).contains(&met), "it is repeated, with pauses: {met}");
     scene.settled("b").await;

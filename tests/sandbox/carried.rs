@@ -153,7 +153,7 @@ fn leftovers_of_the_image_leave_after_the_boot() {
             !is_kept,
             "the directory was made for a path of the image"
         );
-        let warned = ended.text.contains("does not keep what its base has");
+        let warned = ended.text.contains("the image keeps no original of it");
         assert_eq!(warned, !is_kept, "{}", ended.text);
     }
 }

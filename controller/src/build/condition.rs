@@ -29,7 +29,8 @@ pub(super) fn condition(input: &BuildInput<'_>, waiting: &Waiting) -> Option<Poo
             return pending(true, format!("The image of pool {} can't be looked up: {why}", pool.name));
         }
         Waiting::Push(why) => {
-            let text = format!("The image of pool {} is built once it can be pushed: {why}", pool.name);
+            let text =
+                format!("The image of pool {} can't be pushed, so it is not built yet: {why}", pool.name);
             return pending(true, text);
         }
         Waiting::Invalid(why) => {

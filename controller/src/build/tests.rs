@@ -337,7 +337,7 @@ fn refused_push_is_told_before_build() {
     };
     assert!(condition.is_degraded && condition.reason == "BuildPending", "{condition:?}");
     assert!(
-        condition.message.ends_with("once it can be pushed: registry r refuses os (401)"),
+        condition.message.ends_with("can't be pushed, so it is not built yet: registry r refuses os (401)"),
         "{condition:?}"
     );
     let told = Pool { condition: Some(condition), ..pool };

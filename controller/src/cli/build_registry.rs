@@ -36,8 +36,8 @@ pub(super) async fn check_push(push: &str, flags: &BuilderFlags) -> Result<(), C
 
 fn denied(push: &str, domain: &str, authfile: &Path) -> CliError {
     CliError::Failed(format!(
-        "registry {domain} refuses the push of {push} to the account in {}, so nothing is built; give the account the right, or \
-         --push-authfile with one that has it",
+        "registry {domain} refuses the push of {push} to the account in {}; nothing was built; grant the account push access, or name \
+         another one with --push-authfile",
         authfile.display()
     ))
 }

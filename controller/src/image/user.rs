@@ -109,11 +109,14 @@ fn check_names(stages: &[Stage<'_>]) -> Result<(), ImageError> {
 fn check_sources(instructions: &[Instruction]) -> Result<(), ImageError> {
     for instruction in instructions {
         for from in sources(&instruction.flags) {
-            let hidden = from.eq_ignore_ascii_case(FILES);
-            if hidden || (!from.is_empty() && from.chars().all(|c| c.is_ascii_digit())) {
+            if from.eq_ignore_ascii_case(FILES) {
+                let cause = format!("from={from} is reserved; take from a stage of your own");
+                return Err(at(instruction.line, cause));
+            }
+            if !from.is_empty() && from.chars().all(|c| c.is_ascii_digit()) {
                 let cause = format!(
-                    "from={from} is a stage that precedes your text; give your stage a name (FROM image AS name), and take from \
-                     that name"
+                    "from={from} would count hidden stages that precede yours; give your stage a name (FROM image AS name), and \
+                     take from that"
                 );
                 return Err(at(instruction.line, cause));
             }

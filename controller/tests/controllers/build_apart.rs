@@ -80,7 +80,7 @@ async fn refused_push_costs_no_build() {
     builds.os_config(CONTAINERFILE).await;
     let condition = builds.until_condition("True", "BuildPending").await;
     let message = condition["message"].as_str().unwrap();
-    for words in ["once it can be pushed", "(401)", &registry.host, "Secret"] {
+    for words in ["can't be pushed", "(401)", &registry.host, "Secret"] {
         assert!(message.contains(words), "{message}");
     }
     assert_eq!(jobs.started(), Vec::<String>::new());

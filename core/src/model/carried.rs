@@ -14,7 +14,7 @@ pub struct Carried {
     /// Its files, unit files, drop-ins, masks and enablements that the host has from the image, and that a spec of the
     /// observation lacks. It is a part of a config, under the name of the whole one.
     pub brought: HostSpec,
-    /// Those of the paths of which the image does not tell what its base has there.
+    /// Paths of these without an original in the image.
     pub unknown: BTreeSet<ManagedPath>,
 }
 

@@ -67,7 +67,7 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("passwd.groups[].system", "when the group is made"),
     applied("passwd.users[].gecos", "an empty one sets nothing"),
     applied("passwd.users[].groups", "added to those that the host gave"),
-    applied("passwd.users[].homeDir", "its own; of an account that exists, a change is refused"),
+    applied("passwd.users[].homeDir", "its own, not of the agent; of an existing account no change"),
     applied("passwd.users[].name", "1 to 32 of a-z 0-9 _ -; a letter or _ first"),
     applied("passwd.users[].noCreateHome", "when the account is made"),
     applied("passwd.users[].noLogInit", "when the account is made"),
@@ -107,7 +107,10 @@ pub const OF_IGNITION: &[FieldFate] = &[
     applied("systemd.units[].contents", ""),
     applied("systemd.units[].dropins[].contents", ""),
     applied("systemd.units[].dropins[].name", ""),
-    applied("systemd.units[].enabled", "without a unit file or [Install]: not applied"),
+    applied(
+        "systemd.units[].enabled",
+        "without a unit file or [Install]: not applied; a template needs an instance",
+    ),
     applied("systemd.units[].mask", ""),
     applied("systemd.units[].name", ""),
 ];

@@ -288,7 +288,7 @@ impl MachineConfig {
         let read = match object.spec {
             Some(spec) => spec,
             None if reading == Reading::Target => {
-                let cause = "it is required, as by the API server; an empty config has `spec: {}`";
+                let cause = "it is required; write `spec: {}` for an empty config";
                 return Err(self.field("spec", cause));
             }
             None => Spec::default(),

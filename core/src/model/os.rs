@@ -61,7 +61,7 @@ pub struct Layers {
 }
 
 impl LeftOs {
-    /// Takes what an update wanted that was undone after another one, or none, had ended so: what ran before the first one counts.
+    /// Adds an update that was given up to an earlier one, if there is one: the image that ran before the first one counts.
     #[must_use]
     pub fn after(earlier: Option<Self>, layers: Layers, before: Option<ImageRef>) -> Self {
         Self { layers, before: earlier.and_then(|left| left.before).or(before) }

@@ -103,7 +103,7 @@ pub struct HostSpec {
     pub extensions: BTreeSet<String>,
     /// The image with the packages of kernels and extensions; it matters only when those are layered.
     pub extensions_image: Option<ImageRef>,
-    /// The OS that the host has instead of this value's; `None` where this value tells it.
+    /// The OS of the host where it is another one than this value's, after an update that was given up.
     pub left: Option<LeftOs>,
     /// FIPS mode.
     pub fips: bool,

@@ -183,7 +183,10 @@ fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Refusal> {
     let Obstacles { lines, ids, .. } = &input.facts.obstacles;
     let is_made = matches!(op, Op::CreateGroup { .. } | Op::CreateUser { .. });
     let exhausted = ids.get(field).filter(|_| is_made);
-    lines.get(field).into_iter().chain(exhausted).map(|found| refusal(field, found.to_string())).collect()
+    // Keys are files of the home: no program reads the lines for them.
+    let reads_lines = program(op).is_some() || matches!(op, Op::SetPassword { .. });
+    let lines = lines.get(field).filter(|_| reads_lines);
+    lines.into_iter().chain(exhausted).map(|found| refusal(field, found.to_string())).collect()
 }
 
 fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Refusal> {

@@ -185,7 +185,7 @@ pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Refusal> {
     });
     let own = made.filter_map(|(name, account)| {
         let home = account.home.as_ref().map(|home| plain(home)).filter(|home| is_in(home, &OWN))?;
-        let message = format!("{home} is a directory of the agent and no account's home; {OWN_HOME}");
+        let message = format!("{home} is reserved for the agent and can't be a home; {OWN_HOME}");
         Some(refusal(format!("{} homeDir", user_field(name.as_str())), message))
     });
     own.collect()

@@ -117,8 +117,8 @@ pub(super) fn unknown_base(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning
         .filter(|path| carried.unknown.contains(path) && !input.facts.restorable.contains(path))
         .map(|path| {
             let message = format!(
-                "{}, the config of the booted image, brought it, and the image does not keep what its base has there, so the \
-                 path is removed; if the base has the file, use an image that is built for the target's config",
+                "only {}, the config in the booted image, has this path, and the image keeps no original of it, so the path is \
+                 removed; if the base needs it, build an image for the target's config",
                 carried.brought.name
             );
             let section = if input.from.is_listed(&path) { "storage.files" } else { "systemd.units" };

@@ -94,7 +94,7 @@ impl PrefetchStatus {
     }
 }
 
-/// Cause of an unreachable control plane, or of one that refuses the report.
+/// Cause of an unreachable control plane, or of a report that can't be published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkDown {
     /// A bounded word.
@@ -136,7 +136,7 @@ pub struct LoopState {
     pub awaited: Option<String>,
     /// Set if the control plane can't be reached.
     pub link_down: Option<LinkDown>,
-    /// Set if the control plane refuses the report: it has an earlier one.
+    /// Set if the report can't be published: the control plane has an earlier one.
     pub unpublished: Option<LinkDown>,
     /// The cluster's trust that is on the host.
     pub trust: Option<TrustSynced>,
@@ -211,7 +211,7 @@ pub struct NodeReport {
     /// Set if the control plane can't be reached; only `status` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_down: Option<LinkDown>,
-    /// Set if the control plane refuses the report; only `status` reads it.
+    /// Set if the report can't be published; only `status` reads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpublished: Option<LinkDown>,
     /// The cluster's trust that is on the host.

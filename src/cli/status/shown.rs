@@ -45,7 +45,7 @@ pub(super) struct Status {
     /// Set if the control plane can't be reached, by the agent's last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) link_down: Option<LinkDown>,
-    /// Set if the control plane refuses the report: it has an earlier one.
+    /// Set if the report can't be published: the control plane has an earlier one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unpublished: Option<LinkDown>,
     /// State of the agent.
