@@ -109,6 +109,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 21] = [
             "image",
             "manifests",
             "reading",
+            "registry",
             "render",
             "serve",
             "view",

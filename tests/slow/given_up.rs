@@ -14,6 +14,7 @@ use std::time::Instant;
 use machine_config_agent::sandbox::{LayerFile, SandboxHost};
 use serde_json::Value;
 
+use crate::ran;
 use crate::sweep;
 use crate::sweep::config::{Config, policy};
 use crate::sweep::host::{AGENT, Down, KILLED, Kind, REBOOT, SweepHost};
@@ -315,7 +316,10 @@ fn next_target_is_reached_as_if_update_had_not_been() {
         Ok(series) => series,
         // A place without namespaces, ostree or skopeo; where everything is built, that is a failure.
         Err(why) if std::env::var_os("CI").is_none() => {
-            writeln!(std::io::stderr(), "NOT PLAYED on a real sysroot: {why}").unwrap();
+            ran::not_run(
+                "next_target_is_reached_as_if_update_had_not_been",
+                &format!("a real sysroot: {why}"),
+            );
             return;
         }
         Err(why) => panic!("no real sysroot can be played here: {why}"),

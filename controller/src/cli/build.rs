@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::build_log::BuildLog;
-use super::build_registry::{by_digest, check_push};
+use super::build_registry::{AuthFile, by_digest, check_push};
 use super::input::Unknown;
 use super::{CliError, VerbOutput};
 use crate::api::MachineConfig;
@@ -72,10 +72,10 @@ pub(super) struct Arguments {
 pub(super) struct BuilderFlags {
     /// Credentials of registries
     #[arg(long, value_name = "FILE")]
-    pub(super) authfile: Option<PathBuf>,
+    authfile: Option<PathBuf>,
     /// Other credentials for the push
     #[arg(long, value_name = "FILE")]
-    pub(super) push_authfile: Option<PathBuf>,
+    push_authfile: Option<PathBuf>,
     /// The agent that the steps run (default: beside this program)
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
@@ -87,7 +87,7 @@ pub(super) struct BuilderFlags {
     storage_driver: Option<String>,
     /// Allow registries without TLS
     #[arg(long)]
-    pub(super) insecure: bool,
+    insecure: bool,
     /// Minutes until it is given up
     #[arg(long, value_name = "MINUTES", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=1440))]
     timeout: u64,
@@ -118,8 +118,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
     let base =
         base.ok_or_else(|| CliError::Usage("the config has no osImageURL; name --base IMAGE".to_owned()))?;
-    let pinned =
-        if arguments.print { None } else { runtime()?.block_on(by_digest(base, &arguments.builder)) };
+    let pinned = if arguments.print { None } else { by_digest_now(base, &arguments.builder)? };
     let base = pinned.as_deref().unwrap_or(base);
     let containerfile = arguments.containerfile.as_deref().map(text).transpose()?.unwrap_or_default();
     let trust = arguments.trust_bundle.as_deref().map(text).transpose()?;
@@ -175,7 +174,12 @@ pub(super) fn run_build(
     };
     let builder = builder(flags)?;
     let runtime = runtime()?;
-    runtime.block_on(check_push(order.push, flags)).inspect_err(|error| log.line(&error.to_string()))?;
+    if let Some(path) = flags.push_authfile.as_deref().or(flags.authfile.as_deref()) {
+        let contents = text(path)?;
+        let authfile = AuthFile { path, contents: &contents };
+        let checked = runtime.block_on(check_push(order.push, authfile, flags.insecure));
+        checked.inspect_err(|error| log.line(&error.to_string()))?;
+    }
     let built = runtime.block_on(builder.build(&order, &mut |line| {
         use std::io::Write as _;
         log.line(line);
@@ -184,6 +188,14 @@ pub(super) fn run_build(
     }));
     let digest = built.inspect_err(|error| log.line(&error.to_string()))?;
     Ok((format!("{repository}@{digest}"), digest))
+}
+
+/// Asks for the digest of a base by tag.
+fn by_digest_now(base: &str, flags: &BuilderFlags) -> Result<Option<String>, CliError> {
+    let contents = flags.authfile.as_deref().map(text).transpose()?;
+    let authfile = flags.authfile.as_deref().zip(contents.as_deref());
+    let authfile = authfile.map(|(path, contents)| AuthFile { path, contents });
+    Ok(runtime()?.block_on(by_digest(base, authfile, flags.insecure)))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
@@ -237,7 +249,7 @@ fn repository(push: &str) -> Result<&str, CliError> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file that a person names")]
-pub(super) fn text(path: &Path) -> Result<String, CliError> {
+fn text(path: &Path) -> Result<String, CliError> {
     use std::io::Read as _;
     let failed = |cause: String| CliError::Usage(format!("{}: {cause}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
