@@ -14,7 +14,7 @@ use super::begin::update_id;
 use super::errors::log_fault;
 use super::fields::update_line;
 use super::monitor::{IdleObservation, Last};
-use super::{Agent, AgentError};
+use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
 use crate::decide::drift::{narrowed, plan_repair};
 use crate::decide::inputs::Rest;
@@ -233,7 +233,7 @@ impl<C: ControlPlane> Agent<C> {
     /// Begins to set the keys and the passwords of accounts that have appeared. Returns true if it did.
     fn follow_accounts(&mut self, spec: &HostSpec, observed: &Observation) -> Result<bool, AgentError> {
         let now = self.host.clock.monotonic();
-        if !self.mode.is_service() || self.monitor.memory.are_accounts_left(now) {
+        if self.mode == RunMode::FirstBoot || self.monitor.memory.are_accounts_left(now) {
             return Ok(false);
         }
         let Some(plan) = late::follow(spec, observed) else { return Ok(false) };

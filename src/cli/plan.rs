@@ -23,7 +23,7 @@ use crate::observe::{ImageSource, facts_with, observe};
 use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
-use crate::plan::{Irreconcilable, Plan, blocked_ahead, not_held, plan, unchanged};
+use crate::plan::{Irreconcilable, Plan, blocked_ahead, late, not_held, plan, unchanged};
 use crate::settings::{Environment, file};
 use crate::update::Record;
 
@@ -201,7 +201,8 @@ async fn from_current(
     start.carry_over(&mut origin.spec, &mut to, &facts.observed);
     let origin = origin.spec;
     let (from, outcome) = if ahead == Ahead::Committed {
-        (Rc::clone(&origin), Ok(unchanged(&to, &facts)))
+        let due = late::follow(&origin, &facts.observed);
+        (Rc::clone(&origin), Ok(due.unwrap_or_else(|| unchanged(&to, &facts))))
     } else {
         let from = start.from(&origin, &to, &facts.observed);
         let outcome = start.plan(&origin, &from, &to, &facts, policy);

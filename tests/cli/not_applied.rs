@@ -303,3 +303,29 @@ fn fips_is_named_or_refused() {
         }
     }
 }
+
+/// Without an agent that runs, an account that appears is named by verify until `apply` of the same config sets its keys, as its plan
+/// shows.
+#[test]
+fn account_that_appeared_is_named_until_it_is_applied() {
+    let node = Node::new();
+    let passwd = node.read("root/etc/passwd");
+    let without: Vec<&str> = passwd.lines().filter(|line| !line.starts_with("core:")).collect();
+    node.put("root/etc/passwd", without.join("\n") + "\n");
+    let users = json!({"users": [{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}]});
+    node.put("a.json", config("rendered-a", &ignition(json!({"passwd": users}))));
+    assert_eq!(node.apply("a.json").code, 0);
+    let verified = || listed(&node.run(&[&["verify"], &TEXT[..], &["--output", "json"]].concat()).out);
+    let named = ["host-lacks passwd.users \\core\\"];
+    assert_eq!(verified(), named);
+    node.put("root/etc/passwd", passwd);
+    std::fs::create_dir_all(node.path("root/home/core")).unwrap();
+    assert_eq!(verified(), named, "it is there, and its keys are not");
+    let plan = node.run(&[&["plan", "--to", "a.json"], &TEXT[..]].concat());
+    assert!(plan.code == 0 && plan.out.contains("set-ssh-keys"), "{}{}", plan.out, plan.err);
+    assert!(!plan.out.contains("Drift"), "{}", plan.out);
+    assert_eq!(node.apply("a.json").code, 0);
+    assert_eq!(verified(), [""; 0]);
+    let keys = node.read("root/home/core/.ssh/authorized_keys.d/ignition");
+    assert_eq!(keys, "ssh-ed25519 AAAA a\n");
+}

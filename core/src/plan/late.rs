@@ -26,7 +26,25 @@ pub fn accounts(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
         };
         named.push(NotApplied::new(field, NotAppliedReason::HostLacks, message));
     }
+    let message = "the host has this account by now, and its keys and its password are not set yet: a running agent sets them at \
+                   once, else `apply` does";
+    let due = due(spec, observed).map(|field| NotApplied::new(field, NotAppliedReason::HostLacks, message));
+    named.extend(due);
     named
+}
+
+/// Returns the entries whose account has appeared, and whose keys and password are still to be set.
+fn due<'a>(spec: &'a HostSpec, observed: &'a Observation) -> impl Iterator<Item = String> + 'a {
+    let appeared = spec.users.accounts.iter().filter(|(name, account)| {
+        let found = observed.accounts.get(name.as_str());
+        // Others are named as never applied already.
+        name.is_core()
+            && waits(name, account)
+            && found.is_some()
+            && spec.is_never_applied(&user_field(name.as_str()))
+            && !account_differences(name, account, found).is_empty()
+    });
+    appeared.map(|(name, _)| user_field(name.as_str()))
 }
 
 /// Returns the entries of the new config that stay without effect once it is committed.
