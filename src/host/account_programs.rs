@@ -13,15 +13,13 @@ use rustix::fs::Access;
 use super::accounts::Accounts;
 use super::root::Root;
 use super::{HostError, command, durable};
+pub(in crate::host) use crate::model::ids::ACCOUNT_DATABASES as DATABASES;
 use crate::model::observation::ObservedFile;
 use crate::model::users::{Account, Group};
 
 /// Directories of the programs.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const PROGRAMS: [&str; 3] = ["useradd", "usermod", "groupadd"];
-/// Databases that the programs open.
-pub(in crate::host) const DATABASES: [&str; 6] =
-    ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
 
 /// They wait 15 seconds for the lock of lckpwdf(3).
 const LIMIT: Duration = Duration::from_secs(120);

@@ -254,22 +254,7 @@ impl PathSnapshot {
 
     /// Returns it as it would be observed.
     pub fn observed(&self) -> ObservedFile {
-        match self {
-            Self::Absent | Self::Own { .. } | Self::HardLink { .. } => ObservedFile::Absent,
-            Self::File { bytes, mode, uid, gid, .. } => ObservedFile::Regular {
-                sha256: Sha256::digest(&bytes.0),
-                len: u64::try_from(bytes.0.len()).unwrap_or(u64::MAX),
-                mode: *mode,
-                uid: *uid,
-                gid: *gid,
-            },
-            Self::Link { target, uid, gid } => {
-                ObservedFile::Symlink { target: target.clone(), uid: *uid, gid: *gid }
-            }
-            Self::Directory { mode, uid, gid } => {
-                ObservedFile::Directory { mode: *mode, uid: *uid, gid: *gid }
-            }
-        }
+        self.laid().observed()
     }
 
     /// Returns it with the security label of another version of the same path.

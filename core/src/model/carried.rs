@@ -38,11 +38,8 @@ impl Carried {
                 .collect();
             let is_linked = contents.is_some() || is_turned(&name);
             let enablement = if is_linked { unit.enablement } else { Enablement::Preset };
-            let is_empty = contents.is_none()
-                && dropins.is_empty()
-                && mask == Mask::Unset
-                && enablement == Enablement::Preset;
-            (!is_empty).then_some((name, UnitSpec { contents, dropins, enablement, mask }))
+            let kept = UnitSpec { contents, dropins, enablement, mask };
+            (kept != UnitSpec::empty()).then_some((name, kept))
         });
         let units = units.collect();
         HostSpec { files: embedded.files, units, ..HostSpec::empty(embedded.name) }

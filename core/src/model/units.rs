@@ -42,3 +42,10 @@ pub struct UnitSpec {
     /// Masking.
     pub mask: Mask,
 }
+
+impl UnitSpec {
+    /// Returns a unit of which a config says nothing.
+    pub const fn empty() -> Self {
+        Self { contents: None, dropins: BTreeMap::new(), enablement: Enablement::Preset, mask: Mask::Unset }
+    }
+}

@@ -40,13 +40,7 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
             enablement: if is_free { unit.enablement } else { Enablement::Preset },
             mask: if is_left(&name.path()) { unit.mask } else { Mask::Unset },
         };
-        let nothing = UnitSpec {
-            contents: None,
-            dropins: BTreeMap::new(),
-            enablement: Enablement::Preset,
-            mask: Mask::Unset,
-        };
-        if left != nothing {
+        if left != UnitSpec::empty() {
             units.insert(name.clone(), left);
         }
     }

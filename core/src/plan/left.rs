@@ -18,9 +18,7 @@ pub(super) fn add_left(from: &mut HostSpec, old: &HostSpec, to: &HostSpec) {
 /// Adds the parts of the old config alone to a unit; `None` if there is neither.
 fn with_leftovers(held: Option<&UnitSpec>, old: &UnitSpec, new: Option<&UnitSpec>) -> Option<UnitSpec> {
     let Some(new) = new else { return Some(old.clone()) };
-    let (contents, dropins) = (None, std::collections::BTreeMap::new());
-    let nothing = UnitSpec { contents, dropins, enablement: Enablement::Preset, mask: Mask::Unset };
-    let held = held.cloned().unwrap_or(nothing);
+    let held = held.cloned().unwrap_or(UnitSpec::empty());
     let mut both = held.clone();
     let dropped = old.dropins.iter().filter(|(name, _)| !new.dropins.contains_key(*name));
     both.dropins.extend(dropped.map(|(name, contents)| (name.clone(), contents.clone())));

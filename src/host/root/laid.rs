@@ -91,7 +91,7 @@ pub(in crate::host) enum Look<'a> {
 }
 
 impl LaidPath {
-    pub(super) fn observed(&self) -> ObservedFile {
+    pub(in crate::host) fn observed(&self) -> ObservedFile {
         match self {
             Self::Absent => ObservedFile::Absent,
             Self::File { bytes, mode, uid, gid } => ObservedFile::Regular {
