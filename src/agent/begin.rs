@@ -15,7 +15,6 @@ use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{BlockingDrift, Start, blocking_drift};
 use crate::plan::{Irreconcilable, Plan, explain, not_held};
 use crate::report::Event;
-use crate::settings::file::check_spec;
 use crate::telemetry::metrics::SwitchResult;
 use crate::update::Record;
 use crate::update::ending::ended_by;
@@ -107,7 +106,7 @@ impl<C: ControlPlane> Agent<C> {
         let forced = self.is_forced()?;
         let start = Start { recovering: self.journal.is_recovering()?, forced };
         let mut origin = start.origin(self.journal.origin_spec()?)?;
-        let facts = self.facts_for(&origin, to.spec()).await?;
+        let Some(facts) = self.facts_for(&origin, to.spec()).await? else { return Ok(()) };
         to.carry_over(start, &mut origin, &facts.observed);
         if forced {
             info!(
@@ -117,7 +116,6 @@ impl<C: ControlPlane> Agent<C> {
         let from = start.from(&origin, to.spec(), &facts.observed);
         let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
         let planned = rehearsed(&self.host.root, (&from, to.spec()), &facts, planned)?;
-        let planned = planned.and_then(|plan| check_spec(to.spec()).map(|()| plan));
         let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
@@ -147,9 +145,14 @@ impl<C: ControlPlane> Agent<C> {
         Ok(())
     }
 
-    /// Looks at the host for a plan.
-    async fn facts_for(&self, origin: &HostSpec, to: &HostSpec) -> Result<Facts, AgentError> {
-        let mut facts = facts(&self.host, origin, to).await.inspect_err(|error| {
+    /// Looks at the host, and at the image, for a plan; `None` once a signal stops the process.
+    async fn facts_for(&mut self, origin: &HostSpec, to: &HostSpec) -> Result<Option<Facts>, AgentError> {
+        let Self { host, signals, .. } = self;
+        let found = tokio::select! {
+            found = facts(host, origin, to) => found,
+            () = signals.stopped() => return Ok(None),
+        };
+        let mut facts = found.inspect_err(|error| {
             if matches!(error, ObserveError::Image { .. }) {
                 self.telemetry.metrics.switched(SwitchResult::Failed);
             }
@@ -158,7 +161,7 @@ impl<C: ControlPlane> Agent<C> {
             // Its config says nothing of files.
             facts.observed.carried = None;
         }
-        Ok(facts)
+        Ok(Some(facts))
     }
 
     /// Commits a target that needs no step.

@@ -23,7 +23,7 @@ use crate::host::watch::{Watch, WatchSet};
 use crate::host::{HostError, Root, keys};
 use crate::model::ids::UNIT_DIR;
 use crate::model::text::chain;
-use crate::model::{HostSpec, Observation, ObservedFile, Principal, Sha256, message};
+use crate::model::{HostSpec, NotApplied, Observation, ObservedFile, Principal, Sha256, message};
 use crate::observe::observe_again;
 use crate::plan::differences::{Difference, DifferenceKind, Kind, differences};
 use crate::plan::drift::{diff, drift};
@@ -61,11 +61,19 @@ impl<C: ControlPlane> Agent<C> {
         if self.follow_accounts(&spec, &observation.observed)? {
             return Ok(self.idle(true, None));
         }
-        self.health.not_applied = not_applied(&spec, &observation.observed);
+        self.note_not_applied(not_applied(&spec, &observation.observed));
         let (is_repaired, later) = self.report_drift(&spec, &observation.observed).await?;
         let settle = observation.settle.map(|settle| settle.saturating_sub(self.host.clock.monotonic()));
         self.monitor.last = Some(observation);
         Ok(self.idle(is_repaired, later.into_iter().chain(settle).min()))
+    }
+
+    /// Reports what is not applied; the log names each once.
+    fn note_not_applied(&mut self, found: Vec<NotApplied>) {
+        for one in found.iter().filter(|one| !self.health.not_applied.contains(one)) {
+            info!("Not applied: {one}");
+        }
+        self.health.not_applied = found;
     }
 
     fn idle(&self, is_repaired: bool, again: Option<Duration>) -> Rest {

@@ -120,15 +120,16 @@ impl From<AdvanceError<ApplyError>> for AgentError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::reconcilable::Unreachable;
+    use crate::plan::ReasonKind;
+    use crate::plan::Unreachable;
 
     /// Only a change of the installation needs one; an account that is missing is created.
     #[test]
     fn next_step_fits_refusal() {
         let next = |is_of_host: bool, field: &str, message: &str| {
             let (field, message) = (field.to_owned(), message.to_owned());
-            AgentError::from(Irreconcilable { reasons: vec![Unreachable { field, message }], is_of_host })
-                .next()
+            let reasons = vec![Unreachable { field, message, kind: ReasonKind::Planner }];
+            AgentError::from(Irreconcilable { reasons, is_of_host }).next()
         };
         let missing =
             next(true, "storage.files \"/etc/a\" user", "this host has no user \"app\"; create it first");

@@ -6,7 +6,7 @@ use super::fields::update_line;
 use super::{Agent, AgentError, RunMode};
 use crate::control::{ControlError, ControlPlane};
 use crate::model::text::chain;
-use crate::model::{ModelError, message};
+use crate::model::{FaultClass, message};
 use crate::report::Event;
 use crate::update::ending::ended_by;
 use crate::update::{Fault, Record};
@@ -36,7 +36,8 @@ impl<C: ControlPlane> Agent<C> {
     async fn emit_refusal(&mut self, error: &AgentError) {
         let cause = chain(error);
         let event = match error {
-            AgentError::Irreconcilable(_) | AgentError::Config(ModelError::Unreachable { .. }) => {
+            AgentError::Irreconcilable(_) => Event::FailedToReconcile { cause: cause.clone() },
+            AgentError::Config(config) if config.class() == FaultClass::Unreconcilable => {
                 Event::FailedToReconcile { cause: cause.clone() }
             }
             AgentError::Drifted { .. } => Event::PreflightDrift { cause: cause.clone() },

@@ -90,9 +90,9 @@ pub use lifecycle::{GenerationWorker, LifecycleEnd, LifecycleHost, LifecycleWork
 pub use parts::Agent;
 use parts::{Next, Pass};
 pub use seed::{SeedEnd, make_seed, restore_seed};
-pub use seed_facts::{SeedFacts, active_services, seed_directory, seed_facts};
+pub use seed_facts::{SeedFacts, active_services, list_seed, portable, seed_directory, seed_facts};
 pub use seed_restorer::SeedRestorer;
-pub use settings_loader::SettingsLoader;
+pub use settings_loader::{ReadSettings, SettingsLoader};
 pub use signals::ProcessSignals;
 use signals::SignalKind;
 pub use stateroot::{StaterootEnd, StaterootWorker};
@@ -243,7 +243,9 @@ impl<C: ControlPlane> Agent<C> {
             Query::Uncordoned => answers.uncordoned = Some(self.request_uncordon().await?),
             Query::Staged => return self.stage(pass).await,
             Query::Armed => {
-                self.arm(observed).await?;
+                if !self.arm(observed).await? {
+                    return Ok(Next::Requeue);
+                }
                 answers.is_armed = true;
             }
             Query::Finalization => answers.finalization = Some(self.check_finalization(observed).await?),

@@ -89,9 +89,14 @@ impl<C: ControlPlane> Agent<C> {
         Ok(self.journal.note(|record| record.waiting = Some(waiting))?)
     }
 
-    /// Makes sure that the shutdown will finalize the staged deployment, or refuses to reboot.
-    pub(super) async fn arm(&self, observed: &Observation) -> Result<(), AgentError> {
-        self.host.os.ensure_finalizable().await?;
+    /// Makes sure that the shutdown will finalize the staged deployment, or refuses to reboot. Returns false once a signal stops the
+    /// process.
+    pub(super) async fn arm(&mut self, observed: &Observation) -> Result<bool, AgentError> {
+        let Self { host, signals, .. } = self;
+        tokio::select! {
+            ensured = host.os.ensure_finalizable() => ensured?,
+            () = signals.stopped() => return Ok(false),
+        }
         if let Some(staged) = observed.os.staged() {
             let unit = UnitName::new(FINALIZER)?;
             if self.host.systemd.stopped_by_shutdown(&unit).await? == ServiceOutcome::NoSystemd {
@@ -99,7 +104,7 @@ impl<C: ControlPlane> Agent<C> {
             }
             self.carry_over_etc(&staged.deployment, observed).await;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Returns true if an inhibitor blocks the shutdown, and reports it. From here on only the agent reboots.

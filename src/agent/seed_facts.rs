@@ -10,8 +10,9 @@ use crate::model::machineconfig;
 use crate::model::{ImageRef, UnitName};
 use crate::observe::host_traits;
 use crate::stateroot::{
-    Exclusion, Layout, RESTING_SERVICES, SeedError, StaterootDeployment, Version, booted_deployment,
-    cluster_info, config_of_seed, container_images, seed_labels, status_document,
+    Layout, PortableConfig, RESTING_SERVICES, SeedEntry, SeedError, SeedPaths, SeedRules,
+    StaterootDeployment, Version, booted_deployment, cluster_info, config_of_seed, container_images,
+    refuse_secrets, seed_labels, status_document,
 };
 
 /// The agent's own directory in that of a person: it is removed with all that is in it.
@@ -44,7 +45,7 @@ pub async fn seed_facts(
     systemd: &Systemd,
     layout: Layout,
     version: &Version,
-    exclusions: Vec<Exclusion>,
+    paths: SeedPaths,
 ) -> Result<SeedFacts, AgentError> {
     let booted = booted(stateroots).await?;
     let base = match (layout, &booted.image) {
@@ -52,16 +53,17 @@ pub async fn seed_facts(
         (Layout::Bootc, Some(image)) => Some(image.clone()),
         (Layout::Bootc, None) => return Err(SeedError::NoBase { deployment: booted.id }.into()),
     };
-    let config = config(root)?;
+    let (config, rules) = portable(root, paths)?;
+    refuse_secrets(&list_seed(stateroots, &config, &rules, true).await?)?;
     let services = active_services(systemd).await?;
     let images = containers::images(root).await?.unwrap_or_default();
     let info = cluster_info(version, &host_traits(root)?);
     let seed = SeedToMake {
         layout,
-        exclusions,
+        rules,
         labels: seed_labels(layout, &info),
         status: status(root, &booted).await?,
-        config,
+        config: config.json,
         containers: container_images(&images)
             .into_iter()
             .flat_map(|image| [image, "\n".to_owned()])
@@ -78,7 +80,8 @@ async fn booted(stateroots: &Stateroots) -> Result<StaterootDeployment, AgentErr
     booted.ok_or_else(|| SeedError::NoBase { deployment: boots.booted }.into())
 }
 
-fn config(root: &Root) -> Result<String, AgentError> {
+/// Returns the config as a seed has it, and what is portable on this host.
+pub fn portable(root: &Root, paths: SeedPaths) -> Result<(PortableConfig, SeedRules), AgentError> {
     let malformed = |cause: String| HostError::Malformed {
         path: CURRENT_CONFIG.to_owned(),
         format: "the MachineConfig of this host",
@@ -87,8 +90,22 @@ fn config(root: &Root) -> Result<String, AgentError> {
     let bytes = root.read_at_most(CURRENT_CONFIG, machineconfig::MAX_BYTES)?;
     let missing =
         || malformed("there is no such file, so no config is committed here; apply one first".to_owned());
-    let json = config_of_seed(&bytes.ok_or_else(missing)?).map_err(malformed)?;
-    Ok(String::from_utf8(json).map_err(|_| malformed("it is no text in UTF-8".to_owned()))?)
+    let config = config_of_seed(&bytes.ok_or_else(missing)?).map_err(malformed)?;
+    let rules = SeedRules::new(&config, paths);
+    Ok((config, rules))
+}
+
+/// Lists what a seed has and leaves out, or only what refuses it, in the order of paths.
+pub async fn list_seed(
+    stateroots: &Stateroots,
+    config: &PortableConfig,
+    rules: &SeedRules,
+    refusals_only: bool,
+) -> Result<Vec<SeedEntry>, AgentError> {
+    let mut entries = stateroots.list_files(rules, refusals_only).await?;
+    entries.extend(rules.of_config(config));
+    entries.sort();
+    Ok(entries)
 }
 
 /// Returns what rpm-ostree says of the deployments; without it, what libostree says.

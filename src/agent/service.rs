@@ -4,6 +4,7 @@ use tracing::{info, warn};
 
 use super::errors::log_fault;
 use super::fields::image;
+use super::settings_loader::ReadSettings;
 use super::{Agent, AgentError, SettingsLoader};
 use crate::control::ControlPlane;
 use crate::model::{FileMode, Target, message};
@@ -37,12 +38,18 @@ impl<C: ControlPlane> Agent<C> {
         self.restart_trial()
     }
 
+    /// Returns whether they changed what is in force. What is wrong with the file is reported until it is read again.
     fn read_settings(&mut self) -> bool {
         match self.settings.read() {
-            Ok(node_settings) => {
-                self.host.limits = node_settings.os;
-                self.host.soft_reboot = node_settings.soft_reboot;
-                self.node_settings = node_settings;
+            Ok(ReadSettings { settings, unknown }) => {
+                for one in &unknown {
+                    info!("Not applied: {one}");
+                }
+                self.host.limits = settings.os;
+                self.host.soft_reboot = settings.soft_reboot;
+                self.node_settings = settings;
+                self.health.unknown_settings = unknown;
+                self.health.settings = None;
                 true
             }
             Err(fault) => {
@@ -54,6 +61,7 @@ impl<C: ControlPlane> Agent<C> {
                     fault.message,
                     fault.next
                 );
+                self.health.settings = Some(fault);
                 false
             }
         }

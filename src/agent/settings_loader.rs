@@ -2,27 +2,42 @@
 
 use std::fmt;
 
-use crate::model::NodeSettings;
+use crate::model::{NodeSettings, NotApplied};
 use crate::update::Fault;
 
+/// Settings that were read.
+#[derive(Debug, Default)]
+pub struct ReadSettings {
+    /// The settings.
+    pub settings: NodeSettings,
+    /// Others that the file has, which have no effect.
+    pub unknown: Vec<NotApplied>,
+}
+
+impl From<NodeSettings> for ReadSettings {
+    fn from(settings: NodeSettings) -> Self {
+        Self { settings, unknown: Vec::new() }
+    }
+}
+
 /// Reads the settings of this node.
-pub struct SettingsLoader(Box<dyn Fn() -> Result<NodeSettings, Fault>>);
+pub struct SettingsLoader(Box<dyn Fn() -> Result<ReadSettings, Fault>>);
 
 impl SettingsLoader {
     /// Takes the function that reads them.
-    pub fn new(read: impl Fn() -> Result<NodeSettings, Fault> + 'static) -> Self {
+    pub fn new(read: impl Fn() -> Result<ReadSettings, Fault> + 'static) -> Self {
         Self(Box::new(read))
     }
 
     /// Reads them.
-    pub(super) fn read(&self) -> Result<NodeSettings, Fault> {
+    pub(super) fn read(&self) -> Result<ReadSettings, Fault> {
         (self.0)()
     }
 }
 
 impl Default for SettingsLoader {
     fn default() -> Self {
-        Self::new(|| Ok(NodeSettings::default()))
+        Self::new(|| Ok(ReadSettings::default()))
     }
 }
 

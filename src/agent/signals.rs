@@ -62,7 +62,7 @@ impl ProcessSignals {
     }
 
     /// Waits for a stop. Cancel-safe: a stop is remembered.
-    pub(super) async fn stopped(&mut self) {
+    pub async fn stopped(&mut self) {
         if self.is_stopping() {
             return;
         }

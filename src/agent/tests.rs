@@ -335,7 +335,7 @@ async fn each_pass_decodes_config_once() {
         ..NodeSettings::default()
     };
     let host = Host::in_directory(Root::open(dir.path()).unwrap(), FailPoints::off());
-    let mut agent = plane.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings())));
+    let mut agent = plane.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings().into())));
     until(&plane, &mut agent, "the first config", is_done("rendered-a")).await;
     lines.decoded();
 

@@ -43,11 +43,13 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         };
         let entry = specs.new.get(&path);
         let failed = || ApplyError::host(step.to_string());
-        if matches!(op, FileOp::Remove | FileOp::Restore | FileOp::LeaveDirectory) {
+        if matches!(op, FileOp::Remove | FileOp::Restore | FileOp::LeaveDirectory)
+            || (op == FileOp::OpenDirectory && entry.is_none())
+        {
             check_original(host, intent.from(), &path).map_err(failed())?;
         }
         let outcome = match (op, entry) {
-            (FileOp::Write | FileOp::Directory | FileOp::Link, Some(entry)) => {
+            (FileOp::Write | FileOp::Directory | FileOp::Link | FileOp::OpenDirectory, Some(entry)) => {
                 let kept = kept_attributes(host, &specs, &path, entry).map_err(failed())?;
                 written(&accounts, step, entry, kept).map_err(failed())?
             }
@@ -65,14 +67,14 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
                 let original = restore::original(&host.root, &path).map_err(failed())?;
                 original.map_or(Outcome::Remove { hands }, |saved| restored(saved, hands))
             }
-            (FileOp::LeaveDirectory, _) => {
+            (FileOp::LeaveDirectory, _) | (FileOp::OpenDirectory, None) => {
                 let hands = specs.hands(&accounts, step, &path);
                 left_directory(host, &specs, &path, hands).map_err(failed())?
             }
         };
         outcomes.insert(path, outcome);
     }
-    let changes: Vec<Change<'_>> =
+    let mut changes: Vec<Change<'_>> =
         outcomes.iter().map(|(path, outcome)| specs.told(path, change(path, outcome))).collect();
     let run = intent
         .originals()
@@ -81,12 +83,47 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     host.fail_points.hit("originals-saved");
     if run != Attempt::First {
         check_foreign(host, &specs, &changes).map_err(ApplyError::host("the files"))?;
+        let stays = put_meanwhile(intent, host, &outcomes).map_err(ApplyError::host("the files"))?;
+        changes.retain(|change| !stays.contains(change.path()));
     }
     let done = durable::apply_changes(&host.root, &changes, run, &host.fail_points);
     for path in &done.map_err(ApplyError::host("the files"))?.left {
         directory_stays(intent, path);
     }
     Ok(())
+}
+
+/// Returns the paths that leave, and where somebody put something else after an interrupted run had removed them: no config brought it.
+fn put_meanwhile(
+    intent: &Intent<'_>,
+    host: &Host,
+    outcomes: &BTreeMap<ManagedPath, Outcome<'_>>,
+) -> Result<BTreeSet<String>, HostError> {
+    let mut stays = BTreeSet::new();
+    let saved = intent.originals().load(&host.root, &intent.from().written())?;
+    for original in saved.into_iter().flat_map(|saved| saved.paths) {
+        let path = ManagedPath::new(&*original.path).ok();
+        let is_removed = path.is_some_and(|path| matches!(outcomes.get(&path), Some(Outcome::Remove { .. })));
+        // A second name has no contents of its own to compare.
+        let is_known = !matches!(original.saved, PathSnapshot::Absent | PathSnapshot::HardLink { .. });
+        if !is_removed || !is_known {
+            continue;
+        }
+        let (found, before) = (host.root.observe(&original.path)?, original.saved.observed());
+        let is_other = match (&found, &before) {
+            (ObservedFile::Regular { .. }, _) => !found.has_content_of(&before),
+            (ObservedFile::Symlink { target, .. }, ObservedFile::Symlink { target: was, .. }) => {
+                target != was
+            }
+            (ObservedFile::Symlink { .. }, _) => true,
+            _ => false,
+        };
+        if is_other {
+            tracing::warn!("{} stays: it was created while the update was interrupted", original.path);
+            stays.insert(original.path);
+        }
+    }
+    Ok(stays)
 }
 
 /// Refuses to take a path away that the host had before, and whose original went after the plan: nothing could bring it back.
@@ -229,13 +266,16 @@ fn restored<'a>(saved: PathSnapshot, hands: Hands) -> Outcome<'a> {
 }
 
 /// Returns what becomes of a directory that leaves the config: its original, or nothing. One that the new config's files
-/// are in becomes one that is made for them.
+/// are in becomes one that is made for them. What somebody put in its place stays: what was in the directory is gone.
 fn left_directory<'a>(
     host: &Host,
     specs: &Entries,
     path: &ManagedPath,
     hands: Hands,
 ) -> Result<Outcome<'a>, HostError> {
+    if host.root.observe(path.as_str())?.is_other_than_directory() {
+        return Ok(Outcome::RemoveDirectory { hands });
+    }
     Ok(match restore::original(&host.root, path)? {
         Some(saved @ PathSnapshot::Directory { .. }) => restored(saved, hands),
         _ if specs.needs(path) => {

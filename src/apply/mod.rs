@@ -54,7 +54,9 @@ async fn apply_batch(
     match batch {
         Batch::Os => together(intent, steps, "", os::apply_batch(host, intent.to(), steps, progress)).await,
         Batch::Accounts => together(intent, steps, "", accounts::apply_batch(intent, host, steps)).await,
-        Batch::Files => together(intent, steps, "", async { files::apply_batch(intent, host, steps) }).await,
+        Batch::Files | Batch::Directories => {
+            together(intent, steps, "", async { files::apply_batch(intent, host, steps) }).await
+        }
         Batch::Users => together(intent, steps, "", async { users::apply_batch(intent, host, steps) }).await,
         Batch::Links => together(intent, steps, "", units::apply_batch(intent, host, steps)).await,
         Batch::Services => {

@@ -264,6 +264,7 @@ fn batch_word(steps: &[Step]) -> &'static str {
         Some(Batch::Accounts) => "accounts",
         Some(Batch::Users) => "users",
         Some(Batch::Links) => "unit links",
+        Some(Batch::Directories) => "directories",
         Some(Batch::Services) => "services",
         None => "nothing",
     }

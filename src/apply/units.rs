@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::host::durable::{Change, DesiredPath};
 use crate::host::saved::PathSnapshot;
-use crate::host::systemd::{LinkVerb, ServiceOutcome, UnitLinks};
+use crate::host::systemd::{LeftUnits, LinkVerb, ServiceOutcome, UnitLinks};
 use crate::host::{Host, durable};
 use crate::journal::{Intent, Original};
 use crate::model::UnitName;
@@ -18,7 +18,8 @@ use super::ApplyError;
 pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let failed = || ApplyError::host("the links of units");
     let originals = || ApplyError::originals("the links of units");
-    let mut links = UnitLinks::load(&host.root).map_err(failed())?;
+    let left = LeftUnits::new(intent.from(), intent.to());
+    let mut links = UnitLinks::load(&host.root).map_err(failed())?.leaving(left);
     let mut desired = Vec::new();
     for step in steps {
         let BatchOp::Link(op, unit) = step.op.in_batch() else {
@@ -36,7 +37,7 @@ pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]
     let is_link = |one: &Original| !one.directory && !matches!(one.saved, PathSnapshot::Directory { .. });
     let earlier: Vec<String> = earlier.filter(is_link).map(|one| one.path).collect();
     let mut changes = links.changes(&earlier);
-    let emptied = links.emptied().map_err(failed())?.into_iter();
+    let emptied = links.emptied(&earlier).map_err(failed())?.into_iter();
     let emptied = emptied.filter(|path| !intent.to().directories.contains_key(path));
     changes.extend(emptied.map(|path| Change::new(path.to_string(), 0, DesiredPath::NoDirectory)));
     let run = intent.originals().save(&host.root, &changes, &BTreeMap::new(), None).map_err(originals())?;

@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match args.next().as_deref().and_then(|verb| verb.to_str()) {
         Some(WORKER_VERB) => serve::main(),
+        Some(serve::UNPACK_VERB) => serve::unpack(),
         Some(LABELS_VERB) => labels::main(args),
         Some(etc_merge::BRING_OVER_VERB) => etc_merge::main(),
         Some(MACHINE_VERB) => machine::main(args),

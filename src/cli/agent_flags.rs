@@ -54,6 +54,7 @@ impl AgentFlags {
             proxies: host.proxies.clone(),
             clock: Clock::system(),
             power: self.reboot_by.power(&host.root),
+            settings: node_settings.settings_loader(&host.root),
             fail_points: host.fail_points.clone(),
         }
     }

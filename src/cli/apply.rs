@@ -8,7 +8,7 @@ use super::input::Unknown;
 use super::output::print;
 use super::telemetry::telemetry;
 use super::{CliError, input, last_report};
-use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode, SettingsLoader};
+use crate::agent::{Agent, ExitReason, ProcessSignals, Reboots, RunMode};
 use crate::control::ControlPlane;
 use crate::control::oneshot::OneShot;
 use crate::decide::ended::{Attempt, RunResult, ended};
@@ -78,8 +78,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         }
         last_report::mark_stopped(&host.root);
         let telemetry = telemetry(environment, &host, Vec::new(), LastReport::default());
-        let node_settings = node_settings.read(&host.root)?;
-        let settings = SettingsLoader::new(move || Ok(node_settings.clone()));
+        let settings = node_settings.loader_of(node_settings.read(&host.root)?);
         let mut agent =
             Agent::new(host, journal, control, telemetry, ProcessSignals::never(), &machine_name())
                 .with(RunMode::OneShot, reboots)

@@ -1,6 +1,6 @@
 //! `completions`: a shell's completions, made from the parser.
 
-use clap_complete::Shell;
+use machine_config_cli::completions;
 
 use super::CliError;
 use super::output::print;
@@ -11,16 +11,12 @@ use super::output::print;
     after_help = "Example:\n  machine-config-agent completions bash > /usr/share/bash-completion/completions/machine-config-agent"
 )]
 pub(super) struct Arguments {
-    /// The shell
-    #[arg(value_enum)]
-    shell: Shell,
+    #[command(flatten)]
+    shared: completions::Arguments,
 }
 
 /// Prints the script.
-pub(super) fn run(arguments: &Arguments, mut command: clap::Command) -> Result<u8, CliError> {
-    let name = command.get_name().to_owned();
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command, name, &mut script);
-    print(&String::from_utf8_lossy(&script))?;
+pub(super) fn run(arguments: &Arguments, command: clap::Command) -> Result<u8, CliError> {
+    print(&completions::script(&arguments.shared, command))?;
     Ok(0)
 }

@@ -8,7 +8,8 @@ use tracing::{info, warn};
 
 use super::CliError;
 use super::agent_flags::ContainerFlags;
-use super::earlier_installation::drop_earlier_installation;
+use super::earlier_installation::drop_not_own;
+use super::first_target;
 use super::host::{REBOOT_REQUIRED, runtime};
 use super::last_report::{self, Follows};
 use super::output::Output;
@@ -38,9 +39,9 @@ use crate::telemetry::metrics::Reading;
     machine-config-agent daemon --directory /etc/machine-config-agent"
 )]
 pub(super) struct Arguments {
-    /// Kubeconfig to reach the cluster with; in a pod, without this and --directory, its service account is used
+    /// Kubeconfig to reach the cluster with (several: the first that is there); default in a pod: its service account
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
-    kubeconfig: Option<PathBuf>,
+    kubeconfig: Vec<PathBuf>,
     /// Kubeconfig of the host's kubelet, which writes the Node where the other account may not; a service account uses its
     /// API server, too
     #[arg(long, value_name = "FILE", conflicts_with = "directory")]
@@ -99,11 +100,18 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
         Output::Text => Format::Text,
     });
     runtime()?.block_on(async {
+        let mut stop = ProcessSignals::register()
+            .map_err(|source| CliError::Setup { what: "register signals", source })?;
         let (source, node) = named(source(arguments, environment)?, arguments, environment);
         // Opened before: the certificate of the listener is a file of the container.
         let own = Root::open(Path::new("/"))?;
         let mounted = arguments.desired_configmap.as_deref().map(Mounted::open).transpose()?;
         let (node_settings, host) = arguments.container.open(environment)?;
+        if let (Some(path), None) = (&arguments.directory, &arguments.pool)
+            && !first_target::wait(path, &host.root, environment, &mut stop).await?
+        {
+            return Ok(0);
+        }
         let setting = Setting { arguments, environment, node_settings: &node_settings, node: &node, own: &own, kubelet: None };
         match source {
             Source::Directory(path) => {
@@ -114,7 +122,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                     Some(_) => None,
                     None => Some(stages::of_directory(&path, container, &host, &node_settings, &node)?),
                 };
-                let follow = Box::pin(setting.follow(host, control, Vec::new(), None));
+                let follow = Box::pin(setting.follow(host, control, stop, Vec::new(), None));
                 Box::pin(stages::beside(follow, stages)).await
             }
             Source::Cluster(identity) => {
@@ -132,7 +140,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
                 let stages =
                     arguments.lifecycle.then(|| stages::of_cluster(&cluster, &arguments.container, &host, &node_settings, &node));
                 let guard = stages::SeedGuard::new(&host, &node);
-                let follow = Box::pin(setting.follow(host, cluster, readings, Some(authorizer)));
+                let follow = Box::pin(setting.follow(host, cluster, stop, readings, Some(authorizer)));
                 let follow = Box::pin(stages::beside(follow, stages));
                 let work = async {
                     tokio::select! {
@@ -189,18 +197,17 @@ impl Setting<'_> {
         self,
         host: Host,
         control: impl ControlPlane,
+        stop: ProcessSignals,
         readings: Vec<Reading>,
         reviewer: Option<Box<dyn Reviewer>>,
     ) -> Result<u8, CliError> {
         let mut journal = Journal::open(host.root.clone(), self.environment.fail_points.clone())?;
         if host.root.exists(ENCAPSULATED)? {
-            drop_earlier_installation(&mut journal)?;
+            drop_not_own(&mut journal)?;
         }
         if self.arguments.desired_configmap.is_some() {
             hosted::import_node(&mut journal, host.clock.now())?;
         }
-        let stop = ProcessSignals::register()
-            .map_err(|source| CliError::Setup { what: "register signals", source })?;
         let settings_loader = self.node_settings.settings_loader(&host.root);
         last_report::mark_stopped(&host.root);
         clear_leftovers(&host.root);
@@ -249,10 +256,10 @@ fn clear_leftovers(root: &Root) {
 
 /// Names where the targets come from, for people.
 fn follows(arguments: &Arguments) -> Follows {
-    match (&arguments.directory, &arguments.kubeconfig) {
+    match (&arguments.directory, arguments.kubeconfig.as_slice()) {
         (Some(path), _) => last_report::directory(path, arguments.pool.as_ref()),
-        (None, Some(path)) => last_report::kubeconfig(path),
-        (None, None) => Follows::Cluster("the pod's service account".to_owned()),
+        (None, []) => Follows::Cluster("the pod's service account".to_owned()),
+        (None, paths) => last_report::of_kubeconfigs(paths),
     }
 }
 
@@ -260,8 +267,8 @@ fn source(arguments: &Arguments, environment: &Environment) -> Result<Source, Cl
     if let Some(path) = &arguments.directory {
         return Ok(Source::Directory(path.clone()));
     }
-    if let Some(path) = &arguments.kubeconfig {
-        return Ok(Source::Cluster(Identity::kubeconfig(path).map_err(ControlError::from)?));
+    if !arguments.kubeconfig.is_empty() {
+        return Ok(Source::Cluster(Identity::kubeconfig(&arguments.kubeconfig).map_err(ControlError::from)?));
     }
     service_account(environment)?.map(Source::Cluster).ok_or_else(|| {
         CliError::Usage(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::CliError;
 use super::daemon::service_account;
 use super::input::Unknown;
-use super::last_report::{Follows, SavedReport};
+use super::last_report::{self, Follows, SavedReport};
 use crate::control::directory::{Directory, pool_file};
 use crate::control::kube::{Identity, desired};
 use crate::control::{ControlError, ControlPlane as _};
@@ -49,14 +49,16 @@ pub(super) fn source(flags: &Flags, root: &Root, environment: &Environment) -> R
     }
     let followed = left.as_ref().map(|left| &left.follows);
     let identity = match (&flags.kubeconfig, followed) {
-        (Some(path), _) => Some(Identity::kubeconfig(path).map_err(ControlError::from)?),
+        (Some(path), _) => {
+            Some(Identity::kubeconfig(std::slice::from_ref(path)).map_err(ControlError::from)?)
+        }
         (None, Some(Follows::Directory(path))) => return Ok(Source::Directory(PathBuf::from(path), None)),
         (None, Some(Follows::Rendered { directory, pool })) => {
             return Ok(Source::Directory(PathBuf::from(directory), Some(pool.clone())));
         }
         // Else it is the service account of a pod.
-        (None, Some(Follows::Cluster(path))) if path.starts_with('/') => {
-            Some(Identity::kubeconfig(path.as_ref()).map_err(ControlError::from)?)
+        (None, Some(Follows::Cluster(access))) if access.starts_with('/') => {
+            Some(Identity::kubeconfig(&last_report::kubeconfigs(access)).map_err(ControlError::from)?)
         }
         (None, Some(Follows::Cluster(_) | Follows::FirstBoot(_)) | None) => service_account(environment)?,
     };

@@ -147,8 +147,13 @@ impl CliError {
 
     /// Returns what was refused, for a program: each field that the error names.
     pub(super) fn refusals(&self) -> Vec<Refusal> {
+        if let Self::Irreconcilable(refused) = self {
+            return refused.refusals();
+        }
         match self.input() {
-            Some(error @ ModelError::UnknownFields { .. }) => Refusal::of_input(error, chain(self)),
+            Some(error @ (ModelError::UnknownFields { .. } | ModelError::Several { .. })) => {
+                Refusal::of_input(error, chain(self))
+            }
             _ => vec![Refusal {
                 class: self.class().map_or(refusal::USAGE, FaultClass::as_str),
                 reason: self.reason(),

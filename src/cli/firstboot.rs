@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::CliError;
 use super::agent_flags::ContainerFlags;
-use super::earlier_installation::drop_earlier_installation;
+use super::earlier_installation::drop_not_own;
 use super::host::{REBOOT_REQUIRED, STOPPED, runtime};
 use super::last_report::{self, Follows};
 use super::output::print;
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
             return Ok(0);
         };
         if path == ENCAPSULATED {
-            drop_earlier_installation(&mut journal)?;
+            drop_not_own(&mut journal)?;
         }
         if is_managed(&host, &journal)? {
             return leave_to_daemon(&host, path);

@@ -116,7 +116,7 @@ pub(super) fn image(argument: &str, text: Option<&str>) -> Result<Option<ImageRe
     parsed.map_err(|error| CliError::Usage(error.in_field(argument, "").to_string()))
 }
 
-/// Reads a file named by a person.
-fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
+/// Reads the named file, or standard input for `-`.
+pub(super) fn bytes(path: &str, limit: u64) -> Result<Vec<u8>, CliError> {
     read_given(path, limit).map_err(|cause| CliError::Input { path: path.to_owned(), cause })
 }

@@ -4,7 +4,7 @@
 //! Only the daemon writes it. Whoever takes the journal's lock first marks it as another process's: one without the
 //! mark is of the process that holds the lock, or of one that died. It holds no contents, so every user may read it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -126,9 +126,17 @@ pub(super) fn directory(path: &Path, pool: Option<&ConfigName>) -> Follows {
     }
 }
 
-/// Names the kubeconfig so that another process finds it.
-pub(super) fn kubeconfig(path: &Path) -> Follows {
-    Follows::Cluster(absolute(path))
+/// Stands between kubeconfigs of which the first that is there is used.
+const OR: &str = " or ";
+
+/// Names the kubeconfigs so that another process finds them.
+pub(super) fn of_kubeconfigs(paths: &[PathBuf]) -> Follows {
+    Follows::Cluster(paths.iter().map(|path| absolute(path)).collect::<Vec<_>>().join(OR))
+}
+
+/// Returns the kubeconfigs that were named so.
+pub(super) fn kubeconfigs(access: &str) -> Vec<PathBuf> {
+    access.split(OR).map(PathBuf::from).collect()
 }
 
 fn absolute(path: &Path) -> String {

@@ -3,12 +3,12 @@
 mod agent_flags;
 mod apply;
 mod collect;
-mod command_line;
 mod completions;
 mod daemon;
 mod desired;
 mod earlier_installation;
 mod error;
+mod first_target;
 mod firstboot;
 mod history;
 mod host;
@@ -29,13 +29,15 @@ mod stateroot;
 mod status;
 mod telemetry;
 mod verify;
+mod verify_image;
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use machine_config_cli::wants_json;
 
 use crate::model::message;
 use crate::model::refusal::Refused;
@@ -117,6 +119,21 @@ impl Verb {
             | Self::Man(_) => false,
         }
     }
+
+    /// Returns true if the verb only prints, so that a closed pipe is a success.
+    fn is_read_only(&self) -> bool {
+        match self {
+            Self::Plan(_)
+            | Self::Verify(_)
+            | Self::Status(_)
+            | Self::History(_)
+            | Self::Completions(_)
+            | Self::Man(_) => true,
+            #[cfg(feature = "backend-ostree")]
+            Self::Stateroot(_) | Self::Seed(_) | Self::Sandbox(_) => false,
+            Self::Daemon(_) | Self::Apply(_) | Self::Firstboot(_) | Self::Collect(_) => false,
+        }
+    }
 }
 
 /// Runs the verb of the command line.
@@ -131,11 +148,15 @@ pub fn main() -> ExitCode {
         }
         Err(error) => return unparsed(&error, &words),
     };
-    let is_service = arguments.verb.is_service();
+    let (is_service, is_read_only) = (arguments.verb.is_service(), arguments.verb.is_read_only());
     let outcome =
         Environment::read().map_err(CliError::from).and_then(|environment| run(arguments.verb, &environment));
     match outcome {
         Ok(code) => ExitCode::from(code),
+        // The reader closed the pipe: it has what it wants.
+        Err(CliError::Output(error)) if is_read_only && error.kind() == ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
         Err(error) if is_service => {
             // If the log has started already this changes nothing.
             log::start(if Environment::under_journal() { Format::Journal } else { Format::Text });
@@ -177,15 +198,6 @@ fn parse(words: Vec<OsString>) -> Result<Parsed, clap::Error> {
     Ok(Parsed::Arguments(Box::new(arguments), wants_json(&matches)))
 }
 
-/// Returns true if the verb prints JSON: then it does so for what it refuses as well.
-fn wants_json(matches: &ArgMatches) -> bool {
-    if let Some((_, verb)) = matches.subcommand() {
-        return wants_json(verb);
-    }
-    let mut words = matches.try_get_raw("output").ok().flatten();
-    words.as_mut().and_then(Iterator::next).is_some_and(|word| word == "json")
-}
-
 /// Logs the error that ended the agent.
 fn log_end(error: &CliError) {
     tracing::error!(MESSAGE_ID = message::FAILED, MCA_FAULT = error.reason(), "{}", error.line());
@@ -197,7 +209,7 @@ fn unparsed(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let is_own = !mcd::is_program_name(words.first());
     if error.use_stderr()
         && is_own
-        && let Some(refusal) = command_line::refusal(error, &Arguments::command(), words)
+        && let Some(refusal) = machine_config_cli::refusal(error, &Arguments::command(), words)
     {
         drop(output::print_json(&Refused::new(&[refusal])));
     }

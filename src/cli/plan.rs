@@ -6,25 +6,25 @@ use super::desired::{self, Desired};
 use super::host::{HostFlags, runtime};
 use super::input::Unknown;
 use super::output::{Output, print, print_json};
-use super::{CliError, input};
+use super::{CliError, input, settings};
 use crate::agent::rehearsal::rehearsed;
 use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::decide::ahead::Ahead;
 use crate::host::{Host, Root};
 use crate::journal::origin::{State, check_commit};
-use crate::journal::{OpenUpdate, Stored};
+use crate::journal::{OpenUpdate, Originals, Stored};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::EmbeddedConfig;
 use crate::model::os::LeftOs;
 use crate::model::policy::DisruptionPolicy;
-use crate::model::{ConfigName, Facts, HostSpec, ImageRef, Sha256, Target};
+use crate::model::{ConfigName, Facts, HostSpec, ImageRef, ManagedPath, ObservedFile, Sha256, Target};
 use crate::observe::{ImageSource, facts_with, observe};
 use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
-use crate::plan::{Irreconcilable, Plan, blocked_ahead, late, not_held, plan, unchanged};
-use crate::settings::{Environment, file};
+use crate::plan::{Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, unchanged};
+use crate::settings::Environment;
 use crate::update::Record;
 
 /// Flags of `plan`.
@@ -135,7 +135,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
     let from = input::machine_config(&arguments.from, arguments.unknown)?.spec(image)?;
     let mut facts = Facts::assumed(&from, &to)?;
     set_embedded_config(arguments.image_config.as_deref(), &mut facts)?;
-    let outcome = plan(&from, &to, &facts, &policy);
+    let outcome = plan_assumed(&from, &to, &facts, &policy);
     Ok(Decided { from: Some(from.target()), to: to.target(), outcome, beside: Beside::default() })
 }
 
@@ -169,7 +169,7 @@ async fn from_current(
     policy: &DisruptionPolicy,
 ) -> Result<Decided, CliError> {
     check_commit(&host.root)?;
-    host.soft_reboot = file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?.soft_reboot;
+    host.soft_reboot = settings::read_usual(&host.root)?.soft_reboot;
     let forced = host.root.exists(FORCE_FILE)?;
     let ahead = ahead(&host, state, target, forced).await?;
     let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
@@ -207,7 +207,7 @@ async fn from_current(
         let from = start.from(&origin, &to, &facts.observed);
         let outcome = start.plan(&origin, &from, &to, &facts, policy);
         let outcome = rehearsed(&host.root, (&from, &to), &facts, outcome)?;
-        (from, outcome.and_then(|plan| file::check_spec(&to).map(|()| plan)))
+        (from, outcome)
     };
     if let Some(open) = &mut open {
         open.unknown = host.root.unknown();
@@ -231,7 +231,14 @@ async fn goes_on(
     let Some(next) = open.record.next_batch() else { return Ok(Ok(plan)) };
     let (start, mut origin) = origin(state.committed(&host.root)?, state, Ahead::GoesOn, forced)?;
     origin.settle(host).await?;
-    let facts = facts_with(host, &origin.spec, to, source).await?;
+    let mut facts = facts_with(host, &origin.spec, to, source).await?;
+    // A directory that the batch has made already, in the place of a file or a link, is not in its way.
+    let made = Originals::new(open.record.id.clone(), next).directories(&host.root)?;
+    let is_made = |path: &ManagedPath| {
+        let found = facts.observed.files.get(path);
+        made.contains(path) && matches!(found, Some(ObservedFile::Directory { .. }))
+    };
+    facts.obstacles.paths.retain(|path, _| !is_made(path));
     start.carry_over(&mut origin.spec, to, &facts.observed);
     let from = start.from(&origin.spec, to, &facts.observed);
     Ok(blocked_ahead(&from, to, &facts, &plan, next).map(|()| plan))

@@ -1,14 +1,15 @@
 //! The settings file of the node, as a flag.
 
 use std::cell::Cell;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::CliError;
-use crate::agent::SettingsLoader;
+use crate::agent::{ReadSettings, SettingsLoader};
 use crate::host::Root;
 use crate::host::os::in_time::LimitsSource;
-use crate::model::NodeSettings;
 use crate::model::node_settings::OsLimits;
+use crate::model::{NodeSettings, NotApplied};
 use crate::settings::file::{self, FileError, SETTINGS_PATH};
 use crate::update::Fault;
 
@@ -18,6 +19,33 @@ pub(super) struct SettingsFlags {
     /// Settings of this node [default: /etc/machine-config-agent/settings.toml below the root, which may be absent]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
+}
+
+/// Reads the usual settings for a verb without an agent, and names on stderr what has no effect.
+pub(super) fn read_usual(root: &Root) -> Result<NodeSettings, FileError> {
+    let settings = file::read(root, SETTINGS_PATH, SETTINGS_PATH)?;
+    for one in file::unknown(&settings, SETTINGS_PATH) {
+        drop(writeln!(std::io::stderr(), "warning: Not applied: {one}"));
+    }
+    Ok(settings)
+}
+
+/// Returns the fault of the usual settings that no start can use, and what of them has no effect. Nothing for a user who may not
+/// read them.
+pub(super) fn faults_of_usual(root: &Root) -> (Option<Fault>, Vec<NotApplied>) {
+    match file::read(root, SETTINGS_PATH, SETTINGS_PATH) {
+        Ok(settings) => (None, file::unknown(&settings, SETTINGS_PATH)),
+        Err(FileError::Read(error)) if error.is_denied() => (None, Vec::new()),
+        Err(error) => (Some(fault(&error)), Vec::new()),
+    }
+}
+
+fn told(settings: NodeSettings, file: &str) -> ReadSettings {
+    ReadSettings { unknown: file::unknown(&settings, file), settings }
+}
+
+fn fault(error: &FileError) -> Fault {
+    Fault::from_error(error.class(), error.reason(), error, &error.next())
 }
 
 /// The settings' file, found.
@@ -62,10 +90,20 @@ impl SettingsFile {
 
     /// Returns the loader, for an agent that reads them again on request.
     pub(super) fn settings_loader(&self, root: &Root) -> SettingsLoader {
-        let read = self.reader(root);
+        let (read, file) = (self.reader(root), self.shown());
         SettingsLoader::new(move || {
-            read().map_err(|error| Fault::from_error(error.class(), error.reason(), &error, &error.next()))
+            read().map(|settings| told(settings, &file)).map_err(|error| fault(&error))
         })
+    }
+
+    /// Returns the loader of what was read.
+    pub(super) fn loader_of(&self, settings: NodeSettings) -> SettingsLoader {
+        let file = self.shown();
+        SettingsLoader::new(move || Ok(told(settings.clone(), &file)))
+    }
+
+    fn shown(&self) -> String {
+        self.0.as_ref().map_or_else(|| SETTINGS_PATH.to_owned(), |named| named.shown.clone())
     }
 
     /// Returns the limits of pulls beside the updates. While the file can't be used they are the last ones that could.

@@ -6,12 +6,13 @@ use super::host::{HostFlags, runtime};
 use super::input::Unknown;
 use super::output::{Output, print, print_json};
 use super::plan::refused;
-use super::{CliError, input};
+use super::{CliError, input, settings, verify_image};
 use crate::agent::drift::add_diffs;
 use crate::host::{Host, Root};
 use crate::journal::origin::{State, check_commit};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::policy::DisruptionPolicy;
+use crate::model::refusal::Refusal;
 use crate::model::text::counted;
 use crate::model::{HostSpec, ImageRef, NotApplied, Observation};
 use crate::observe::{lost, observe};
@@ -19,7 +20,6 @@ use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::{drift, stray_links};
 use crate::plan::explain::not_applied_text;
 use crate::plan::{Irreconcilable, Unreachable, Warning, not_applied, not_restorable};
-use crate::settings::file;
 
 /// The word for the current config.
 const CURRENT: &str = "current";
@@ -46,6 +46,12 @@ pub(super) struct Arguments {
     unknown: Unknown,
     #[command(flatten)]
     host: HostFlags,
+    /// For image builds: also compare the embedded config with this rendered config
+    #[arg(long, value_name = "FILE")]
+    embedded: Option<String>,
+    /// For image builds: also check that originals of `apply --into-image` exist (needs --embedded)
+    #[arg(long, requires = "embedded")]
+    originals: bool,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -61,6 +67,9 @@ struct Verified<'a> {
     /// Reasons for which this host refuses the file, as `plan` has them.
     #[serde(skip_serializing_if = "<[Unreachable]>::is_empty")]
     irreconcilable: &'a [Unreachable],
+    /// The same as any verb has them that refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refusal>,
     /// Paths that can't be restored when the config leaves.
     #[serde(skip_serializing_if = "<[Warning]>::is_empty")]
     not_restorable: &'a [Warning],
@@ -79,12 +88,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let host = arguments.host.observe()?;
     let state = State::load(&host.root)?;
     check_commit(&host.root)?;
-    file::read(&host.root, file::SETTINGS_PATH, file::SETTINGS_PATH)?;
+    settings::read_usual(&host.root)?;
     let Compared { spec, file } = spec(arguments, &state, &host.root)?;
     let runtime = runtime()?;
     let observed = runtime.block_on(observe(&host, &[&spec]))?;
     let mut found = compared(&arguments.config, &state, &spec, &observed);
-    let refused = match file {
+    if let Some(embedded) = &arguments.embedded {
+        found.extend(verify_image::embedded(&host.root, embedded)?);
+        let kept = arguments.originals.then(|| verify_image::originals(&host.root, &spec)).transpose()?;
+        found.extend(kept.flatten());
+    }
+    // An image is no host on the way from its embedded config to the part of it that was applied.
+    let refused = match file.filter(|_| arguments.embedded.is_none()) {
         Some((config, image, policy)) => {
             let host = arguments.host.observe()?;
             runtime.block_on(Box::pin(refused(host, &state, (&config, image), policy)))?
@@ -128,6 +143,7 @@ fn verified<'a>(spec: &'a HostSpec, found: &'a [Difference], named: &'a Named) -
         differences: found,
         not_applied: &named.not_applied,
         irreconcilable: named.refused.as_ref().map_or([].as_slice(), |refused| &refused.reasons),
+        refused: named.refused.as_ref().map(Irreconcilable::refusals).unwrap_or_default(),
         not_restorable: &named.not_restorable,
     }
 }

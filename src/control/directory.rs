@@ -46,6 +46,9 @@ use crate::model::{ConfigName, FileMode, ImageRef, ModelError, NotApplied, Sha25
 use crate::report::NodeReport;
 use crate::update::Fault;
 
+/// The stage of an image-based upgrade, below the directory (`stage_file`).
+pub(super) const STAGE_FILE: &str = "/stateroot.yaml";
+
 /// Two names and some comments.
 const MAX_TARGET_BYTES: u64 = 64 * 1024;
 
@@ -147,6 +150,26 @@ impl Directory {
         Self { unknown_fields, ..self }
     }
 
+    /// Returns the path of the target's file.
+    pub fn target_file(&self) -> String {
+        self.document(self.layout.target())
+    }
+
+    /// Returns true if the file of a target is there, or that of a stage of an image-based upgrade, whatever they hold.
+    pub fn has_request(&mut self) -> Result<bool, ControlError> {
+        let stage = self.document(STAGE_FILE);
+        let mut desired = watched(&self.root, &self.path, &self.layout)?;
+        desired.paths.insert(stage.clone());
+        self.watch.watch_over(desired);
+        self.watch.begin_observation();
+        Ok(self.root.exists(&self.target_file())? || self.root.exists(&stage)?)
+    }
+
+    /// Waits for a change of what [`Directory::has_request`] looks at. Cancel-safe as the watch is.
+    pub async fn request_changed(&mut self) {
+        self.watch.changed().await;
+    }
+
     fn document(&self, path: &str) -> String {
         format!("{}{path}", self.path)
     }
@@ -208,7 +231,7 @@ impl Directory {
             let path = format!("{configs}/{name}.{suffix}");
             let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
             let document = self.document(&path);
-            let config = MachineConfig::parse(&bytes, &document).map_err(self.invalid(&path))?;
+            let config = MachineConfig::parse_given(&bytes, &document).map_err(self.invalid(&path))?;
             if config.name() != name {
                 let found = config.name().clone();
                 return Err(ControlError::Misnamed { document, config: name.clone(), found });

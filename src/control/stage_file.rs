@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::ControlError;
-use super::directory::{first_line, with_ways};
+use super::directory::{STAGE_FILE as FILE, first_line, with_ways};
 use super::lifecycle::{LifecycleLink, LifecycleReport, LifecycleSource};
 use super::link::link;
 use super::source_watch::SourceWatch;
@@ -37,7 +37,6 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// Longest trial, as that of `stateroot activate`.
 const MAX_TRIAL_SECONDS: u64 = 604_800;
 
-const FILE: &str = "/stateroot.yaml";
 const REPORT: &str = "/stateroot-report.json";
 
 /// The file.
@@ -275,9 +274,9 @@ mod tests {
         assert_eq!(desire.trial, TrialRules { within: 60, returns: false });
         let refused = [
             (" \n", "empty"),
-            ("stage: prep", "unknown variant"),
+            ("stage: prep", "must be one of `Idle`"),
             ("stage: Prep", "needs an image"),
-            ("stage: Idle\nstages: x", "unknown field"),
+            ("stage: Idle\nstages: x", "no field `stages`"),
             ("stage: Upgrade\ntrialSeconds: 0", "trialSeconds"),
             ("stage: [", ""),
             ("image: x", "stage"),

@@ -344,6 +344,12 @@ pub(in crate::host) fn edit(
         let after = new(path, &bytes);
         // A repetition clears what one that was cut off has left beside a database, which may be right already.
         let is_written = after != bytes || run != Attempt::First;
+        match accounts::linked(root, path)? {
+            // Nothing was left beside it: a plan refuses to change one.
+            Some(_) if after == bytes => continue,
+            Some(error) => return Err(error),
+            None => {}
+        }
         let Some((mode, uid, gid)) = root.dress_of(path)?.filter(|_| is_written) else { continue };
         edited.push((path, after, mode, uid, gid));
     }
@@ -478,5 +484,33 @@ mod tests {
         let moved = with_members(group, "bob", &|group| group == "sudo");
         assert_eq!(text(moved), "wheel:x:10:ann,cid\nsudo:x:11:bob\nbob:x:5:\n");
         assert_eq!(text(with_members(group, "bob", &|group| group == "wheel")), text(group.to_vec()));
+    }
+
+    /// A database that is a link stays one, and no file with the mode of a link comes in its place.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test: the administrator's hand")]
+    fn linked_database_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str| directory.path().join(path);
+        for below in ["etc", "var"] {
+            std::fs::create_dir(at(below)).unwrap();
+        }
+        std::fs::write(at("var/shadow"), "core:*:1::::::\n").unwrap();
+        std::os::unix::fs::symlink("../var/shadow", at("etc/shadow")).unwrap();
+        std::fs::write(at("etc/group"), "core:x:1000:\ngg:x:1001:\n").unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let without = |path: &str, bytes: &[u8]| {
+            if path == GROUP { with_line(bytes, "gg", None) } else { bytes.to_vec() }
+        };
+        edit(&root, Attempt::Again, &FailPoints::off(), &without).unwrap();
+        assert!(std::fs::symlink_metadata(at("etc/shadow")).unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(at("etc/group")).unwrap(), "core:x:1000:\n");
+        let refused =
+            edit(&root, Attempt::Again, &FailPoints::off(), &|_, bytes| with_line(bytes, "core", None));
+        assert!(refused.unwrap_err().to_string().contains("/etc/shadow is a link"));
+        let hash = PasswordHash::new("!".to_owned()).unwrap();
+        let refused = accounts::set_password(&root, "core", &hash, Attempt::First, &FailPoints::off());
+        assert!(refused.unwrap_err().to_string().contains("/etc/shadow is a link"));
+        assert!(std::fs::symlink_metadata(at("etc/shadow")).unwrap().is_symlink());
     }
 }

@@ -14,7 +14,7 @@ use super::durable::{Change, DesiredPath, examine};
 use super::root::Root;
 use super::{HostError, keys};
 use crate::model::obstacles::Space;
-use crate::model::text::shown;
+use crate::model::text::{shell_word, shown};
 use crate::model::users::{Account, Users, group_field, user_field};
 use crate::model::{ObservedFile, Obstacle};
 
@@ -37,6 +37,15 @@ pub fn databases(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
             obstacle => obstacle,
         };
         found.extend(obstacle.map(|obstacle| (path.to_owned(), obstacle)));
+    }
+    Ok(found)
+}
+
+/// Returns the databases that are links below a root of another machine.
+pub fn links(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let mut found = BTreeMap::new();
+    for path in DATABASES.into_iter().filter(|_| !root.is_machine()) {
+        found.extend(plain(root, path)?.map(|error| (path.to_owned(), (&error).into())));
     }
     Ok(found)
 }
@@ -113,19 +122,35 @@ fn is_valid(database: &str, line: &[u8]) -> bool {
     }
 }
 
-/// Returns the obstacle of `/etc/shadow` with a number that is too long, by database: with a prefix useradd and usermod read its line
-/// for ever (glibc's fgetspent(3) fails with ERANGE, as for a buffer that is too small).
+/// Returns the databases that useradd, usermod and groupadd can't read to their end, by path: with a NUL in a line, and `/etc/shadow` with a
+/// number that is too long. With a prefix they read that line for ever (glibc's fgetspent(3) fails with ERANGE, as for a buffer that is
+/// too small).
 pub fn endless(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
-    let bytes = root.read(SHADOW)?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
+    let mut found = BTreeMap::new();
+    for database in DATABASES {
+        let bytes = root.read(database)?.unwrap_or_default();
+        let page = database.trim_start_matches("/etc/");
+        // The last line may lack its end: there they see no NUL.
+        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+        let obstacle = if let Some(at) = lines.position(|line| line.contains(&0)) {
+            let cause = format!("{database} has a NUL byte in line {}", at.saturating_add(1));
+            Obstacle { cause, next: format!("Remove it ({page}(5); grep -naP '\\x00' {database}).") }
+        } else if let Some(line) = too_long_number(database, &bytes) {
+            let name = shown(line.split(':').next().unwrap_or_default(), MAX_NAME);
+            let cause = format!("{database} has a number that is too long, in the line of {name}");
+            Obstacle { cause, next: "Correct it (shadow(5); vipw -s).".to_owned() }
+        } else {
+            continue;
+        };
+        found.insert(database.to_owned(), obstacle);
+    }
+    Ok(found)
+}
+
+fn too_long_number(database: &str, bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
     let is_endless = |line: &&str| line.split(':').skip(2).any(is_too_long);
-    let Some(line) = text.lines().find(is_endless) else { return Ok(BTreeMap::new()) };
-    let name = shown(line.split(':').next().unwrap_or_default(), MAX_NAME);
-    let obstacle = Obstacle {
-        cause: format!("{SHADOW} has a number that is too long, in the line of {name}"),
-        next: "Correct it (shadow(5); vipw -s).".to_owned(),
-    };
-    Ok(BTreeMap::from([(SHADOW.to_owned(), obstacle)]))
+    text.lines().find(is_endless).filter(|_| database == SHADOW).map(str::to_owned)
 }
 
 /// Returns true if strtoul(3) can't hold the number that a field begins with.
@@ -165,7 +190,10 @@ pub fn backups(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
                     let cause = format!(
                         "{path}, the {what} of {database} that useradd writes, is not a regular file"
                     );
-                    Some(Obstacle { cause, next: format!("Move it away (ls -ld {path}).") })
+                    Some(Obstacle {
+                        cause,
+                        next: format!("Move it away (ls -ld {quoted}).", quoted = shell_word(&path)),
+                    })
                 }
             };
             found.extend(obstacle.map(|obstacle| (database.to_owned(), obstacle)));
@@ -187,7 +215,10 @@ pub fn locks(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
             | ObservedFile::Special
             | ObservedFile::Unreachable => {
                 let cause = format!("{path}, the lock file of {database}, is not a regular file");
-                Some(Obstacle { cause, next: format!("Move it away (ls -ld {path}).") })
+                Some(Obstacle {
+                    cause,
+                    next: format!("Move it away (ls -ld {quoted}).", quoted = shell_word(&path)),
+                })
             }
         };
         found.extend(obstacle.map(|obstacle| (database.to_owned(), obstacle)));
@@ -296,7 +327,7 @@ pub fn home(
     name: &str,
     account: &Account,
 ) -> Result<Option<Obstacle>, HostError> {
-    if account.no_create_home && account.keys.is_empty() {
+    if !account.makes_home() && account.keys.is_empty() {
         return Ok(None);
     }
     let home = default_home(root, name, account)?;

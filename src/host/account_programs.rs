@@ -48,7 +48,7 @@ pub fn missing() -> BTreeSet<String> {
 
 /// Returns the home of an account that is made; `None` if none is.
 pub fn home_of(root: &Root, name: &str, account: &Account) -> Result<Option<String>, HostError> {
-    if account.no_create_home { Ok(None) } else { default_home(root, name, account).map(Some) }
+    if account.makes_home() { default_home(root, name, account).map(Some) } else { Ok(None) }
 }
 
 /// Returns the home that an account is given, whether it is made or not.
@@ -113,20 +113,18 @@ pub async fn create_user(root: &Root, name: &str, account: &Account) -> Result<(
     }
     arguments.extend(account.system.then(|| "--system".to_owned()));
     arguments.extend(account.no_log_init.then(|| "--no-log-init".to_owned()));
-    let makes_home = root.is_machine() && !account.no_create_home;
+    let makes_home = root.is_machine() && account.makes_home();
     arguments.push(if makes_home { "--create-home" } else { "--no-create-home" }.to_owned());
     run(root, "useradd", arguments, name).await?;
     let made = Accounts::load(root)?;
     let user =
         made.user(name).ok_or_else(|| HostError::UnknownAccount { kind: "user", name: name.to_owned() })?;
     let home = user.home.trim_end_matches('/');
-    if !root.is_machine() && !account.no_create_home && root.observe(home)? == ObservedFile::Absent {
+    if !root.is_machine() && account.makes_home() && root.observe(home)? == ObservedFile::Absent {
         root.own_dir(home, HOME_MODE, user.uid, user.gid)?;
     }
     match home.rsplit_once('/') {
-        Some((above, _)) if !above.is_empty() && !account.no_create_home => {
-            durable::sync_directory(root, above)
-        }
+        Some((above, _)) if !above.is_empty() && account.makes_home() => durable::sync_directory(root, above),
         Some(_) | None => Ok(()),
     }
 }
@@ -172,11 +170,11 @@ async fn run(
     durable::sync_directory(root, "/etc")
 }
 
-/// Returns an error for a database of a root in a directory that is a link: the programs would follow it out of the root.
+/// Returns an error for a database that is a link: the programs open none (`O_NOFOLLOW`). Of a root of another machine it may be in no
+/// directory that is a link either: the programs would follow that out of the root.
 pub(in crate::host) fn plain(root: &Root, path: &str) -> Result<Option<HostError>, HostError> {
-    let is_plain = root.is_machine()
-        || (root.real_path(path)? == path
-            && matches!(root.observe(path)?, ObservedFile::Regular { .. } | ObservedFile::Absent));
+    let is_file = matches!(root.observe(path)?, ObservedFile::Regular { .. } | ObservedFile::Absent);
+    let is_plain = is_file && (root.is_machine() || root.real_path(path)? == path);
     let error = || HostError::Kind { path: path.to_owned(), expected: "a file", found: "a link" };
     Ok((!is_plain).then(error))
 }

@@ -21,7 +21,7 @@ use crate::model::yaml::redacted;
 pub const ACCOUNTS: &str = "/var/lib/machine-config-agent/accounts.json";
 
 /// The version of the file's shape.
-const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 
 /// Accounts and groups of which the agent knows something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

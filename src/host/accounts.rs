@@ -16,6 +16,7 @@ use super::HostError;
 use super::durable::{self, Attempt, Change, DesiredPath};
 use super::failpoint::FailPoints;
 use super::root::{LaidPath, Missing, Root};
+use crate::model::ObservedFile;
 use crate::model::users::PasswordHash;
 
 const SHADOW: &str = "/etc/shadow";
@@ -179,11 +180,19 @@ pub fn set_password(
     let missing =
         || HostError::UnknownAccount { kind: "the /etc/shadow entry of user", name: user.to_owned() };
     let bytes = with_password(&shadow, user, hash).ok_or_else(missing)?;
+    linked(root, SHADOW)?.map_or(Ok(()), Err)?;
     let (mode, uid, gid) = root.dress_of(SHADOW)?.ok_or_else(missing)?;
     let change = Change::new(SHADOW, uid, DesiredPath::file(&bytes, mode, uid, gid));
     let done = durable::apply_changes(root, std::slice::from_ref(&change), run, fail_points);
     drop(lock);
     done.map(|_| ())
+}
+
+/// Returns why a database that is a link is not written: the mode of a link is everybody's, and a file in its place would have it.
+pub(in crate::host) fn linked(root: &Root, path: &str) -> Result<Option<HostError>, HostError> {
+    let is_link = matches!(root.observe(path)?, ObservedFile::Symlink { .. });
+    let error = || HostError::Kind { path: path.to_owned(), expected: "a file", found: "a link" };
+    Ok(is_link.then(error))
 }
 
 /// Returns `/etc/shadow` with another password of a user; `None` if he has no line there.

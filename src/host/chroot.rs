@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags, XattrFlags};
 
 use super::HostError;
-use super::os::worker::executable::{Executable, NAME};
+use super::os::worker::executable::Executable;
 
 /// The label of programs. A file that is made in `/run` has one that systemd may not execute.
 const LABEL: &[u8] = b"system_u:object_r:bin_t:s0\0";
@@ -52,14 +52,13 @@ impl ContainerHandles {
         self.worker.clone().map_or_else(Executable::find, Ok)
     }
 
-    /// Returns a path by which the host itself, whose root is `base`, can start the worker. A container's worker is
-    /// put into `place` first: the container is gone by then.
+    /// Returns a path by which the host itself, whose root is `base`, can start the worker. One that is not on the host
+    /// is put into `place` first: a container's, which is gone by then, or one that a package has replaced.
     pub(in crate::host) fn worker_on_host(&self, base: &Path, place: &str) -> Result<String, HostError> {
         let executable = self.worker()?;
-        if self.worker.is_none() {
-            let path = rustix::fs::readlink(executable.path(), Vec::new());
-            let path = path.map_err(|errno| HostError::io("inspect", NAME, errno))?;
-            return Ok(path.to_string_lossy().into_owned());
+        let is_own = self.worker.is_none();
+        if let Some(path) = is_own.then(|| executable.installed()).flatten() {
+            return Ok(path);
         }
         let at = base.join(place.trim_start_matches('/'));
         let failed = |source| HostError::io("write", place, source);

@@ -13,6 +13,7 @@ use tokio::process::Command;
 
 use super::HostError;
 use crate::model::ProxySettings;
+use crate::model::text::escaped;
 
 /// So much of the end of a failed program's output goes into the error: enough for its last words, not a flood.
 const MAX_TEXT_LENGTH: usize = 600;
@@ -141,12 +142,12 @@ pub(in crate::host) fn with_words(how: &dyn Display, words: &str) -> String {
     if words.is_empty() { how.to_string() } else { format!("{how}: {words}") }
 }
 
-/// Returns the last lines of a text in one, as many as fit.
+/// Returns the last lines of a text in one, as many as fit; they may hold names of others, which move no terminal.
 pub(in crate::host) fn last_words(text: &str) -> String {
     let text = text.trim();
     let skipped = text.chars().count().saturating_sub(MAX_TEXT_LENGTH);
     let end: String = text.chars().skip(skipped).collect();
-    end.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    escaped(&end.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; "))
 }
 
 #[cfg(test)]

@@ -32,8 +32,11 @@ use rustix::fs::{AtFlags, FileType};
 use super::HostError;
 use super::error::Unsafe;
 use super::failpoint::FailPoints;
-use super::root::{Dir, Entry, Hands, MadeDirectory, Missing, Root, no_name, split, unlink};
+use super::root::{
+    Dir, DirectoriesAhead, DirectoryAhead, Entry, Hands, MadeDirectory, Missing, Root, no_name, split, unlink,
+};
 use super::selinux::Labels;
+use crate::model::ObservedFile;
 
 pub use crate::model::ids::DRAFT_SUFFIX;
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
@@ -93,9 +96,22 @@ pub fn obstacle(
             }
             Some(_) | None => Ok(None),
         },
+        Err(HostError::UnsafeDirectory { .. }) if is_closed_before(root, change, others)? => Ok(None),
         Err(error) if error.is_lasting() => Ok(Some(error)),
         Err(error) => Err(error),
     }
+}
+
+/// Returns true if other changes close the directories above a path to others, before the path is changed.
+fn is_closed_before(root: &Root, change: &Change<'_>, others: &[Change<'_>]) -> Result<bool, HostError> {
+    let mut ahead = DirectoriesAhead::default();
+    for other in others.iter().filter(|other| change.is_below(other)) {
+        if let DesiredPath::Directory { mode: Some(mode), uid: Some(uid), .. } = other.want {
+            ahead.insert(root.real_path(&other.path)?, DirectoryAhead { mode, uid });
+        }
+    }
+    let Some((directory, _)) = split(&change.path).filter(|_| !ahead.is_empty()) else { return Ok(false) };
+    Ok(root.walk_ahead(directory, change.hands, &ahead).is_ok())
 }
 
 /// Returns true if the way to a path leads, as far as there is one, through a directory of another account than root and the
@@ -108,6 +124,19 @@ pub fn is_of_account(root: &Root, change: &Change<'_>) -> Result<bool, HostError
         Err(HostError::UnsafeDirectory { rule: Unsafe::LinkOfAccount { .. }, .. }) => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// Returns true if an error of a path means that a removal has nothing to do: a directory on the way is none any more, or is not
+/// walked, and nothing is seen at the path.
+pub fn is_gone(root: &Root, change: &Change<'_>, error: &HostError) -> bool {
+    let is_left = |found| match found {
+        ObservedFile::Absent => false,
+        ObservedFile::Directory { .. } | ObservedFile::Unreachable => true,
+        ObservedFile::Regular { .. } | ObservedFile::Symlink { .. } | ObservedFile::Special => {
+            !change.is_directory()
+        }
+    };
+    change.is_removal() && error.is_lasting() && root.observe(&change.path).is_ok_and(|found| !is_left(found))
 }
 
 /// Returns true if a path leads elsewhere: it is below one of which another change makes a directory, or that takes the
@@ -295,8 +324,11 @@ impl Batch<'_> {
         if let Some(known) = self.known.get(&key) {
             return Ok(Some(*known));
         }
-        let walked = self.root.walk(directory, change.hands, missing, &mut self.made);
-        let Some(dir) = walked.map_err(|error| named(error, &change.path))? else { return Ok(None) };
+        let dir = match self.root.walk(directory, change.hands, missing, &mut self.made) {
+            Err(error) if is_gone(self.root, change, &error) => return Ok(None),
+            walked => walked.map_err(|error| named(error, &change.path))?,
+        };
+        let Some(dir) = dir else { return Ok(None) };
         self.places.push(Location { dir, hands: change.hands, touched: self.run != Attempt::First });
         self.known.insert(key, self.places.len() - 1);
         Ok(Some(self.places.len() - 1))

@@ -5,9 +5,8 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::model::FaultClass;
-
-/// Write permission of the group and of everybody.
-pub(in crate::host) const OTHERS_MAY_WRITE: u32 = 0o022;
+use crate::model::text::shell_word;
+pub(in crate::host) use crate::model::walk::OTHERS_MAY_WRITE;
 
 /// The format of the agent's own files of originals.
 pub(crate) const ORIGINALS: &str = "saved originals";
@@ -16,6 +15,9 @@ pub(crate) const ACCOUNT_RECORDS: &str = "account records";
 
 /// The word for a mount point in the way.
 pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
+
+/// The kind of what leads to a path.
+pub(in crate::host) const DIRECTORY: &str = "a directory";
 
 /// Databases of accounts: nobody moves them away.
 const ACCOUNT_DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"];
@@ -197,6 +199,11 @@ impl HostError {
         matches!(self, Self::Io { source, .. } if Errno::from_io_error(source).is_some_and(is_unreachable))
     }
 
+    /// Returns true if it is a mount where none may be.
+    pub(crate) fn is_mount(&self) -> bool {
+        matches!(self, Self::Kind { found, .. } if *found == MOUNT_POINT)
+    }
+
     /// Returns true if no try makes the change of a path until somebody changes what is there.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::UnsafeDirectory { .. } | Self::Kind { .. } | Self::TooLarge { .. })
@@ -268,38 +275,18 @@ impl HostError {
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
-            Self::Io { action, path, source } => match OsErrorKind::from_io(action, source) {
-                OsErrorKind::Watches => "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
-                     fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
-                    .to_owned(),
-                OsErrorKind::Full => {
-                    format!(
-                        "Free space on the file system of {path} (df -h {path}); it is tried again by itself."
-                    )
-                }
-                OsErrorKind::ReadOnly => format!(
-                    "Find out why the file system of {path} is read-only (findmnt -T {path}; dmesg) and remount it."
-                ),
-                OsErrorKind::Passing | OsErrorKind::Lasting if source.kind() == io::ErrorKind::NotFound => {
-                    format!("Check that {path} exists (ls -ld {path}).")
-                }
-                OsErrorKind::Passing | OsErrorKind::Lasting
-                    if Errno::from_io_error(source) == Some(Errno::LOOP) =>
-                {
-                    format!("Move {path} away: it is a link that leads to itself.")
-                }
-                OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
-                    format!("Run it as root; if it is root, check {path} (ls -ldZ {path}; dmesg).")
-                }
-                OsErrorKind::Passing | OsErrorKind::Lasting => {
-                    format!("Check {path} on the node (ls -ldZ {path}; dmesg); it is tried again by itself.")
-                }
-            },
+            Self::Io { action, path, source } => self.io_next(action, path, source),
             Self::UnsafeDirectory { directory: path, rule, .. } | Self::UnsafeFile { path, rule } => {
                 rule.next_step(path)
             }
             Self::Kind { path, found, .. } if *found == MOUNT_POINT => {
-                format!("Unmount {path} (findmnt {path}), or remove it from the MachineConfig.")
+                format!(
+                    "Unmount {path} (findmnt {quoted}), or remove it from the MachineConfig.",
+                    quoted = shell_word(path)
+                )
+            }
+            Self::Kind { path, expected: DIRECTORY, .. } => {
+                format!("Move {path} away: what is below it in a MachineConfig needs a directory there.")
             }
             Self::Kind { path, .. } if ACCOUNT_DATABASES.contains(&path.as_str()) => {
                 format!("Replace {path} by a regular file with its content.")
@@ -315,7 +302,10 @@ impl HostError {
             ),
             Self::Malformed { path, .. } => format!("Repair {path} on the node."),
             Self::TooLarge { path, .. } => {
-                format!("Find out who made {path} so large (ls -l {path}), and move it away.")
+                format!(
+                    "Find out who made {path} so large (ls -l {quoted}), and move it away.",
+                    quoted = shell_word(path)
+                )
             }
             Self::UnknownAccount { kind, name } => {
                 format!("Create the {kind} {name} on the host, or name another in the MachineConfig.")
@@ -340,6 +330,39 @@ impl HostError {
                     .to_owned()
             }
             Self::Os { next, .. } => next.clone(),
+        }
+    }
+
+    fn io_next(&self, action: &str, path: &str, source: &io::Error) -> String {
+        let quoted = shell_word(path);
+        match OsErrorKind::from_io(action, source) {
+            OsErrorKind::Watches => {
+                "Find who watches so much (find /proc/*/fd -lname anon_inode:inotify), or raise \
+                 fs.inotify.max_user_instances and max_user_watches (sysctl); it is tried again by itself."
+                    .to_owned()
+            }
+            OsErrorKind::Full => {
+                format!(
+                    "Free space on the file system of {path} (df -h {quoted}); it is tried again by itself."
+                )
+            }
+            OsErrorKind::ReadOnly => format!(
+                "Find out why the file system of {path} is read-only (findmnt -T {quoted}; dmesg) and remount it."
+            ),
+            OsErrorKind::Passing | OsErrorKind::Lasting if source.kind() == io::ErrorKind::NotFound => {
+                format!("Check that {path} exists (ls -ld {quoted}).")
+            }
+            OsErrorKind::Passing | OsErrorKind::Lasting
+                if Errno::from_io_error(source) == Some(Errno::LOOP) =>
+            {
+                format!("Move {path} away: it is a link that leads to itself.")
+            }
+            OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
+                format!("Run it as root; if it is root, check {path} (ls -ldZ {quoted}; dmesg).")
+            }
+            OsErrorKind::Passing | OsErrorKind::Lasting => {
+                format!("Check {path} on the node (ls -ldZ {quoted}; dmesg); it is tried again by itself.")
+            }
         }
     }
 }
@@ -403,26 +426,31 @@ impl Unsafe {
 
     /// Returns the next step.
     fn next_step(self, path: &str) -> String {
+        let quoted = shell_word(path);
         match self {
             Self::Owner { mode, .. } if mode & OTHERS_MAY_WRITE != 0 => {
-                format!("Check what it holds, then: chown root:root {path}; chmod go-w {path}")
+                format!("Check what it holds, then: chown root:root {quoted}; chmod go-w {quoted}")
             }
-            Self::Owner { .. } => format!("Check what it holds, then: chown root:root {path}"),
-            Self::Writable { .. } => format!("Check what it holds, then: chmod go-w {path}"),
+            Self::Owner { .. } => {
+                format!("Check what it holds, then: chown root:root {quoted}")
+            }
+            Self::Writable { .. } => {
+                format!("Check what it holds, then: chmod go-w {quoted}")
+            }
             Self::Account { .. } => format!(
-                "Check the owners of its parent directories (namei -l {path}): below root's directories one account may own \
+                "Check the owners of its parent directories (namei -l {quoted}): below root's directories one account may own \
                  directories (for keys: the account that has them), and none below a world-writable directory; or use another \
                  path in the MachineConfig."
             ),
             Self::Shared { .. } => format!(
-                "See who has to write there (ls -ld {path}): if nobody but its owner, chmod go-w {path}; else name another path \
+                "See who has to write there (ls -ld {quoted}): if nobody but its owner, chmod go-w {quoted}; else name another path \
                  in the MachineConfig."
             ),
             Self::LinkOfAccount { .. } => {
-                format!("Name the path that {path} leads to in the MachineConfig (ls -l {path}).")
+                format!("Name the path that {path} leads to in the MachineConfig (ls -l {quoted}).")
             }
             Self::Link { .. } | Self::LinkText => {
-                format!("Replace the link {path} by one that root made (ls -l {path}).")
+                format!("Replace the link {path} by one that root made (ls -l {quoted}).")
             }
         }
     }

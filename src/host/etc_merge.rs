@@ -319,4 +319,22 @@ mod tests {
         fs::remove_dir_all(new.join("etc/sub")).unwrap();
         assert_eq!(bring_over(&root).unwrap(), Done::default());
     }
+
+    /// A list that can't be read copies nothing and is named; the next staging writes it anew.
+    #[test]
+    fn damaged_list_is_named_and_written_anew() {
+        let (dir, root) = host();
+        let new = dir.path().join(NEW);
+        let left = find(&root);
+        put(&new, "etc/in-both", "1");
+        for bytes in [&b"{"[..], b"", b"hunter2\xff\x00", br#"{"schema":99}"#, b"null", b"[]"] {
+            left.note(&root).unwrap();
+            fs::write(dir.path().join(LIST.trim_start_matches('/')), bytes).unwrap();
+            let error = bring_over(&root).unwrap_err().to_string();
+            assert!(error.contains(LIST) && !error.contains("hunter2"), "{bytes:?}: {error}");
+            assert_eq!(fs::read_dir(new.join("etc")).unwrap().count(), 1, "{bytes:?}");
+            assert_eq!(left.note(&root).unwrap().changed, 1, "{bytes:?}");
+        }
+        assert_eq!(bring_over(&root).unwrap().changed, 7);
+    }
 }

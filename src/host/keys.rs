@@ -184,6 +184,12 @@ pub fn foreign(root: &Root, user: &User) -> Result<Option<ManagedPath>, HostErro
     Ok(None)
 }
 
+/// Returns the directory of the keys file in a home.
+pub fn directory(home: &str) -> String {
+    let file = KEYS_FILE.rsplit_once('/').map_or("", |(directory, _)| directory);
+    format!("{}/{file}", home.trim_end_matches('/'))
+}
+
 /// Returns the directories and the file of an account's keys.
 pub fn paths(user: &User) -> Vec<String> {
     paths_in(&user.home)

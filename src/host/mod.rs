@@ -16,6 +16,8 @@ pub mod boot_loader;
 pub mod chroot;
 pub mod clock;
 pub mod command;
+#[cfg(feature = "backend-ostree")]
+pub(crate) mod confine;
 pub mod console;
 pub mod containers;
 pub mod credentials;
@@ -67,7 +69,7 @@ pub use future::BoxFuture;
 pub use os::{OsBackend, OsProgress, StageRequest};
 pub use power::{Power, Rebooting};
 pub use proxy::Proxies;
-pub use root::{Hands, Root};
+pub use root::{DirectoriesAhead, DirectoryAhead, Hands, Root};
 pub use stop::stop_signal;
 pub use systemd::Systemd;
 

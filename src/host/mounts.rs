@@ -45,6 +45,13 @@ pub(crate) fn make_read_only(place: &Path) -> Result<()> {
     mount_remount(place, current_flags(place)? | MountFlags::BIND | MountFlags::RDONLY, c"")
 }
 
+/// Takes set-user-id bits, devices and programs of a mount away.
+#[cfg(feature = "backend-ostree")]
+pub(crate) fn restrict(place: &Path) -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount_remount(place, current_flags(place)? | MountFlags::BIND | flags, c"")
+}
+
 /// Returns true if a place can't be written because of its mount.
 pub(crate) fn is_read_only(place: &Path) -> Result<bool> {
     Ok(rustix::fs::statvfs(place)?.f_flag.contains(StatVfsMountFlags::RDONLY))

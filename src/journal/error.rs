@@ -47,14 +47,12 @@ pub enum JournalError {
         found: &'static str,
     },
     /// A newer agent wrote the file.
-    #[error("{path} has schema version {found}, this agent reads up to {known}; nothing was touched")]
+    #[error("{path} {found}; nothing was touched")]
     Newer {
         /// The file.
         path: String,
-        /// Its version.
-        found: u64,
-        /// The newest version known here.
-        known: u32,
+        /// Its version or word that this agent does not know.
+        found: String,
     },
     /// A file that belongs to the record is missing.
     #[error("{path} is missing or is not the target {config} of the update in progress; nothing was touched")]
@@ -133,14 +131,14 @@ impl JournalError {
                 "Restore {path} from a backup, or move it away: the node then counts as never managed, and what it lacks of \
                  its target is written."
             ),
-            Self::Newer { path, .. } if path.ends_with("/target.json") => {
-                "Install the newer agent again, or move record.json beside it away to start over.".to_owned()
-            }
             Self::Newer { path, .. } => {
-                format!("Install the newer agent again, or move {path} away to start over.")
+                format!(
+                    "Install the newer agent again: it continues from here. Without it: {}",
+                    lower(&restore(path, false))
+                )
             }
             Self::Lost { path, .. } => {
-                format!("Restore {path}, or move record.json beside it away to start over.")
+                format!("Restore {path}, or {KEEP_UNDO}, then move record.json beside it away to start over.")
             }
             Self::StaterootLocked { .. } => "Wait for its end, or stop it.".to_owned(),
             Self::Locked { .. } => {
@@ -152,6 +150,15 @@ impl JournalError {
             }
         }
     }
+}
+
+/// Without its record, an update's originals go with the next start.
+const KEEP_UNDO: &str =
+    "copy /var/lib/machine-config-agent/preimages elsewhere (only these originals can undo the update)";
+
+fn lower(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// Returns the way out of a file or a directory of the state that can't be used.
@@ -166,7 +173,12 @@ fn restore(path: &str, is_misplaced: bool) -> String {
     if path.ends_with("/target.json") {
         // Alone, without its target, the record would be refused next.
         let record = if is_misplaced { "it and record.json" } else { "record.json" };
-        return format!("Restore {path} from a backup, or move {record} beside it away to start over.");
+        return format!(
+            "Restore {path} from a backup, or {KEEP_UNDO}, then move {record} beside it away to start over."
+        );
+    }
+    if path.ends_with("/record.json") {
+        return format!("Restore {path} from a backup, or {KEEP_UNDO}, then move {path} away to start over.");
     }
     if path.ends_with("/accounts.json") {
         return moved(": the agent then treats the accounts in it as the host's own.");

@@ -8,10 +8,11 @@ use crate::model::ids::FORMER_KARGS;
 use crate::model::{HostSpec, Observation};
 
 impl Journal {
-    /// Remembers the arguments of both configs of an update, before anything of it is done. Only a change is written.
+    /// Remembers the arguments of the committed config and of the one that comes, before anything of it is done. Only a
+    /// change is written.
     pub fn remember_kargs(
         &mut self,
-        from: &HostSpec,
+        committed: &HostSpec,
         to: &HostSpec,
         observed: &Observation,
     ) -> Result<(), JournalError> {
@@ -20,7 +21,7 @@ impl Journal {
         }
         let known = load_kargs(&self.root)?;
         let mut former = known.clone().unwrap_or_default();
-        former.learn(&from.kargs, &observed.kargs);
+        former.learn_applied(&committed.kargs, &observed.kargs);
         former.learn(&to.kargs, &observed.kargs);
         if known.unwrap_or_default() == former {
             return Ok(());

@@ -6,24 +6,29 @@
 use std::collections::BTreeSet;
 
 use super::error::JournalError;
-use super::originals;
 use super::stored::read_state;
+use super::{originals, version};
 use crate::host::saved::{self, PREIMAGES, PathSnapshot, SAVED_DIRECTORY};
 use crate::host::{HostError, Root, parents};
 use crate::model::{HostSpec, ManagedPath, UpdateId};
+
+/// Name of these files in messages.
+const WHAT: &str = "the original of a path";
 
 /// Refuses originals that can't be read: the kept ones, and those of the open update. Changes nothing.
 pub(super) fn check(root: &Root, open: Option<&UpdateId>) -> Result<(), JournalError> {
     let directory = format!("{PREIMAGES}/{SAVED_DIRECTORY}");
     for path in documents(root, &directory)? {
         let bytes = read(root, &path)?;
-        serde_json::from_slice::<PathSnapshot>(&bytes)
-            .map_err(|error| unreadable(saved::malformed(&path, &error)))?;
+        version::check(&path, originals::SCHEMA, &bytes)?;
+        serde_json::from_slice::<PathSnapshot>(&bytes).map_err(|error| not_understood(&path, &error))?;
     }
     let Some(open) = open else { return Ok(()) };
     for path in documents(root, &format!("{PREIMAGES}/{open}"))? {
         let bytes = read(root, &path)?;
-        originals::parse(&path, &bytes).map_err(unreadable)?;
+        version::check(&path, originals::SCHEMA, &bytes)?;
+        serde_json::from_slice::<originals::Document>(&bytes)
+            .map_err(|error| not_understood(&path, &error))?;
     }
     Ok(())
 }
@@ -53,12 +58,15 @@ fn documents(root: &Root, directory: &str) -> Result<Vec<String>, HostError> {
 
 fn read(root: &Root, path: &str) -> Result<Vec<u8>, JournalError> {
     root.check_kind(path, "a regular file").map_err(super::place::misplaced)?;
-    Ok(read_state(root, path, "the original of a path")?.unwrap_or_default())
+    Ok(read_state(root, path, WHAT)?.unwrap_or_default())
 }
 
-fn unreadable(error: HostError) -> JournalError {
-    if let HostError::Malformed { path, cause, .. } = error {
-        return JournalError::Unreadable { path, what: "the original of a path", cause };
+/// The library's own words may have a content in them: only the place of the damage is told.
+fn not_understood(path: &str, error: &serde_json::Error) -> JournalError {
+    match (version::not_understood(path, WHAT, error), saved::malformed(path, error)) {
+        (JournalError::Unreadable { path, what, .. }, HostError::Malformed { cause, .. }) => {
+            JournalError::Unreadable { path, what, cause }
+        }
+        (newer, _) => newer,
     }
-    error.into()
 }

@@ -39,6 +39,12 @@ struct StateKind {
     fail_point: &'static str,
 }
 
+/// Refuses files of these that can't be read. Changes nothing.
+pub fn check(root: &Root) -> Result<(), JournalError> {
+    LIFECYCLE.record.load::<Lifecycle>(root)?;
+    GENERATION.record.load::<SeedGeneration>(root).map(drop)
+}
+
 /// A state, open: its lock is held.
 #[derive(Debug)]
 pub struct StateJournal<T> {

@@ -58,6 +58,11 @@ pub fn read(root: &Root) -> Result<Option<Stored>, JournalError> {
     Ok(Some(Stored::applied(machine_config, Some(image), Timestamp::default()).imported()))
 }
 
+/// Removes what commits of another machine have left; the config last, since it tells that they are there.
+pub(super) fn forget(root: &Root) -> Result<(), HostError> {
+    [IMAGE, SERVED, HOSTED, CONFIG].into_iter().try_for_each(|path| root.remove(path).map(drop))
+}
+
 /// Refuses files of MCD that a commit could not write.
 pub(super) fn check(root: &Root) -> Result<(), JournalError> {
     for directory in ["/etc", DIRECTORY] {
@@ -83,7 +88,8 @@ pub(super) fn parsed(bytes: &[u8], path: &str) -> Result<MachineConfig, JournalE
             | ModelError::Disagree { .. }
             | ModelError::Layers { .. }
             | ModelError::Unreachable { .. }
-            | ModelError::Field { .. } => error.to_string(),
+            | ModelError::Field { .. }
+            | ModelError::Several { .. } => error.to_string(),
         };
         JournalError::NotImported { path: path.to_owned(), cause }
     })

@@ -11,7 +11,7 @@
 //!
 //! Below `/var/lib/machine-config-agent/`: `record.json` (the update in progress), `target.json` (the MachineConfig it
 //! leads to), `from.json` (the one it comes from, when that is not the committed one, or when the deployment of an update that was undone
-//! runs), `current.json` (the committed one), `kargs.json` (kernel arguments that configs have set), `history/`, `preimages/`, `lock`. Each
+//! runs), `current.json` (the committed one), `machine.json` (on which machine), `kargs.json` (kernel arguments that configs have set), `history/`, `preimages/`, `lock`. Each
 //! file is replaced whole: written, synced, renamed, directory synced.
 
 pub mod history;
@@ -35,10 +35,12 @@ pub(crate) mod fuzzing;
 mod installation;
 mod kargs;
 mod kept;
+mod machine;
 mod record_file;
 #[cfg(test)]
 mod tests;
 mod unapplied;
+mod version;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -56,6 +58,7 @@ pub use error::{AdvanceError, JournalError};
 pub(crate) use files::state;
 use files::{STATE_DIR_MODE, STATE_MODE};
 pub use history::{Entry, Outcome};
+pub use installation::NotOwn;
 pub use intent::{Intent, Numbers, Work};
 pub use originals::{Original, Originals};
 pub use stored::{Decoded, OpenUpdate, Stored};
@@ -393,6 +396,7 @@ impl Journal {
             originals::drop_left(&self.root, from, to)?;
             return self.end(Outcome::Committed, None, now);
         }
+        machine::note(&self.root)?;
         target.save(&self.root, &state("current.json"))?;
         self.current = Some(target.target.clone());
         self.fail_points.hit("committed");
@@ -440,6 +444,7 @@ impl Journal {
                 // The host is as this one. Cut off before its removal, it equals the current one.
                 target.save(&journal.root, &state("from.json"))?;
             }
+            machine::note(&journal.root)?;
             target.save(&journal.root, &state("current.json"))?;
             journal.is_settled &= target.is_settled();
             journal.current = Some(target.target);

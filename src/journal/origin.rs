@@ -4,10 +4,13 @@ use super::decoding::{CURRENT, FROM};
 use super::error::JournalError;
 use super::files::state;
 use super::stored::{self, OpenUpdate, Stored};
-use super::{kept, mcd, place};
+use super::{kept, mcd, place, version};
 use crate::host::HostError;
-use crate::host::account_records::AccountRecords;
+use crate::host::account_records::{self, ACCOUNTS, AccountRecords};
 use crate::host::root::Root;
+
+/// Name of the account records in messages.
+const WHAT: &str = "account records";
 
 /// The state.
 #[derive(Debug)]
@@ -45,6 +48,9 @@ impl State {
 /// Refuses a state that can't be read, or that an update could not be written to. Changes nothing.
 pub(super) fn check(root: &Root) -> Result<(), JournalError> {
     place::check(root)?;
+    if let Some(bytes) = stored::read_state(root, ACCOUNTS, WHAT)? {
+        version::check(ACCOUNTS, account_records::SCHEMA, &bytes)?;
+    }
     AccountRecords::load(root).map_err(damaged_accounts)?;
     stored::load_kargs(root).map(drop)
 }
@@ -56,7 +62,7 @@ pub fn check_commit(root: &Root) -> Result<(), JournalError> {
 
 fn damaged_accounts(error: HostError) -> JournalError {
     if let HostError::Malformed { path, cause, .. } = error {
-        return JournalError::Unreadable { path, what: "account records", cause };
+        return JournalError::Unreadable { path, what: WHAT, cause };
     }
     error.into()
 }

@@ -1,8 +1,8 @@
 //! Originals of a batch's paths: saved in one durable file before the batch changes anything.
 //!
 //! Invariant: an original in a file is never written again, so a rerun after a crash can't save its own
-//! work as the original; and the list covers everything that the batch changes. The one exception is a path where nothing was, and where
-//! a rerun finds what the batch can't have made: somebody put it there meanwhile.
+//! work as the original; and the list covers everything that the batch changes. The one exception is a path where a rerun finds what the
+//! batch can't have made, and what no config wrote: somebody put it there meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, PathSpec, UpdateId
 const IGNITION_RESULT: &str = "/etc/.ignition-result.json";
 
 /// The version of the file's shape. 2 has content of the old config, which is not copied.
-const SCHEMA: u32 = 2;
+pub(super) const SCHEMA: u32 = 2;
 
 /// File of one batch's originals.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,7 +116,11 @@ impl Originals {
         written: &BTreeMap<ManagedPath, FileSpec>,
         password: Option<&PasswordHash>,
     ) -> Result<Attempt, HostError> {
-        self.save_with(root, changes, written, password, AccountLines::default())
+        if self.is_saved(root)? {
+            self.add_foreign(root, changes, Some(written))?;
+            return Ok(Attempt::Again);
+        }
+        self.save_new(root, changes, written, password, AccountLines::default())
     }
 
     /// Saves the originals of the changes, and the lines of accounts and groups.
@@ -128,7 +132,15 @@ impl Originals {
         password: Option<&PasswordHash>,
         lines: AccountLines,
     ) -> Result<Attempt, HostError> {
-        let path = self.path();
+        if self.is_saved(root)? {
+            self.add_foreign(root, changes, None)?;
+            return Ok(Attempt::Again);
+        }
+        self.save_new(root, changes, written, password, lines)
+    }
+
+    /// Returns true if the batch is being repeated.
+    fn is_saved(&self, root: &Root) -> Result<bool, HostError> {
         let own = format!("{PREIMAGES}/{}", self.update);
         if root.exists(&own)? {
             // A process that made or saved something there may have died before the names were durable.
@@ -136,10 +148,18 @@ impl Originals {
                 durable::sync_directory(root, directory)?;
             }
         }
-        if root.exists(&path)? {
-            self.add_foreign(root, changes)?;
-            return Ok(Attempt::Again);
-        }
+        root.exists(&self.path())
+    }
+
+    fn save_new(
+        &self,
+        root: &Root,
+        changes: &[Change<'_>],
+        written: &BTreeMap<ManagedPath, FileSpec>,
+        password: Option<&PasswordHash>,
+        lines: AccountLines,
+    ) -> Result<Attempt, HostError> {
+        let path = self.path();
         let (mut paths, mut size) = (Vec::with_capacity(changes.len()), 0_u64);
         for change in changes {
             let (path, hands) = (change.path().to_owned(), change.hands());
@@ -149,6 +169,7 @@ impl Originals {
             } else {
                 match PathSnapshot::read_to_replace(root, change, own.map(|file| &file.contents)) {
                     Err(error) if change.is_of_owner() && error.is_of_names() => continue,
+                    Err(error) if durable::is_gone(root, change, &error) => continue,
                     read => read?,
                 }
             };
@@ -170,15 +191,30 @@ impl Originals {
         Ok(Attempt::First)
     }
 
-    /// Saves what somebody put where nothing was, and where the batch itself makes something of another kind: an interrupted run
-    /// goes on, and would replace it.
-    fn add_foreign(&self, root: &Root, changes: &[Change<'_>]) -> Result<(), HostError> {
+    /// Saves what somebody put where nothing was, or in the place of a file of the host, and what the batch itself does not make: an
+    /// interrupted run goes on, and would replace it. Paths of the old config, which has `written` them, keep their original.
+    fn add_foreign(
+        &self,
+        root: &Root,
+        changes: &[Change<'_>],
+        written: Option<&BTreeMap<ManagedPath, FileSpec>>,
+    ) -> Result<(), HostError> {
         let path = self.path();
         let Some(mut document) = read(root, &path)? else { return Ok(()) };
         let mut is_changed = false;
-        for original in document.paths.iter_mut().filter(|one| one.saved == PathSnapshot::Absent) {
+        let of_host = |one: &Original| {
+            let is_written = |written: &BTreeMap<ManagedPath, FileSpec>| {
+                ManagedPath::new(&*one.path).is_ok_and(|path| written.contains_key(&path))
+            };
+            matches!(one.saved, PathSnapshot::File { .. })
+                && written.is_some_and(|written| !is_written(written))
+        };
+        let is_open = |one: &&mut Original| one.saved == PathSnapshot::Absent || of_host(one);
+        for original in document.paths.iter_mut().filter(is_open) {
             let Some(change) = changes.iter().find(|change| change.path() == original.path) else { continue };
-            if change.may_have_made(&root.observe(change.path())?)
+            let found = root.observe(change.path())?;
+            if change.may_have_made(&found)
+                || found.has_content_of(&original.saved.observed())
                 || durable::leads_elsewhere(root, change, changes)?
             {
                 continue;
@@ -227,6 +263,13 @@ impl Originals {
         Ok(Some(preimages))
     }
 
+    /// Returns the paths in whose place an interrupted run of the batch may have made a directory.
+    pub fn directories(&self, root: &Root) -> Result<BTreeSet<ManagedPath>, HostError> {
+        let saved = read(root, &self.path())?.map(|document| document.paths).unwrap_or_default();
+        let made = saved.into_iter().filter(|original| original.directory);
+        Ok(made.filter_map(|original| ManagedPath::new(original.path).ok()).collect())
+    }
+
     /// As [`Originals::load`], for a look.
     pub(super) fn read(
         &self,
@@ -267,7 +310,7 @@ fn read(root: &Root, path: &str) -> Result<Option<Document>, HostError> {
 }
 
 /// Reads the originals of one batch.
-pub(super) fn parse(path: &str, bytes: &[u8]) -> Result<Document, HostError> {
+fn parse(path: &str, bytes: &[u8]) -> Result<Document, HostError> {
     let document: Document = serde_json::from_slice(bytes).map_err(|error| saved::malformed(path, &error))?;
     if document.schema > SCHEMA {
         let cause = format!("it has schema {}, this agent knows {SCHEMA}", document.schema);

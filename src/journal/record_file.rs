@@ -3,12 +3,13 @@
 //! Invariant: the memory equals the disk. A write that fails leaves the memory as it was, and the disk in doubt: before the next
 //! change, and before an effect, the record is written again from memory, as a new file.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use super::stored::read_state;
+use super::version;
 use crate::host::root::Root;
 use crate::model::yaml::redacted;
 
@@ -83,18 +84,9 @@ impl<T: Serialize + DeserializeOwned> RecordFile<T> {
 impl RecordKind {
     /// Reads a record without its lock.
     pub(super) fn load<T: DeserializeOwned>(self, root: &Root) -> Result<Option<T>, JournalError> {
-        #[derive(Deserialize)]
-        struct Schema {
-            schema: u64,
-        }
         let path = self.path();
         let Some(bytes) = read_state(root, &path, self.what)? else { return Ok(None) };
-        let unreadable = |error| unreadable(&path, self.what, &error);
-        let Schema { schema } = serde_json::from_slice(&bytes).map_err(unreadable)?;
-        if schema > u64::from(self.schema) {
-            return Err(JournalError::Newer { path, found: schema, known: self.schema });
-        }
-        serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+        version::parse(&path, self.what, self.schema, &bytes).map(Some)
     }
 
     fn path(self) -> String {

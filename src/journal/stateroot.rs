@@ -15,6 +15,7 @@ use super::error::{AdvanceError, JournalError};
 use super::files::{STATE_DIR_MODE, STATE_MODE, state};
 use super::place;
 use super::record_file::{RecordFile, RecordKind, unreadable};
+use super::version;
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
@@ -204,12 +205,7 @@ pub fn load_record(root: &Root) -> Result<Option<StaterootRecord>, JournalError>
 pub fn load_trial(root: &Root) -> Result<Option<StaterootTrial>, JournalError> {
     let path = state(TRIAL_FILE);
     let Some(bytes) = root.read(&path)? else { return Ok(None) };
-    let trial: StaterootTrial =
-        serde_json::from_slice(&bytes).map_err(|error| unreadable(&path, WHAT, &error))?;
-    if trial.schema > TRIAL_SCHEMA {
-        return Err(JournalError::Newer { path, found: trial.schema.into(), known: TRIAL_SCHEMA });
-    }
-    Ok(Some(trial))
+    version::parse(&path, WHAT, TRIAL_SCHEMA, &bytes).map(Some)
 }
 
 /// The permission for what a trial decides: it exists only while the disk says so.

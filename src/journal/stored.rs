@@ -10,13 +10,13 @@ use tracing::debug;
 use super::error::JournalError;
 use super::files::{STATE_MODE, state};
 use super::place::check_directory;
+use super::version;
 use crate::host::root::Root;
 use crate::model::ids::FORMER_KARGS;
 use crate::model::kargs::FormerKargs;
 use crate::model::machineconfig::MachineConfig;
 use crate::model::os::{KernelType, Layers, LeftOs};
 use crate::model::text::chain;
-use crate::model::yaml::redacted;
 use crate::model::{
     FaultClass, HostSpec, ImageRef, ManagedPath, ModelError, NotApplied, NotAppliedReason, Observation,
     Sha256, Target, Timestamp,
@@ -24,6 +24,9 @@ use crate::model::{
 use crate::plan::start::Start;
 use crate::update::Record;
 use crate::update::record::SCHEMA;
+
+/// The version of stored configs.
+const CONFIG_SCHEMA: u32 = 1;
 
 /// A MachineConfig with the image that goes with it, as it is kept: the whole object, so that MCD can take over again.
 #[derive(Debug, Clone)]
@@ -121,7 +124,8 @@ struct Written<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Read<'a> {
-    schema_version: u64,
+    #[serde(rename = "schemaVersion")]
+    _schema_version: u64,
     image: Option<String>,
     #[serde(default)]
     unread_image: Option<String>,
@@ -289,9 +293,9 @@ impl Stored {
         let what = "a stored config";
         let Some(bytes) = read_state(root, path, what)? else { return Ok(None) };
         let unreadable = |cause: String| JournalError::Unreadable { path: path.to_owned(), what, cause };
+        version::check(path, CONFIG_SCHEMA, &bytes)?;
         let read: Read<'_> =
-            serde_json::from_slice(&bytes).map_err(|error| unreadable(redacted(&error.to_string())))?;
-        known(path, read.schema_version)?;
+            serde_json::from_slice(&bytes).map_err(|error| version::not_understood(path, what, &error))?;
         let document = read.machine_config.get().as_bytes();
         let parsed = MachineConfig::parse_applied(document, path);
         // It names the document itself.
@@ -323,7 +327,7 @@ impl Stored {
             serde_json::from_str(self.machine_config.json()).map_err(unwritable)?;
         let image = self.target.image.as_ref();
         let written = Written {
-            schema_version: SCHEMA,
+            schema_version: CONFIG_SCHEMA,
             image,
             unread_image: self.unread_image.as_deref(),
             content: self.target.content,
@@ -368,42 +372,23 @@ pub(super) fn read_state(
     Ok(read)
 }
 
-/// Refuses a newer agent's file.
-fn known(path: &str, found: u64) -> Result<(), JournalError> {
-    if found <= u64::from(SCHEMA) {
-        return Ok(());
-    }
-    Err(JournalError::Newer { path: path.to_owned(), found, known: SCHEMA })
-}
-
 /// Reads the record, of this version or an older one.
 pub fn load_record(root: &Root) -> Result<Option<Record>, JournalError> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema: u64,
-    }
     let path = state("record.json");
     let what = "an update's record";
     let Some(bytes) = read_state(root, &path, what)? else { return Ok(None) };
-    let unreadable = |error: serde_json::Error| JournalError::Unreadable {
-        path: path.clone(),
-        what,
-        cause: redacted(&error.to_string()),
-    };
-    let version: Version = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    known(&path, version.schema)?;
-    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+    version::parse(&path, what, SCHEMA, &bytes).map(Some)
 }
 
 /// Reads the kernel arguments that configs of this host have set.
 pub(super) fn load_kargs(root: &Root) -> Result<Option<FormerKargs>, JournalError> {
     let what = "kernel arguments of earlier configs";
     let Some(bytes) = read_state(root, FORMER_KARGS, what)? else { return Ok(None) };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| JournalError::Unreadable {
-        path: FORMER_KARGS.to_owned(),
-        what,
-        cause: redacted(&error.to_string()),
-    })
+    // It has no version yet.
+    version::check(FORMER_KARGS, CONFIG_SCHEMA, &bytes)?;
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| version::not_understood(FORMER_KARGS, what, &error))
 }
 
 /// Reads the config that an open update leads to.
@@ -433,7 +418,7 @@ pub(super) fn rewrite_record(root: &Root, record: &Record) -> Result<(), Journal
 }
 
 fn json(path: &str, record: &Record) -> Result<Vec<u8>, JournalError> {
-    serde_json::to_vec(record).map_err(|error| JournalError::Unreadable {
+    record.to_json().map_err(|error| JournalError::Unreadable {
         path: path.to_owned(),
         what: "JSON",
         cause: error.to_string(),

@@ -9,11 +9,8 @@ use super::ObserveError;
 use crate::host::Root;
 use crate::model::Karg;
 use crate::model::ids::FORMER_KARGS;
-use crate::model::kargs::{FormerKargs, of_image_file};
+use crate::model::kargs::{FormerKargs, IMAGE_KARGS_PATH, of_image_file};
 use crate::model::observation::ObservedFips;
-
-/// bootc's directory of the arguments that an image brings.
-const OF_IMAGE: &str = "/usr/lib/bootc/kargs.d";
 
 /// Most files of it that are read.
 const MAX_FILES: usize = 100;
@@ -41,15 +38,16 @@ pub(super) fn fips(root: &Root) -> Result<ObservedFips, ObserveError> {
 pub(super) fn of_image(root: &Root) -> Result<Vec<Karg>, ObserveError> {
     let failed = || ObserveError::wrap("the kernel arguments of the image");
     let mut kargs = Vec::new();
-    for name in root.list(OF_IMAGE).map_err(failed())?.into_iter().take(MAX_FILES) {
+    for name in root.list(IMAGE_KARGS_PATH).map_err(failed())?.into_iter().take(MAX_FILES) {
         let is_toml = std::path::Path::new(&name).extension().is_some_and(|end| end == "toml");
         if !is_toml {
             continue;
         }
-        let text = root.read_text(&format!("{OF_IMAGE}/{name}")).map_err(failed())?.unwrap_or_default();
+        let text =
+            root.read_text(&format!("{IMAGE_KARGS_PATH}/{name}")).map_err(failed())?.unwrap_or_default();
         match of_image_file(&text, ARCH) {
             Ok(found) => kargs.extend(found),
-            Err(cause) => debug!("Ignored {OF_IMAGE}/{name}: {cause}"),
+            Err(cause) => debug!("Ignored {IMAGE_KARGS_PATH}/{name}: {cause}"),
         }
     }
     Ok(kargs)

@@ -2,6 +2,7 @@
 //!
 //! Imports `model`, `stateroot` and `host`. No process is started; only the OS backend may call a service.
 
+mod ahead;
 mod carried;
 mod error;
 mod facts;

@@ -35,7 +35,7 @@ use crate::model::{
 
 use super::parents::Parents;
 use super::replaced::{Entries, ReplacedPaths};
-use super::{ObserveError, names, unit_sources};
+use super::{ObserveError, ahead, names, unit_sources};
 
 /// Looks for the obstacles of an update.
 pub(super) fn obstacles(
@@ -53,6 +53,7 @@ pub(super) fn obstacles(
         Paths { root, specs: (from, to), entries, observed, restorable, parents, replaced: &replaced };
     paths.files(&mut found).map_err(failed())?;
     names::obstacles(root, entries, &replaced, &mut found).map_err(failed())?;
+    ahead::obstacles(root, (from, to), entries, observed, &mut found).map_err(failed())?;
     unit_sources::obstacles(root, (from, to), observed, after, &mut found)
         .map_err(ObserveError::wrap("the units"))?;
     let has_users = |spec: &HostSpec| !spec.users.accounts.is_empty() || !spec.users.groups.is_empty();
@@ -186,6 +187,7 @@ fn accounts(
 ) -> Result<(), HostError> {
     found.databases = account_obstacles::databases(root)?;
     found.unreadable = account_obstacles::unreadable(root)?;
+    found.links = account_obstacles::links(root)?;
     found.backups = account_obstacles::backups(root)?;
     found.defaults = account_obstacles::defaults(root)?;
     // A database that is no file is one of the obstacles above.

@@ -70,7 +70,7 @@ async fn sees_files_units_account_and_kernel() {
     assert_eq!(observed.units[&unit].enabled, UnitFileState::Disabled);
     assert_eq!(observed.user_ids, BTreeMap::from([("core".to_owned(), 1000)]));
     let core = &observed.accounts["core"];
-    assert_eq!(core.keys_path.as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
+    assert_eq!(core.keys_path.as_ref().unwrap().as_str(), "/home/core/.ssh/authorized_keys.d/ignition");
     assert_eq!((core.uid, core.gid, &core.foreign), (1000, 1001, &None));
     assert_eq!((&core.keys, &core.password), (&ObservedFile::Absent, &Some(PasswordHash::locked())));
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::durable::examine;
 use crate::host::restore;
 use crate::host::saved::PathSnapshot;
-use crate::host::systemd::{Coming, LinkVerb, UnitLinks};
+use crate::host::systemd::{Coming, DEV_NULL, LeftUnits, LinkVerb, UnitLinks};
 use crate::host::{HostError, Root};
 use crate::model::ids::UNIT_DIR;
 use crate::model::observation::{ObservedUnit, UnitFileState};
@@ -58,7 +58,7 @@ pub(super) fn links_after<'a>(
             }
         }
     }
-    UnitLinks::load_with(root, coming)
+    Ok(UnitLinks::load_with(root, coming)?.leaving(LeftUnits::new(from, to)))
 }
 
 /// Returns true for the path of a unit file, a drop-in, or a link to a unit, wherever it is; for that of a directory of links, and for
@@ -230,6 +230,7 @@ fn rehearsed(
         let observed = links.observe(name)?;
         if to.units.contains_key(name) && observed.enabled == UnitFileState::Enabled {
             rehearsal.links.extend(decisive.iter().cloned());
+            rehearsal.enabled.extend(decisive.iter().cloned());
         }
         if to.units.contains_key(name) {
             let mut stray = links.stray(name)?;
@@ -280,6 +281,10 @@ fn taken(to: &HostSpec, links: &UnitLinks<'_>, found: &mut Obstacles) -> Result<
             continue;
         }
         for (at, other) in links.taken(name)? {
+            if other == DEV_NULL {
+                found.units.insert(name.clone(), Obstacle::masked_alias(&format!("{UNIT_DIR}/{at}"), name));
+                continue;
+            }
             let cause = format!("{UNIT_DIR}/{at} would lead to {other}, and so {name} would not be enabled");
             let next = format!("Give one of them another Alias=, or do not enable {name}.");
             let obstacle = Obstacle { cause, next };

@@ -6,8 +6,8 @@ use crate::host::account_records::AccountRecords;
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::{HostError, Root, account_lines, account_programs, keys};
 use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{CORE, KEYS_FILE};
-use crate::model::{HostSpec, ManagedPath, ObservedFile, UserName};
+use crate::model::users::{CORE, keys_path};
+use crate::model::{HostSpec, ObservedFile, UserName};
 
 use super::ObserveError;
 
@@ -37,10 +37,10 @@ fn account(
     user: &User,
 ) -> Result<ObservedAccount, ObserveError> {
     let failed = || ObserveError::wrap("the accounts");
-    let keys_file = format!("{}/{KEYS_FILE}", user.home.trim_end_matches('/'));
-    let keys_path = ManagedPath::new(keys_file).map_err(ObserveError::home(name, &user.home))?;
+    let keys_path = keys_path(&user.home).map_err(ObserveError::home(name, &user.home))?;
+    let keys = keys_path.as_ref().map_or(Ok(ObservedFile::Absent), |path| root.observe(path.as_str()));
     Ok(ObservedAccount {
-        keys: root.observe(keys_path.as_str()).map_err(failed())?,
+        keys: keys.map_err(failed())?,
         keys_path,
         uid: user.uid,
         gid: user.gid,

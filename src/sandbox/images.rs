@@ -147,9 +147,11 @@ fn archive(files: &[LayerFile]) -> Vec<u8> {
         for (at, _) in path.match_indices('/') {
             let directory = path.get(..=at).unwrap_or_default();
             if made.insert(directory.to_owned()) {
+                out.extend(extension(directory));
                 out.extend(header(directory, 0o755, 0, b'5'));
             }
         }
+        out.extend(extension(path));
         if file.mode & LINK == LINK {
             out.extend(link(path, &file.contents));
             continue;
@@ -161,6 +163,30 @@ fn archive(files: &[LayerFile]) -> Vec<u8> {
     // Two empty blocks end an archive.
     out.resize(out.len() + 1024, 0);
     out
+}
+
+/// The PAX header of a name that the plain one can't hold, as builders of images write it: not ASCII, or too long to be split.
+fn extension(name: &str) -> Vec<u8> {
+    let fits = name.is_ascii() && (name.len() <= 100 || cut(name).is_some());
+    if fits {
+        return Vec::new();
+    }
+    // The length counts its own digits.
+    let record = |length: usize| format!("{length} path={name}\n");
+    let mut length = record(0).len();
+    while record(length).len() != length {
+        length = record(length).len();
+    }
+    let record = record(length).into_bytes();
+    let mut out = entry("PaxHeaders.0/entry", 0o644, record.len(), b'x', &[]).to_vec();
+    out.extend(&record);
+    out.resize(out.len().next_multiple_of(512), 0);
+    out
+}
+
+/// Returns where a name of more than 100 bytes is split.
+fn cut(name: &str) -> Option<usize> {
+    name.match_indices('/').map(|(at, _)| at).find(|at| *at <= 155 && name.len() - at <= 101)
 }
 
 /// One ustar header. A name of more than 100 bytes is split at a `/`: the first part has a field of its own.
@@ -180,11 +206,10 @@ fn entry(name: &str, mode: u32, size: usize, kind: u8, target: &[u8]) -> [u8; 51
             *place = *byte;
         }
     };
-    let fits = |at: &usize| name.len() - at <= 101;
-    let cut = if name.len() <= 100 { None } else { name.match_indices('/').map(|(at, _)| at).find(fits) };
+    let cut = if name.len() <= 100 { None } else { cut(name) };
     let (prefix, name) =
         cut.and_then(|at| Some((name.get(..at)?, name.get(at + 1..)?))).unwrap_or(("", name));
-    put(0, name.as_bytes());
+    put(0, name.as_bytes().get(..100).unwrap_or(name.as_bytes()));
     put(345, prefix.as_bytes());
     put(100, format!("{mode:07o}\0{:07o}\0{:07o}\0{size:011o}\0{:011o}\0", 0, 0, 0).as_bytes());
     put(148, b"        ");

@@ -170,14 +170,14 @@ pub(super) fn write(root: &Path, core: u32) -> Result<(), SandboxError> {
     libraries(root)
 }
 
-/// Links the libraries of the machine around: Debian's multiarch directories and the dynamic loader. Fedora's are
-/// all in `/usr/lib64`.
+/// Links the libraries of the machine around: Debian's multiarch directories, the dynamic loader and the locales. Fedora's libraries
+/// are all in `/usr/lib64`.
 fn libraries(root: &Path) -> Result<(), SandboxError> {
     let entries = fs::read_dir("/usr/lib").map_err(|e| SandboxError::io("list", "/usr/lib", e))?;
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name();
         let Some(text) = name.to_str() else { continue };
-        if text.ends_with("-linux-gnu") || text.starts_with("ld-linux") {
+        if text.ends_with("-linux-gnu") || text.starts_with("ld-linux") || text == "locale" {
             let link = root.join("usr/lib").join(&name);
             symlink(format!("/run/host/usr/lib/{text}"), &link)
                 .map_err(|e| SandboxError::io("write", link, e))?;

@@ -14,6 +14,9 @@ use tokio::time::Instant;
 
 use crate::report::{NodeReport, NodeState};
 
+/// Begins the status line of an agent without a first target.
+pub const WAITS_FOR: &str = "Waits for ";
+
 /// The manager that started the agent, when there is one.
 #[derive(Debug, Default)]
 pub struct Notify {
@@ -36,7 +39,7 @@ impl Notify {
         Self { sign, ..Self::new(socket, Some(silence)) }
     }
 
-    /// Waits for work of a start that has no reports.
+    /// Waits for work that has no reports.
     pub async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         self.progressed();
@@ -55,6 +58,12 @@ impl Notify {
             self.send(&format!("READY=1\nSTATUS={status}\n"));
             self.last = status;
         }
+        self.progressed();
+    }
+
+    /// Notifies the manager of a service that is well and has nothing to do before something is there.
+    pub fn waits_for(&mut self, what: &str) {
+        self.send(&format!("READY=1\nSTATUS={WAITS_FOR}{what}\n"));
         self.progressed();
     }
 

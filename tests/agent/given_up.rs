@@ -48,7 +48,10 @@ impl Story {
             plane.config(name, &text);
         }
         let seen = Played::running(image("a")).seen;
-        let story = Self { dir, plane, seen, staging: Rc::default(), hangs: Rc::default() };
+        let mut story = Self { dir, plane, seen, staging: Rc::default(), hangs: Rc::default() };
+        story.boot(9, "a", "os-0.9", "rw");
+        story.asks_for_reboot().await;
+        story.staging = Rc::default();
         story.boot(1, "a", "os-1.0", "rw a=1");
         story.comes_to_rest().await;
         story

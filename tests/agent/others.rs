@@ -115,7 +115,7 @@ impl Scene {
         let health = HealthRules { within: Duration::ZERO, ..HealthRules::default() };
         let keep_rollback = (self.wait == Wait::DropRollback).then_some(Duration::ZERO);
         let node_settings = NodeSettings { health, keep_rollback, ..NodeSettings::default() };
-        let settings = SettingsLoader::new(move || Ok(node_settings.clone()));
+        let settings = SettingsLoader::new(move || Ok(node_settings.clone().into()));
         self.plane.agent_with(host, signals).with_settings(settings)
     }
 

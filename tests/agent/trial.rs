@@ -78,7 +78,7 @@ impl Story {
         let root = Root::open(self.dir.path()).unwrap();
         let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
         let node_settings = NodeSettings { health: self.rules.clone(), ..NodeSettings::default() };
-        let settings_loader = SettingsLoader::new(move || Ok(node_settings.clone()));
+        let settings_loader = SettingsLoader::new(move || Ok(node_settings.clone().into()));
         self.plane.agent(host).with(RunMode::OneShot, Reboots::Requested).with_settings(settings_loader)
     }
 

@@ -152,7 +152,7 @@ fn text_names_only_fields_of_all_its_lines() {
 fn text_is_true_for_each_of_its_lines() {
     let (entries, ids) = (entries(), BTreeMap::from(message::ALL));
     for (name, kinds) in [
-        ("EARLIER_STATE_DROPPED", &["installation before"][..]),
+        ("EARLIER_STATE_DROPPED", &["reinstalled", "copy of another machine"][..]),
         ("FIRST_BOOT", &["renamed", "already manages", "somebody removed"]),
         ("STAGE", &["stage", "seed that is begun or pushed", "made of this\nnode's state"]),
         ("STAGE_FAILED", &["stage", "object of the cluster", "stateroot.yaml", "seed"]),

@@ -19,6 +19,18 @@ fn status(daemon: &Daemon) -> Value {
     serde_json::from_str(&daemon.node.run(&words).out).unwrap()
 }
 
+/// The journal has what is not applied, too.
+#[tokio::test(flavor = "current_thread")]
+async fn fields_without_effect_are_logged() {
+    let mut daemon = Daemon::start(Node::new());
+    let spec = test_host::ignition(json!({"passwd": {"users": [{"name": "core", "noLogInit": true}]}}));
+    daemon.put("machineconfigs/rendered-worker-a.yaml", &config("rendered-worker-a", &spec));
+    daemon.put("target.yaml", "config: rendered-worker-a\n");
+    daemon.until_done("rendered-worker-a").await;
+    let named = r#"Not applied: passwd.users "core" noLogInit: it only counts when the account is made"#;
+    daemon.until_logged(&[named]).await;
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn directory_error_is_reported_and_clears() {
     let mut daemon = Daemon::start(Node::new());

@@ -8,10 +8,11 @@ use std::fs;
 
 use crate::corpus_samples::{Sample, covers, fields, samples, title};
 use crate::test_host::{Node, Ran, config, ignition};
+use machine_config_agent::model::fate::{OF_IGNITION, OF_SPEC};
 use serde_json::{Value, json};
 
 /// So many documents are there at least.
-const LEAST: usize = 43;
+const LEAST: usize = 47;
 
 /// The fate of an object beside the config that is of no concern to nodes.
 const FOREIGN: &str = "of another program";
@@ -86,4 +87,25 @@ fn each_field_of_documents_has_its_line() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A field that no document has would have no line.
+#[test]
+fn each_field_of_table_is_in_a_document() {
+    let leaves: Vec<String> = samples().iter().flat_map(|sample| fields(&sample.config)).collect();
+    // An entry of a list is `[]` in the table.
+    let general = |leaf: &String| {
+        let parts = leaf.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest));
+        parts.collect::<Vec<_>>().join("[]")
+    };
+    let all: Vec<String> = leaves.iter().map(general).collect();
+    let is_held = |row: &str| {
+        let whole = row.strip_suffix(".*").unwrap_or(row);
+        all.iter().any(|leaf| {
+            leaf.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
+    };
+    let lacking: Vec<&str> =
+        OF_SPEC.iter().chain(OF_IGNITION).map(|row| row.field).filter(|field| !is_held(field)).collect();
+    assert!(lacking.is_empty(), "{lacking:?}");
 }

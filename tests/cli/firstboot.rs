@@ -187,6 +187,22 @@ async fn fips_mismatch_is_refused() {
     assert_eq!(running.end(), 0);
 }
 
+/// Fields of the OS are refused on a host without a backend, and the first boot waits.
+#[tokio::test(flavor = "current_thread")]
+async fn fields_of_missing_os_are_refused() {
+    let ignition = json!({"ignition": {"version": "3.5.0"}});
+    for (field, value) in
+        [("kernelArguments", json!(["nosmt"])), ("fips", json!(true)), ("extensions", json!(["usbguard"]))]
+    {
+        let node = provisioned(&json!({"config": ignition, field: value}));
+        let running = Running::start(&node, "log");
+        running.until("root/dev/console", &["the kubelet waits", &format!("spec.{field}")]).await;
+        assert!(node.path(FILE).exists() && !node.path(RENAMED_CONFIG).exists(), "{field}");
+        correct(&node, &empty());
+        assert_eq!(running.end(), 0, "{field}");
+    }
+}
+
 /// BOOT-013: of two at once one acts; the other one waits, and ends with it.
 #[tokio::test(flavor = "current_thread")]
 async fn second_first_boot_waits_for_lock() {
@@ -256,12 +272,50 @@ fn state_of_earlier_installation_is_dropped() {
     assert!(!node.path("root/etc/app.conf").exists());
 }
 
+/// The host is a copy of a managed one: the state in it is that of the machine that was copied, seen by its machine-id or its name.
+/// Also when it dies in between.
+#[test]
+fn state_of_copied_machine_is_dropped() {
+    for (path, before, after) in [
+        ("root/etc/machine-id", "5a4db0c5a4db0c5a4db0c5a4db0c5a4d\n", "0c5a4d5a4db0c5a4db0c5a4db0c5a4db\n"),
+        ("root/etc/hostname", "template\n", "worker-7\n"),
+    ] {
+        let node = provisioned(&empty());
+        node.put(path, before);
+        node.commit("rendered-worker-a.json", &files(&[("/etc/app.conf", "a")]));
+        node.put(path, after);
+        let [current, of_mcd] =
+            ["var/lib/machine-config-agent/current.json", "etc/machine-config-daemon/currentconfig"]
+                .map(|name| node.path(&format!("root/{name}")));
+        let killed =
+            node.command(&WORDS).env("MCA_FAIL_POINT", "kill:earlier-installation").output().unwrap();
+        assert!(killed.status.code().is_none() && current.exists(), "{path}: {killed:?}");
+        let ran = node.run(&WORDS);
+        let found = (ran.code, node.path(FILE).exists(), current.exists(), of_mcd.exists());
+        assert_eq!(found, (0, false, false, false), "{path}: {}", ran.err);
+    }
+}
+
+/// A file that somebody left on a host of the same machine-id and name takes nothing back.
+#[test]
+fn state_of_this_machine_stays() {
+    let node = provisioned(&empty());
+    node.put("root/etc/machine-id", "5a4db0c5a4db0c5a4db0c5a4db0c5a4d\n");
+    node.put("root/etc/hostname", "worker-7\n");
+    node.commit("rendered-worker-a.json", &files(&[("/etc/app.conf", "a")]));
+    let ran = node.run(&WORDS);
+    assert_eq!((ran.code, node.path(FILE).exists()), (0, false), "{}", ran.err);
+    assert!(node.path("root/var/lib/machine-config-agent/current.json").exists());
+}
+
 /// MCD-226, MCD-227: the daemon clears away what the provisioning left.
 #[tokio::test(flavor = "current_thread")]
 async fn daemon_clears_leftovers_of_provisioning() {
     let node = provisioned(&empty());
     let preset = "root/etc/systemd/system-preset/20-ignition.preset";
     node.put(preset, "enable app.service\n");
+    node.put("control/machineconfigs/rendered-worker-a.json", config("rendered-worker-a", &empty()));
+    node.put("control/target.yaml", "config: rendered-worker-a\n");
     let mut daemon = crate::daemon_process::Daemon::start(node);
     daemon.until("its report", |report| report["state"] == "Done" || report["state"] == "Working").await;
     assert!(!daemon.node.path(preset).exists() && !daemon.node.path(FILE).exists());

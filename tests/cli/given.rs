@@ -123,6 +123,55 @@ fn policy_in_file_of_config_is_read_where_it_is_named() {
     );
 }
 
+/// Standard input by each of its names, a pipe of the shell and a link are a file like another, for a plan and for a run.
+#[test]
+fn standard_input_pipe_and_link_are_applied() {
+    for given in
+        ["- <a.json", "/dev/stdin <a.json", "/dev/fd/0 <a.json", "- < <(cat a.json)", "<(cat a.json)", "link"]
+    {
+        let node = Node::new();
+        node.put("a.json", motd("rendered-a"));
+        std::os::unix::fs::symlink("a.json", node.path("link")).unwrap();
+        let shell = |script: &str| {
+            let mut bash = std::process::Command::new("bash");
+            bash.args(["-c", script, crate::test_host::BINARY]).current_dir(node.dir.path());
+            bash.stdin(std::process::Stdio::null())
+                .env_clear()
+                .env("PATH", "/usr/sbin:/usr/bin")
+                .output()
+                .unwrap()
+        };
+        let text = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        let host = HOST.join(" ");
+        let planned = shell(&format!("\"$0\" plan {host} --to {given}"));
+        assert!(planned.status.success() && text(&planned).contains("/etc/motd"), "{given}: {planned:?}");
+        let words = apply("GIVEN").join(" ").replace("GIVEN", given);
+        // A redirection may stand anywhere among the words.
+        let applied = shell(&format!("\"$0\" {words}"));
+        assert!(applied.status.success(), "{given}: {applied:?}");
+        assert_eq!(node.read("root/etc/motd"), "rendered-a", "{given}");
+    }
+}
+
+/// A mode whose decimal digits are octal ones was meant as octal: each program says so, in both notations.
+#[test]
+fn mode_in_decimal_digits_of_octal_one_is_explained() {
+    let node = Node::new();
+    for (kind, mode, words) in [
+        ("files", 644, "644 is decimal, 01204 in octal: for 0644 write 0644 in YAML, 420 in JSON"),
+        ("directories", 755, "755 is decimal, 01363 in octal: for 0755 write 0755 in YAML, 493 in JSON"),
+    ] {
+        let spec = ignition(json!({ "storage": { kind: [{"path": "/etc/a", "mode": mode}] } }));
+        node.put("a.json", config("rendered-a", &spec));
+        for words_of_verb in [&["plan", "--to", "a.json"][..], &["apply", "--yes", "--to", "a.json"]] {
+            let ran = node.run(&[words_of_verb, &HOST].concat());
+            let text = ran.out + &ran.err;
+            let field = format!("storage.{kind} \"/etc/a\" mode");
+            assert!(ran.code == 3 && text.contains(words) && text.contains(&field), "{}: {text}", ran.code);
+        }
+    }
+}
+
 #[test]
 fn standard_input_for_two_documents_is_refused() {
     let node = Node::new();
@@ -280,5 +329,21 @@ fn status_says_what_is_wrong_with_state() {
             );
         }
         assert_eq!(node.listing("root"), before, "{path}");
+    }
+}
+
+/// The error names what makes a config of it.
+#[test]
+fn butane_document_is_named() {
+    let node = Node::new();
+    node.put(
+        "a.bu",
+        "variant: fcos\nversion: 1.5.0\nstorage: {files: [{path: /etc/a, contents: {inline: a}}]}\n",
+    );
+    for verb in ["plan", "apply"] {
+        let yes: &[&str] = if verb == "apply" { &["--yes"] } else { &[] };
+        let ran =
+            node.run(&[&[verb, "--to", "a.bu", "--root", "root", "--os-backend", "none"], yes].concat());
+        assert!(ran.code == 4 && ran.err.contains("run `butane FILE`"), "{verb}: {}", ran.err);
     }
 }

@@ -27,7 +27,7 @@ const OURS: [(&str, &str); 20] = [
     ("has to be a directory", "Ignition fails on the machine"),
     ("hex digits", "Ignition fails on the machine: its validation counts the digits alone"),
     ("give the path that the link leads to", "before 3.3, Ignition fails on the machine"),
-    (".name in MachineConfig a: it is no Ignition config: it is missing", "what has no name can't be made"),
+    (".name: it is missing", "what has no name can't be made"),
     ("which Ignition before 2.27 refuses", "hosts of today have an older one"),
     ("its id must be 0 to", "chown(2) would refuse it"),
     ("a crypt(3) hash", "a colon would end the field of /etc/shadow"),

@@ -1,6 +1,7 @@
 //! Interfaces for people and programs: `--help`, every JSON and the exit codes, as goldens in `tests/goldens/`.
 //! `UPDATE_GOLDENS=1 cargo test --test cli interfaces` writes them; a review reads the difference.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::test_host::{Node, QUIET, Ran, apply, config, files, ignition};
@@ -110,6 +111,56 @@ fn each_help_is_golden_and_fits_on_screen() {
     }
 }
 
+/// Adds the pages of the verbs that the help of a verb lists.
+fn pages_below(node: &Node, words: &mut Vec<String>, pages: &mut BTreeSet<String>) {
+    let mut asked: Vec<&str> = words.iter().map(String::as_str).collect();
+    asked.push("--help");
+    let help = node.run(&asked).out;
+    let verbs =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    for verb in verbs.filter_map(|line| line.split_whitespace().next()) {
+        words.push(verb.to_owned());
+        pages.insert(format!("machine-config-agent-{}.8", words.join("-")));
+        pages_below(node, words, pages);
+        words.pop();
+    }
+}
+
+/// A reader that closes the pipe, as `head` does, is no error of a verb that shows something; one that would change something fails.
+#[test]
+fn closed_pipe_is_no_error_of_what_only_shows() {
+    let node = Node::new();
+    node.commit("rendered-a.json", &files(&[("/etc/app.conf", "a")]));
+    node.put("b.json", config("rendered-b", &files(&[("/etc/app.conf", "b")])));
+    let host = ["--root", "root"];
+    let shows = [
+        "plan --from current --to b.json --os-backend none",
+        "verify --config b.json --os-backend none",
+        "status",
+        "history --output json",
+    ];
+    for line in shows {
+        let words: Vec<&str> = line.split(' ').chain(host).collect();
+        assert_eq!(closed(&node, &words), (Some(0), String::new()), "{words:?}");
+    }
+    for words in [&["man"][..], &["completions", "bash"]] {
+        assert_eq!(closed(&node, words), (Some(0), String::new()), "{words:?}");
+    }
+    let (code, told) = closed(&node, &apply("b.json"));
+    assert!(
+        code == Some(4) && !told.is_empty() || code == Some(0) && node.read("root/etc/app.conf") == "b",
+        "{code:?}: {told}"
+    );
+}
+
+/// Runs a verb whose output nobody reads; returns its code and what it says.
+fn closed(node: &Node, words: &[&str]) -> (Option<i32>, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ran = node.command(words).stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
+    (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+}
+
 /// Each shell's script and each page are made from the parser, so they can't lack a verb; they have to be what shell and
 /// man(1) understand.
 #[test]
@@ -131,25 +182,30 @@ fn completions_and_pages_know_every_verb() {
     );
     std::fs::create_dir(node.path("man")).unwrap();
     assert_eq!(node.run(&["man", "--directory", "man"]).code, 0);
-    let mut pages: Vec<String> = std::fs::read_dir(node.path("man"))
+    let mut expected = BTreeSet::from(["machine-config-agent.8".to_owned()]);
+    pages_below(&node, &mut Vec::new(), &mut expected);
+    let pages: BTreeSet<String> = std::fs::read_dir(node.path("man"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    pages.sort();
-    let help = node.run(&["--help"]).out;
-    let verbs =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let mut expected: Vec<String> = verbs
-        .map(|line| format!("machine-config-agent-{}.8", line.split_whitespace().next().unwrap()))
-        .collect();
-    expected.push("machine-config-agent.8".to_owned());
-    expected.sort();
     assert_eq!(pages, expected);
+    // None refers to a page that is not there.
+    for page in &pages {
+        let text = node.read(&format!("man/{page}")).replace("\\-", "-");
+        let referred = text.split_whitespace().filter_map(|word| word.strip_suffix("(8)"));
+        let missing: Vec<_> = referred.filter(|name| !pages.contains(&format!("{name}.8"))).collect();
+        assert_eq!(missing, [""; 0], "{page}");
+        assert!(text.contains(".SH \"EXIT STATUS\"") && !text.contains(".SH EXTRA"), "{page}");
+    }
+    if cfg!(feature = "backend-ostree") {
+        let page = node.run(&["man", "stateroot", "list"]).out;
+        assert_eq!(page.trim_end(), node.read("man/machine-config-agent-stateroot-list.8").trim_end());
+    }
     let page = node.run(&["man", "plan"]).out;
     assert_eq!(page.trim_end(), node.read("man/machine-config-agent-plan.8").trim_end());
     assert!(page.contains(".TH machine-config-agent-plan 8") && page.contains("\\-\\-kubeconfig"), "{page}");
     let ran = node.run(&["man", "none"]);
-    assert!(ran.code == 2 && ran.err.contains("there is no verb none"), "{}", ran.err);
+    assert!(ran.code == 2 && ran.err.contains("there is no command none"), "{}", ran.err);
     let ran = node.run(&["man", "--directory", "none"]);
     assert!(ran.code == 4 && ran.err.contains("--directory"), "{}", ran.err);
 }

@@ -23,6 +23,8 @@ mod plain_host;
 mod program;
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/refused_documents.rs"]
+mod refused_samples;
 #[path = "../support/rendered.rs"]
 mod rendered;
 #[path = "../support/test_host.rs"]
@@ -50,12 +52,15 @@ mod manifests;
 mod monitoring;
 mod not_applied;
 mod old_records;
+mod opened;
 mod packages;
 mod plan_agrees;
 mod plan_current;
 mod plan_links;
 mod plan_units;
+mod plan_ways;
 mod reboot;
+mod refused_documents;
 mod seed;
 mod server_manifests;
 mod service;
@@ -63,3 +68,4 @@ mod setup;
 mod state_files;
 mod table;
 mod unchanged;
+mod verify_image;

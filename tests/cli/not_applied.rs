@@ -24,7 +24,7 @@ fn storage_that_host_lacks_is_named_by_each_verb() {
     let sections = json!({"storage": storage, "kernelArguments": {"shouldExist": ["mitigations=off"]}});
     node.put("a.json", config("rendered-a", &ignition(sections)));
     let fields = [
-        "installation config.kernelArguments",
+        "installation kernelArguments",
         "installation storage.disks \\/dev/vda\\",
         "installation storage.filesystems \\/var/lib/data\\",
         "installation storage.luks \\data\\",
@@ -36,7 +36,7 @@ fn storage_that_host_lacks_is_named_by_each_verb() {
     };
     assert_eq!(json(&["plan", "--to", "a.json"]), fields);
     let plan = node.run(&[&["plan", "--to", "a.json"], &TEXT[..]].concat());
-    assert!(plan.out.contains("Not applied\n  config.kernelArguments: "), "{}", plan.out);
+    assert!(plan.out.contains("Not applied\n  kernelArguments: "), "{}", plan.out);
     let applied = node.apply("a.json");
     assert_eq!(applied.code, 0, "{}", applied.err);
     assert_eq!(json(&["verify"]), fields);
@@ -56,6 +56,39 @@ fn storage_that_host_lacks_is_named_by_each_verb() {
     // What the host was installed with is there, wherever it shows.
     node.put("root/etc/mcs-machine-config-content.json", node.read("a.json"));
     assert_eq!(json(&["verify"]), [""; 0]);
+}
+
+/// A file system of the config is named until one is mounted on its path; a bind mount is one.
+#[test]
+fn mount_ends_remark_of_file_system() {
+    let can_mount =
+        std::process::Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "x", "/mnt"]).output();
+    if !can_mount.is_ok_and(|output| output.status.success()) {
+        crate::ran::not_run("mount_ends_remark_of_file_system", "to mount (CAP_SYS_ADMIN)");
+        return;
+    }
+    let node = Node::new();
+    let list = json!([{"device": "/dev/disk/by-partlabel/data", "path": "/var/mnt/data", "format": "xfs"}]);
+    node.put("a.json", config("rendered-a", &ignition(json!({"storage": {"filesystems": list}}))));
+    assert_eq!(node.apply("a.json").code, 0);
+    node.put("root/var/mnt/data/a", "");
+    node.put("disk/b", "");
+    let fields = |mount: &str, verb: &str| {
+        let script =
+            format!("set -e; {mount}; exec \"$0\" {verb} --root root --os-backend none --output json");
+        let mut shell = std::process::Command::new("unshare");
+        shell.args(["-m", "bash", "-c", &script, crate::test_host::BINARY]).current_dir(node.dir.path());
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{verb} after {mount}: {output:?}");
+        listed(&String::from_utf8(output.stdout).unwrap())
+    };
+    let named = ["installation storage.filesystems \\/var/mnt/data\\"];
+    for verb in ["plan --to a.json", "verify", "status"] {
+        assert_eq!(fields("true", verb), named, "{verb}");
+        // A mount above or below is not one on the path.
+        assert_eq!(fields("mount --bind disk root/var/mnt", verb), named, "{verb}");
+        assert_eq!(fields("mount --bind disk root/var/mnt/data", verb), [""; 0], "{verb}");
+    }
 }
 
 /// A host without an OS backend gets no OS: such a config is refused by its fields, and nothing is touched.
@@ -94,7 +127,7 @@ fn os_fields_that_are_not_planned_are_named_without_os_backend() {
     spec.as_object_mut().unwrap().extend(sections.as_object().unwrap().clone());
     let fields = [
         "host-lacks spec.extensions",
-        "installation spec.fips",
+        "host-lacks spec.fips",
         "host-lacks spec.kernelArguments",
         "host-lacks spec.kernelType",
         "host-lacks spec.osImageURL",
@@ -117,7 +150,9 @@ fn os_fields_that_are_not_planned_are_named_without_os_backend() {
     let refused: Value = serde_json::from_str(&ran.out).unwrap();
     let refused = refused["irreconcilable"].as_array().unwrap();
     let refused: Vec<&str> = refused.iter().map(|one| one["field"].as_str().unwrap()).collect();
-    assert_eq!(refused, ["spec.osImageURL", "spec.kernelArguments", "spec.kernelType", "spec.extensions"]);
+    let fields =
+        ["spec.osImageURL", "spec.kernelArguments", "spec.kernelType", "spec.extensions", "spec.fips"];
+    assert_eq!(refused, fields);
     let text = node.run(&[&words[..], &TEXT].concat()).out;
     assert!(
         text.contains("spec.kernelType: this host has no OS backend") && !text.contains("matches"),
@@ -282,10 +317,10 @@ fn extensions_image_is_named_without_os_backend() {
     }
 }
 
-/// FIPS mode is named where the kernel says nothing of it, and refused where it says that it is off.
+/// FIPS mode is refused where the kernel does not have it, on a host without an OS backend also where it says nothing.
 #[test]
-fn fips_is_named_or_refused() {
-    for (kernel, code) in [(None, 0), (Some("0\n"), 3), (Some("1\n"), 0)] {
+fn fips_is_refused_where_kernel_lacks_it() {
+    for (kernel, code) in [(None, 3), (Some("0\n"), 3), (Some("1\n"), 0)] {
         let node = Node::new();
         if let Some(text) = kernel {
             node.put("root/proc/sys/crypto/fips_enabled", text);
@@ -293,14 +328,10 @@ fn fips_is_named_or_refused() {
         let mut spec = ignition(json!({}));
         spec["fips"] = json!(true);
         node.put("a.json", config("rendered-a", &spec));
-        let named = |ran: &crate::test_host::Ran| (ran.out.clone() + &ran.err).contains("spec.fips");
         let (planned, applied) = (node.plan("a.json"), node.apply("a.json"));
         assert_eq!((planned.code, applied.code), (code, code), "{kernel:?}: {}{}", planned.out, applied.err);
-        assert_eq!(named(&planned), kernel != Some("1\n"), "{kernel:?}: {}", planned.out);
-        if code == 0 {
-            let status = node.run(&["status", "--root", "root", "--os-backend", "none"]);
-            assert_eq!(named(&status), kernel.is_none(), "{kernel:?}: {}", status.out);
-        }
+        let named = (planned.out.clone() + &planned.err).matches("spec.fips").count();
+        assert_eq!(named, usize::from(code == 3), "{kernel:?}: {}", planned.out);
     }
 }
 
@@ -328,4 +359,160 @@ fn account_that_appeared_is_named_until_it_is_applied() {
     assert_eq!(verified(), [""; 0]);
     let keys = node.read("root/home/core/.ssh/authorized_keys.d/ignition");
     assert_eq!(keys, "ssh-ed25519 AAAA a\n");
+}
+
+/// An entry of `core` alone makes no account, and says so where there is none.
+#[test]
+fn core_without_attributes_is_named_where_host_lacks_it() {
+    for user in
+        [json!({"name": "core"}), json!({"name": "core", "shouldExist": true, "sshAuthorizedKeys": []})]
+    {
+        let node = Node::new();
+        let spec = ignition(json!({"passwd": {"users": [user]}}));
+        node.commit("rendered-a.json", &spec);
+        let plan = |node: &Node| {
+            let ran =
+                node.run(&[&["plan", "--to", "rendered-a.json", "--output", "json"], &TEXT[..]].concat());
+            listed(&ran.out)
+        };
+        assert_eq!(plan(&node), [""; 0]);
+        let node = Node::new();
+        node.put("root/etc/passwd", "root:x:0:0::/root:/bin/sh\n");
+        node.put("root/etc/group", "root:x:0:\n");
+        node.put("root/etc/shadow", "root:*:19000:0:99999:7:::\n");
+        node.commit("rendered-a.json", &spec);
+        assert_eq!(plan(&node), [r"host-lacks passwd.users \core\"]);
+        let verified = node.run(&[&["verify"], &TEXT[..]].concat());
+        assert!(verified.out.contains("an entry that sets nothing makes none"), "{}", verified.out);
+    }
+}
+
+#[test]
+fn account_with_home_dev_null_has_no_home() {
+    let node = Node::new();
+    let user = json!({"name": "svc", "system": true, "homeDir": "/dev/null", "shell": "/sbin/nologin"});
+    node.commit("rendered-a.json", &ignition(json!({"passwd": {"users": [user.clone()]}})));
+    assert!(node.read("root/etc/passwd").contains(":/dev/null:/sbin/nologin"));
+    assert_eq!(node.run(&[&["verify"], &TEXT[..]].concat()).code, 0);
+    node.commit("rendered-b.json", &ignition(json!({})));
+    let mut with_keys = user;
+    with_keys["sshAuthorizedKeys"] = json!(["ssh-ed25519 AAAA a"]);
+    node.put("c.json", config("rendered-c", &ignition(json!({"passwd": {"users": [with_keys]}}))));
+    let planned = node.plan("c.json");
+    assert!(planned.code == 3 && planned.out.contains("/dev/null"), "{}", planned.out);
+}
+
+/// Sections, and the fields in them that decide nothing.
+fn without_effect() -> Vec<(Value, Vec<String>)> {
+    let user = json!({"name": "bob", "shouldExist": false, "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"], "passwordHash": "$6$a$b",
+        "uid": 1500, "gecos": "Bob", "homeDir": "/home/bob", "noCreateHome": true, "primaryGroup": "core", "groups": ["core"],
+        "noUserGroup": true, "noLogInit": true, "shell": "/bin/sh", "system": true});
+    let of_user = [
+        "gecos",
+        "groups",
+        "homeDir",
+        "noCreateHome",
+        "noLogInit",
+        "noUserGroup",
+        "passwordHash",
+        "primaryGroup",
+        "shell",
+        "sshAuthorizedKeys",
+        "system",
+        "uid",
+    ];
+    let group = json!({"name": "g", "shouldExist": false, "gid": 1600, "passwordHash": "x", "system": true});
+    let dropin = |more: Value| json!({"systemd": {"units": [{"name": "crio.service", "dropins": [more]}]}});
+    vec![
+        (
+            json!({"passwd": {"users": [user]}}),
+            of_user.map(|part| format!(r"passwd.users \bob\ {part}")).to_vec(),
+        ),
+        (
+            json!({"passwd": {"groups": [group]}}),
+            ["gid", "passwordHash", "system"].map(|part| format!(r"passwd.groups \g\ {part}")).to_vec(),
+        ),
+        (
+            dropin(json!({"name": "a.conf"})),
+            vec![r"systemd.units \crio.service\ dropins \a.conf\".to_owned()],
+        ),
+        (
+            json!({"systemd": {"units": [{"name": "nowhere.service", "contents": ""}]}}),
+            vec![r"systemd.units \nowhere.service\".to_owned()],
+        ),
+        (
+            json!({"storage": {"files": [{"path": "/etc/passwd-x", "overwrite": false}]}}),
+            vec![r"storage.files \/etc/passwd-x\ overwrite".to_owned()],
+        ),
+        (json!({"kernelArguments": {"shouldExist": [" "]}}), vec![r"kernelArguments \ \".to_owned()]),
+    ]
+}
+
+/// Each verb names the fields.
+fn has_no_effect(spec: &Value, fields: Vec<String>) {
+    let node = Node::new();
+    node.put("root/etc/passwd-x", "host");
+    node.put("a.json", config("rendered-a", spec));
+    let fields: Vec<String> = fields.into_iter().map(|field| format!("no-effect {field}")).collect();
+    let json = |words: &[&str]| {
+        let ran = node.run(&[words, &TEXT, &["--os-backend", "none", "--output", "json"]].concat());
+        listed(&ran.out)
+    };
+    assert_eq!(json(&["plan", "--to", "a.json"]), fields, "{spec}");
+    let applied = node.apply("a.json");
+    assert_eq!(applied.code, 0, "{spec}: {}", applied.err);
+    for words in [&["verify"][..], &["verify", "--config", "a.json"], &["status"]] {
+        assert_eq!(json(words), fields, "{words:?} {spec}");
+    }
+}
+
+/// Fields that decide nothing, beside one that does or without a value, are named by each verb.
+#[test]
+fn fields_without_effect_are_named_by_each_verb() {
+    for (sections, fields) in without_effect() {
+        has_no_effect(&ignition(sections), fields);
+    }
+    for blank in ["", " "] {
+        let mut spec = ignition(json!({}));
+        spec["kernelArguments"] = json!([blank]);
+        has_no_effect(&spec, vec![format!(r"spec.kernelArguments \{blank}\")]);
+    }
+    // A drop-in, or presets of a unit that is there: these count.
+    for unit in [
+        json!({"name": "crio.service"}),
+        json!({"name": "crio.service", "dropins": [{"name": "10-mco-default-env.conf", "contents": ""}]}),
+        json!({"name": "nowhere.service", "dropins": [{"name": "a.conf", "contents": "[Unit]"}]}),
+    ] {
+        let node = Node::new();
+        node.put("a.json", config("rendered-a", &ignition(json!({"systemd": {"units": [unit]}}))));
+        let planned = node.run(&[&["plan", "--to", "a.json", "--output", "json"], &TEXT[..]].concat());
+        assert_eq!(listed(&planned.out), [""; 0], "{unit}");
+    }
+}
+
+/// As the Machine Config Operator refuses an extension without a name, and the API server a field that the kind does not have.
+#[test]
+fn empty_extension_and_status_are_refused() {
+    let node = Node::new();
+    let mut spec = ignition(json!({}));
+    spec["extensions"] = json!([""]);
+    node.put("a.json", config("rendered-a", &spec));
+    for ran in [node.plan("a.json"), node.apply("a.json")] {
+        assert!(ran.code == 4 && ran.err.contains("there is no such extension"), "{}", ran.err);
+    }
+    let mut object: Value = serde_json::from_str(&config("rendered-a", &ignition(json!({})))).unwrap();
+    object["metadata"]["managedFields"] =
+        json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
+    object["metadata"]["ownerReferences"] = json!([{"kind": "MachineConfigPool", "name": "worker"}]);
+    node.put("a.json", object.to_string());
+    assert_eq!(node.plan("a.json").code, 0);
+    object["status"] = json!({"conditions": []});
+    node.put("a.json", object.to_string());
+    for ran in [node.plan("a.json"), node.apply("a.json")] {
+        assert!(ran.code == 4 && ran.err.contains("status"), "{}", ran.err);
+    }
+    let passed = node.run(
+        &[&["plan", "--to", "a.json", "--allow-unknown-fields", "--output", "json"], &TEXT[..]].concat(),
+    );
+    assert_eq!(listed(&passed.out), ["unknown-field status"]);
 }

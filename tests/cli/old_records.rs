@@ -113,7 +113,7 @@ fn verify_compares_with_target_of_open_update() {
 
 #[test]
 fn newer_and_unreadable_records_are_refused_and_nothing_is_touched() {
-    for record in [RECORD.replace("\"schema\":1", "\"schema\":2"), "{\"schema\":1,".to_owned(), String::new()]
+    for record in [RECORD.replace("\"schema\":1", "\"schema\":3"), "{\"schema\":1,".to_owned(), String::new()]
     {
         let host = host(&record);
         let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());

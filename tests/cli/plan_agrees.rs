@@ -90,7 +90,7 @@ fn entries_that_keep_agent_from_its_own_files_are_refused() {
     let of_user = json!({"path": "/etc/machine-config-agent", "user": {"name": "core"}});
     let table = [
         (settings("nonsense", 0o644), "line 1: "),
-        (settings("keep-rollback = 15", 0o644), "line 1: invalid type"),
+        (settings("keep-rollback = 15", 0o644), "line 1: it is the number 15, and must be a string"),
         (settings("%5Bos%5D%0Astall = '1s'", 0o644), "os.stall"),
         (settings(&"a".repeat(300_000), 0o644), "is larger than 262144 bytes"),
         (settings("", 0o666), "no write permission for group and others"),
@@ -156,7 +156,7 @@ fn homes_that_no_account_can_have_are_refused() {
     // The agent refuses files of its own that others own: no later update could start.
     for home in ["/etc/machine-config-agent", "/etc/machine-config-daemon/x", "/run/machine-config-agent"] {
         let spec = users(json!([{"name": "u1", "homeDir": home}]));
-        is_refused(&Node::new(), &spec, "is a directory of the system and no account's home");
+        is_refused(&Node::new(), &spec, "is reserved for the agent and can't be a home");
     }
     let node = Node::new();
     std::fs::remove_file(node.path("root/etc/shadow")).unwrap();
@@ -181,6 +181,22 @@ fn lines_that_programs_do_not_read_are_refused() {
         let path = format!("root/etc/{database}");
         node.put(&path, format!("{}{line}\n", node.read(&path)));
         is_refused(&node, &user, words);
+    }
+    let group = ignition(json!({"passwd": {"groups": [{"name": "ops"}]}}));
+    for (database, spec) in [
+        ("passwd", &user),
+        ("shadow", &user),
+        ("group", &user),
+        ("gshadow", &user),
+        ("subuid", &user),
+        ("group", &group),
+        ("gshadow", &group),
+    ] {
+        let node = Node::new();
+        node.put(&format!("root/etc/{database}"), "a:x:900:\nb\0c:x:901:\n");
+        is_refused(&node, spec, &format!("/etc/{database} has a NUL byte in line 2"));
+        // The agent's own reader is in no trouble, and neither is another file.
+        node.commit("rendered-b.json", &files(&["/etc/a"]));
     }
 }
 
@@ -243,11 +259,6 @@ fn installation_that_host_never_got_can_be_left() {
     let mut specs: Vec<Value> =
         storage.into_iter().map(|storage| ignition(json!({ "storage": storage }))).collect();
     specs.push(ignition(json!({"kernelArguments": {"shouldExist": ["quiet2"]}})));
-    specs.push({
-        let mut spec = files(&[]);
-        spec["fips"] = json!(true);
-        spec
-    });
     for spec in specs {
         let node = Node::new();
         node.put("a.json", config("rendered-a", &spec));

@@ -254,3 +254,170 @@ fn companion_that_config_disables_stays_disabled() {
         assert!(!node.path(enabled).is_symlink() && !node.path(wait).is_symlink());
     }
 }
+
+fn preset(node: &Node, verdict: &str) {
+    node.put("root/usr/lib/systemd/system-preset/90-default.preset", format!("{verdict} *\n"));
+}
+
+fn link_target(node: &Node, path: &str) -> Option<String> {
+    std::fs::read_link(node.path(path)).ok().map(|target| target.display().to_string())
+}
+
+/// `systemctl link` brings a unit file from elsewhere. The link is no enablement: whatever a config does with the unit, and whatever the
+/// presets say, it stays; the links that start the unit follow the config, then the presets.
+#[test]
+fn unit_link_of_administrator_stays() {
+    const OWN: &str = "root/etc/systemd/system/x.service";
+    let entries = [
+        json!({"name": "x.service", "enabled": true}),
+        json!({"name": "x.service", "enabled": false}),
+        json!({"name": "x.service", "mask": true}),
+        json!({"name": "x.service", "enabled": true, "contents": WANTED}),
+        json!({"name": "x.service", "enabled": false, "contents": WANTED}),
+    ];
+    for (verdict, entry) in
+        ["disable", "enable"].into_iter().flat_map(|one| entries.iter().map(move |entry| (one, entry)))
+    {
+        for (at, was_enabled) in
+            [("/opt/x.service", false), ("/opt/x.service", true), ("/opt/other.service", false)]
+        {
+            let case = format!("{verdict} {entry} {at} {was_enabled}");
+            let node = host();
+            preset(&node, verdict);
+            node.put(&format!("root{at}"), WANTED);
+            std::fs::create_dir_all(node.path(LINK).parent().unwrap()).unwrap();
+            symlink(at, node.path(OWN)).unwrap();
+            if was_enabled {
+                symlink(at, node.path(LINK)).unwrap();
+            }
+            node.commit("rendered-a.json", &units(std::slice::from_ref(entry)));
+            let is_masked = entry["mask"] == true;
+            let is_enabled = entry["enabled"] == true || (is_masked && was_enabled);
+            assert_eq!(node.path(LINK).is_symlink(), is_enabled, "{case}");
+            if entry["contents"].is_null() && entry["mask"].is_null() {
+                assert_eq!(link_target(&node, OWN).as_deref(), Some(at), "{case}");
+            }
+            node.commit("rendered-b.json", &ignition(json!({})));
+            assert_eq!(link_target(&node, OWN).as_deref(), Some(at), "{case}");
+            assert_eq!(node.path(LINK).is_symlink(), verdict == "enable", "{case}");
+        }
+    }
+}
+
+/// A config replaced a link that made its unit another name of a unit of the OS: that one is no matter of the config.
+#[test]
+fn unit_of_replaced_alias_is_left_alone() {
+    const OWN: &str = "root/etc/systemd/system/x.service";
+    const OTHER: &str = "/usr/lib/systemd/system/y.service";
+    for verdict in ["disable", "enable"] {
+        for entry in
+            [unit("x.service", "WantedBy=multi-user.target"), json!({"name": "x.service", "mask": true})]
+        {
+            for is_enabled in [true, false] {
+                let case = format!("{verdict} {entry} {is_enabled}");
+                let node = host();
+                preset(&node, verdict);
+                node.put(&format!("root{OTHER}"), WANTED);
+                let other = "root/etc/systemd/system/multi-user.target.wants/y.service";
+                std::fs::create_dir_all(node.path(other).parent().unwrap()).unwrap();
+                symlink(OTHER, node.path(OWN)).unwrap();
+                if is_enabled {
+                    symlink(OTHER, node.path(other)).unwrap();
+                }
+                node.commit("rendered-a.json", &units(std::slice::from_ref(&entry)));
+                node.commit("rendered-b.json", &ignition(json!({})));
+                assert_eq!(link_target(&node, OWN).as_deref(), Some(OTHER), "{case}");
+                assert_eq!(node.path(other).is_symlink(), is_enabled, "{case}");
+                assert!(!node.path(LINK).is_symlink(), "{case}");
+            }
+        }
+    }
+}
+
+/// The host has masked a unit, and a config takes the mask away. With the mask back, of the links that start the unit those of the presets
+/// are there.
+#[test]
+fn links_below_restored_mask_are_those_of_presets() {
+    const OWN: &str = "root/etc/systemd/system/x.service";
+    let entries = [
+        json!({"name": "x.service", "enabled": true, "mask": false}),
+        json!({"name": "x.service", "enabled": true, "contents": WANTED.replace("multi-user", "other")}),
+        json!({"name": "x.service", "enabled": true, "contents": WANTED.replace("[Install]", "[Install]\nAlias=n.service")}),
+    ];
+    for (verdict, entry) in
+        ["disable", "enable"].into_iter().flat_map(|one| entries.iter().map(move |entry| (one, entry)))
+    {
+        for has_vendor in [true, false] {
+            let case = format!("{verdict} {entry} {has_vendor}");
+            let node = host();
+            preset(&node, verdict);
+            if has_vendor {
+                node.put("root/usr/lib/systemd/system/x.service", WANTED);
+            }
+            std::fs::create_dir_all(node.path(OWN).parent().unwrap()).unwrap();
+            symlink("/dev/null", node.path(OWN)).unwrap();
+            node.commit("rendered-a.json", &units(std::slice::from_ref(entry)));
+            assert!(!node.path(OWN).is_symlink(), "{case}");
+            node.commit("rendered-b.json", &ignition(json!({})));
+            assert_eq!(link_target(&node, OWN).as_deref(), Some("/dev/null"), "{case}");
+            assert_eq!(node.path(LINK).is_symlink(), has_vendor && verdict == "enable", "{case}");
+            for gone in ["other.target.wants", "n.service"] {
+                assert!(
+                    std::fs::symlink_metadata(node.path(&format!("root/etc/systemd/system/{gone}"))).is_err(),
+                    "{case}"
+                );
+            }
+        }
+    }
+}
+
+/// systemd takes names of up to 255 characters; the directory of such a unit's drop-ins would have a longer name.
+#[test]
+fn longest_unit_names_are_applied() {
+    let named = |length: usize| format!("{}.service", "a".repeat(length - 8));
+    for length in [250, 253, 254, 255] {
+        let (node, name) = (host(), named(length));
+        let policy = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
+            "metadata": {"name": "cluster"}, "spec": {"nodeDisruptionPolicy": {
+            "units": [{"name": name, "actions": [{"type": "None"}]}]}}});
+        node.put("policy.json", policy.to_string());
+        node.commit("rendered-a.json", &units(&[unit(&name, "WantedBy=x.target")]));
+        assert!(
+            node.path(&format!("root/etc/systemd/system/x.target.wants/{name}")).is_symlink(),
+            "{length}"
+        );
+        let verified = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+        assert_eq!(verified.code, 0, "{length}: {}{}", verified.out, verified.err);
+        node.commit("rendered-b.json", &ignition(json!({})));
+        assert!(!node.path("root/etc/systemd/system/x.target.wants").exists(), "{length}");
+    }
+    let dropin = json!({"name": named(254), "dropins": [{"name": "a.conf", "contents": "[Unit]\n"}]});
+    let target = unit("a.service", &format!("WantedBy={}.target", "t".repeat(245)));
+    for refused in [dropin, target] {
+        let node = host();
+        node.put("b.json", config("rendered-b", &units(&[refused])));
+        let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+        let text = format!("{}{}{}", planned.out, planned.err, applied.err);
+        assert_eq!((planned.code, applied.code), (3, 3), "{text}");
+        assert!(text.contains("a name of more than 255 bytes"), "{text}");
+    }
+}
+
+/// A kill between the last link and its directory.
+#[test]
+fn directory_of_links_goes_after_kill() {
+    let entry = unit("a.service", "WantedBy=x.target");
+    let mut kills = 0;
+    for point in 1..60 {
+        let node = host();
+        node.commit("rendered-a.json", &units(std::slice::from_ref(&entry)));
+        node.put("b.json", config("rendered-b", &ignition(json!({}))));
+        let mut killed = node.command(&crate::test_host::apply("b.json"));
+        let killed = killed.env("MCA_FAIL_POINT", format!("kill:{point}")).output().unwrap();
+        kills += usize::from(!killed.status.success());
+        let again = node.apply("b.json");
+        assert_eq!(again.code, 0, "{point}: {}", again.err);
+        assert!(!node.path("root/etc/systemd/system/x.target.wants").exists(), "{point}");
+    }
+    assert!(kills > 20, "{kills}");
+}

@@ -13,7 +13,16 @@ fn seed() -> String {
 }
 
 fn containerfile(node: &Node) -> (i32, String, String) {
-    let ran = node.run(&["seed", "containerfile", "--config", "config", "--image", &seed()]);
+    let ran = node.run(&[
+        "seed",
+        "containerfile",
+        "--config",
+        "config",
+        "--image",
+        &seed(),
+        "--include-secret",
+        "install-config.yaml",
+    ]);
     (ran.code, ran.out, ran.err)
 }
 

@@ -95,8 +95,7 @@ async fn sigterm_waits_for_batch_under_way() {
 #[tokio::test(flavor = "current_thread")]
 async fn systemd_is_reported_ready_after_recovery_and_every_state() {
     let (mut daemon, manager) = started(Node::new(), &[]);
-    let first = manager.receive();
-    assert_eq!(first, "READY=1\nSTATUS=Working: Idle for no config\n");
+    manager.receive();
     follow(&daemon, "rendered-worker-a", "a");
     daemon.until_done("rendered-worker-a").await;
     let told = manager.until("Done: rendered-worker-a");
@@ -106,6 +105,29 @@ async fn systemd_is_reported_ready_after_recovery_and_every_state() {
     );
     daemon.put("target.yaml", "config: rendered-worker-x\n");
     manager.until("STATUS=Degraded: ConfigNotFound");
+}
+
+/// An enabled unit on a host without a target: it is up and says what it waits for, and it holds nothing that another agent needs.
+#[tokio::test(flavor = "current_thread")]
+async fn first_target_is_waited_for() {
+    let (mut daemon, manager) = started(Node::new(), &[("WATCHDOG_USEC", "400000")]);
+    let first = manager.receive();
+    let file = daemon.node.path("control/target.yaml");
+    assert_eq!(first, format!("READY=1\nSTATUS=Waits for {}\n", file.display()));
+    assert_eq!([manager.receive(), manager.receive()], ["WATCHDOG=1\n"; 2], "it is well");
+    assert!(
+        daemon.log().contains("Waiting for ") && daemon.log().contains("target.yaml, which is not there")
+    );
+    let desired = config("rendered-worker-b", &files(&[("/etc/lab.conf", "b")]));
+    daemon.node.put("other.yaml", desired);
+    let other = daemon.node.apply("other.yaml");
+    assert_eq!(other.code, 0, "another agent works meanwhile: {}", other.err);
+    follow(&daemon, "rendered-worker-a", "a");
+    daemon.until_done("rendered-worker-a").await;
+    let (mut daemon, manager) = started(Node::new(), &[]);
+    manager.until("Waits for");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(Duration::from_secs(5)).success());
 }
 
 /// Work that a crash left open is finished before systemd is notified that the service is up.
@@ -148,20 +170,23 @@ async fn watchdog_is_fed_by_idle_agent() {
 async fn sighup_reads_settings_again() {
     let node = Node::new();
     node.put(SETTINGS, "[os]\nstall = '2m'\n");
-    let (daemon, manager) = started(node, &[]);
-    manager.until("READY=1");
+    let (mut daemon, manager) = started(node, &[]);
+    follow(&daemon, "rendered-worker-a", "a");
+    manager.until("Done: rendered-worker-a");
     let reload = |settings: &str| {
         daemon.node.put(SETTINGS, settings);
         daemon.signal(Signal::HUP);
-        let told = manager.until("READY=1");
-        let monotonic = told[0].strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().trim();
-        assert!(monotonic.parse::<u64>().unwrap() > 0 && told.len() == 2, "{told:?}");
+        // Before it, the status may have changed with the settings before.
+        let told = manager.until("RELOADING=1");
+        let monotonic = told.last().and_then(|one| one.strip_prefix("RELOADING=1\nMONOTONIC_USEC="));
+        assert!(monotonic.unwrap().trim().parse::<u64>().unwrap() > 0, "{told:?}");
+        manager.until("READY=1");
         daemon.log()
     };
     let log = reload("[os]\nstall = '3m'\n");
     assert!(log.contains("Reloaded the settings") && log.contains("stall: 180s"), "{log}");
     let log = reload("[os]\nstall = 'long'\n");
-    let wrong = "warning: SettingsInvalid: /etc/machine-config-agent/settings.toml: os.stall = \"long\": it is a number";
+    let wrong = "warning: SettingsInvalid: /etc/machine-config-agent/settings.toml: os.stall = \"long\": must be a duration";
     assert!(
         log.contains(wrong)
             && log.contains(
@@ -170,8 +195,24 @@ async fn sighup_reads_settings_again() {
         "{log}"
     );
     assert_eq!(log.matches("Reloaded the settings").count(), 1);
+    // What another version of the agent knows is named, and the rest acts.
+    let log = reload("[os]\nstall = '4m'\nspeed = 1\n");
+    let unknown =
+        "Not applied: /etc/machine-config-agent/settings.toml os.speed: this agent has no such setting";
+    assert!(log.contains("stall: 240s") && log.contains(unknown), "{log}");
+    let is_named = |report: &serde_json::Value| {
+        report["state"] == "Done" && report["notApplied"].to_string().contains("settings.toml os.speed")
+    };
+    daemon.until("the unknown key", is_named).await;
+    let status = daemon.node.run(&["status", "--root", "root", "--os-backend", "none"]);
+    assert!(
+        status.out.contains("is Done") && status.out.contains("settings.toml os.speed"),
+        "{}",
+        status.out
+    );
     std::fs::remove_file(daemon.node.path(SETTINGS)).unwrap();
     daemon.signal(Signal::HUP);
+    manager.until("RELOADING=1");
     manager.until("READY=1");
     assert!(daemon.log().contains("stall: 900s"), "{}", daemon.log());
 }
@@ -186,7 +227,7 @@ async fn broken_settings_file_does_not_keep_node_without_its_agent() {
     let ran = node.run(&words);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(
-        ran.err.contains("own.toml is not understood: line 1: unknown variant `sometimes`"),
+        ran.err.contains("own.toml is not understood: line 1: it is `sometimes`, and must be"),
         "{}",
         ran.err
     );
@@ -197,7 +238,9 @@ async fn broken_settings_file_does_not_keep_node_without_its_agent() {
     let flags = ["--reboot-by", "supervisor", "--settings", &settings];
     let mut daemon = Daemon::start_with(node, &flags, &[]);
     follow(&daemon, "rendered-worker-a", "a");
-    daemon.until_done("rendered-worker-a").await;
+    // The config is applied, and the report says what is wrong beside it.
+    daemon.until_fault("SettingsInvalid", &["own.toml is not understood"]).await;
+    daemon.until_logged(&["Update ", "to rendered-worker-a is done: "]).await;
     assert!(daemon.log().contains("SettingsInvalid"), "{}", daemon.log());
 }
 
@@ -217,6 +260,7 @@ fn start_up_fault_is_logged_as_error_with_message_id() {
     };
     ends(&[], 102, "InvalidArguments");
     ends(&["--directory", "nowhere"], 104, "Io");
+    node.put("control/target.yaml", "config: rendered-worker-a\n");
     node.put(&format!("root/{}/record.json", test_host::STATE), "rubbish");
     ends(&["--directory", "control"], 105, "StateUnreadable");
     // Each unit runs a service.
@@ -252,6 +296,19 @@ fn units_restart_after_transient_exit_codes() {
             assert!(text.lines().any(|one| one == line), "{unit} has no {line}");
         }
     }
+}
+
+/// A daemon that starts beside a first boot would put away the file that this completes: it follows each unit that does.
+#[test]
+fn daemon_follows_first_boot() {
+    let read = |unit: &str| std::fs::read_to_string(format!("systemd/{unit}.service")).unwrap();
+    let names = |text: &str, key: &str, unit: &str| {
+        text.lines()
+            .any(|line| line.strip_prefix(key).is_some_and(|units| units.split(' ').any(|one| one == unit)))
+    };
+    let (daemon, first) = (read("machine-config-agent"), read("machine-config-agent-firstboot"));
+    assert!(names(&first, "Before=", "machine-config-agent.service"));
+    assert!(names(&daemon, "After=", "machine-config-daemon-firstboot.service"));
 }
 
 /// A login to a node at fault shows the fault; a healthy node shows nothing.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::test_host::{Node, Ran, STATE, apply, config, files, ignition};
 
 /// A file of the state, below the root.
-const FILES: [&str; 20] = [
+const FILES: [&str; 24] = [
     "var/lib/machine-config-agent/record.json",
     "var/lib/machine-config-agent/target.json",
     "var/lib/machine-config-agent/from.json",
@@ -29,6 +29,10 @@ const FILES: [&str; 20] = [
     "etc/machine-config-daemon/currentimage",
     "etc/machine-config-daemon/node-annotations.json",
     "etc/machine-config-daemon/orig/etc/motd.mcdorig",
+    "etc/mcd-currentconfig.json",
+    "run/machine-config-agent/left-behind.json",
+    "run/machine-config-agent-bootc.json",
+    "usr/lib/machine-config-agent/originals/%2Fetc.json",
 ];
 
 type Damage = (&'static str, fn(&Node, &str));
@@ -174,6 +178,77 @@ fn damaged_state_is_started_with_or_its_next_step_leads_out() {
         }
     }
     assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n---\n"));
+}
+
+/// Files of the state whose damage has to be told from a newer agent's word.
+const VERSIONED: [&str; 8] = [
+    "record.json",
+    "target.json",
+    "from.json",
+    "current.json",
+    "accounts.json",
+    "kargs.json",
+    "preimages/kept/%2Fetc%2Fmotd.json",
+    "preimages/UPDATE/0.json",
+];
+
+/// A newer agent's file is refused as such, by each verb and beside an open update, before anything is touched; and no step that
+/// is told loses what undoes the update.
+#[test]
+fn newer_state_is_refused_as_newer_and_untouched() {
+    let mut faults = Vec::new();
+    for name in VERSIONED {
+        let node = host(true);
+        let state = node.path(&format!("root/{STATE}"));
+        let update =
+            std::fs::read_dir(state.join("preimages")).unwrap().map(|entry| entry.unwrap().file_name());
+        let update = update.map(|name| name.into_string().unwrap()).find(|name| name != "kept").unwrap();
+        let path = format!("root/{STATE}/{}", name.replace("UPDATE", &update));
+        if name.starts_with("preimages/UPDATE") {
+            assert!(node.path(&path).exists(), "{path}");
+        }
+        // The same version, and a word of tomorrow in it.
+        let today = std::fs::read_to_string(node.path(&path)).unwrap_or_default();
+        let word = ["\"name\":\"", "\"kind\":\""].into_iter().find(|word| today.contains(word));
+        let tomorrow = word.filter(|_| name.starts_with("rec") || name.starts_with("pre"));
+        let tomorrow = tomorrow.map(|word| today.replacen(word, &format!("{word}tomorrow-"), 1));
+        if name.starts_with("rec") || name.starts_with("pre") {
+            assert!(tomorrow.is_some(), "{name}: {today}");
+        }
+        let newer = r#"{"schema":99,"schemaVersion":99,"of":"tomorrow"}"#.to_owned();
+        for text in [Some(newer), tomorrow].into_iter().flatten() {
+            node.put(&path, &text);
+            let before = node.listing("root");
+            for verb in [&apply("b.json")[..], &["status", "--root", "root", "--os-backend", "none"]] {
+                let ran = node.run(verb);
+                let is_newer = ["schema version 99, this agent reads", "which this agent does not know"]
+                    .iter()
+                    .any(|words| ran.err.contains(words));
+                let undo =
+                    !ran.err.contains("json away to start over") || ran.err.contains("preimages elsewhere");
+                if ran.code != 5 || !is_newer || !undo || !ran.err.contains("Install the newer agent again") {
+                    faults.push(format!("{name} {}: {} {}{}", verb[0], ran.code, ran.out, ran.err));
+                }
+            }
+            if node.listing("root") != before {
+                faults.push(format!("{name}: something was touched"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}:\n{}", faults.len(), faults.join("\n---\n"));
+}
+
+/// Work that only the daemon and its own verbs go on with: `status` says that a newer agent left it.
+#[test]
+fn status_names_newer_work_on_seeds_and_stateroots() {
+    for name in ["seed", "seed-generation", "stateroot", "stateroot-lifecycle", "stateroot-trial"] {
+        let node = host(false);
+        node.put(&format!("root/{STATE}/{name}.json"), r#"{"schema":99}"#);
+        let ran = node.run(&["status", "--root", "root", "--os-backend", "none"]);
+        let told =
+            format!("{name}.json has schema version 99, this agent reads up to 1; nothing was touched");
+        assert!(ran.code == 5 && ran.err.contains(&told), "{name}: {}: {}{}", ran.code, ran.out, ran.err);
+    }
 }
 
 /// Verbs beside `apply`, each with an end that a damaged file may give it.
@@ -472,8 +547,14 @@ const QUIET_UNITS: &str = r#"{"apiVersion": "operator.openshift.io/v1", "kind": 
 /// Settings that no verb takes: the node is not Done, and the reason is in both forms.
 #[test]
 fn status_beside_bad_settings_is_not_done() {
+    let host_args = ["--root", "root", "--os-backend", "none"];
+    let fresh = Node::new();
+    fresh.put("root/etc/machine-config-agent/settings.toml", "x");
+    let ran = fresh.run(&[&["status"], &host_args[..]].concat());
+    let is_told = ran.out.contains("is Degraded") && ran.out.contains("SettingsInvalid");
+    assert!(is_told && !ran.out.contains("1970"), "{}{}", ran.out, ran.err);
     let node = host(false);
-    let host = ["--root", "root", "--os-backend", "none"];
+    let host = host_args;
     let status = |words: &[&str]| node.run(&[&["status"], &host[..], words].concat());
     assert_eq!(status(&["--exit-code"]).code, 0);
     node.put("root/etc/machine-config-agent/settings.toml", "x");
@@ -482,5 +563,33 @@ fn status_beside_bad_settings_is_not_done() {
     assert_eq!(text.out.matches("SettingsInvalid").count(), 1, "{}", text.out);
     let document: Value = serde_json::from_str(&status(&["--output", "json"]).out).unwrap();
     let found = (&document["state"], &document["fault"]["reason"]);
+    node.put("root/etc/machine-config-agent/settings.toml", "[os]\nspeed = 1\nstall = '2m'\n");
+    let text = status(&["--exit-code"]);
+    assert!(
+        text.code == 0 && text.out.contains("settings.toml os.speed: this agent has no such"),
+        "{}: {}",
+        text.code,
+        text.out
+    );
+    for verb in &VERBS[..2] {
+        let ran = node.run(verb);
+        assert!(ran.code == 0 && ran.err.contains("warning: "), "{}: {}{}", ran.code, ran.out, ran.err);
+        assert!(
+            ran.err.contains("Not applied: /etc/machine-config-agent/settings.toml os.speed: this agent"),
+            "{}",
+            ran.err
+        );
+    }
+    let settings = files(&[("/etc/machine-config-agent/settings.toml", "%5Blater%5D%0Ax=1%0A")]);
+    node.put("b.json", config("rendered-worker-b", &settings));
+    let planned = node.run(VERBS[0]);
+    let named = "storage.files \"/etc/machine-config-agent/settings.toml\" contents later";
+    assert!(
+        planned.code == 0 && planned.out.contains(named),
+        "{}: {}{}",
+        planned.code,
+        planned.out,
+        planned.err
+    );
     assert_eq!(found, (&json!("Degraded"), &json!("SettingsInvalid")), "{document}");
 }

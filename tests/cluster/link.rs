@@ -275,6 +275,39 @@ async fn provisioning_names_first_config() {
     assert!(directory.join("node-annotation.json.bak").exists());
 }
 
+/// A power cut leaves an empty file of annotations: a new Node gets those of the host's config, and its state; without a config
+/// the file is named, and serves once it is valid.
+#[tokio::test]
+async fn damaged_annotations_of_provisioning_hold_nothing_back() {
+    let bench = Bench::shared();
+    for (name, committed) in [("link-damaged", true), ("link-damaged-new", false)] {
+        let scene = Scene::with_drained(bench, name, &SINGLE).await;
+        let first = scene.config("a");
+        if committed {
+            let _agent = scene.agent(&[]);
+            scene.done("a").await;
+        }
+        node_api(&scene.client).delete(&scene.name, &DeleteParams::default()).await.unwrap();
+        create_node(&scene.client, &scene.name, &SINGLE).await;
+        let directory = scene.host.path().join("etc/machine-config-daemon");
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("node-annotations.json");
+        std::fs::write(&file, "").unwrap();
+        let mut agent = scene.agent(&[]);
+        if !committed {
+            agent.line("the damaged file", |line| line.contains("node-annotations.json")).await;
+            let file_again = json!({ key("currentConfig"): first, key("desiredConfig"): first });
+            std::fs::write(&file, file_again.to_string()).unwrap();
+        }
+        scene.until("its config", |node| annotation(node, "desiredConfig") == Some(first.as_str())).await;
+        scene.done("a").await;
+        // It is put away before the next work begins.
+        scene.want("b").await;
+        scene.done("b").await;
+        assert!(!file.exists());
+    }
+}
+
 /// W-8's counterpart, MCD-048, MCD-050, MCD-055, DRN-006: nothing is written before the answer, however another request
 /// was answered; afterwards the node takes workload again before it is Done.
 #[tokio::test]
@@ -436,7 +469,7 @@ async fn policy_is_awaited_until_it_is_merged() {
 async fn lived(scene: &Scene<'_>, os: Played, letter: &str) -> Option<ExitReason> {
     let root = Root::open(scene.host.path()).unwrap();
     let host = Host { os: Box::new(os), ..Host::in_directory(root, FailPoints::off()) };
-    let access = Access::kubeconfig(&scene.kubeconfig).unwrap();
+    let access = Access::kubeconfig(std::slice::from_ref(&scene.kubeconfig)).unwrap();
     let cluster = Cluster::start(access, &scene.name, host.root.clone(), DrainBy::Controller).unwrap();
     let journal = Journal::open(host.root.clone(), FailPoints::off()).unwrap();
     let telemetry = Telemetry {

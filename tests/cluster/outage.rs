@@ -66,7 +66,7 @@ async fn wrong_kubeconfig_is_retried_and_reported() {
         Agent::run(&scene.name, command)
     };
     let mut agent = start();
-    agent.line("no kubeconfig", |line| line.contains("kubeconfig") && line.contains("it is not there")).await;
+    agent.line("no kubeconfig", |line| line.contains("there is no kubeconfig: ")).await;
     std::fs::write(&path, wrong).unwrap();
     let named = |line: &str| line.contains("its certificate-authority /gone/ca.crt does not exist");
     agent.line("the missing authority", named).await;

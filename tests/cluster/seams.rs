@@ -76,3 +76,29 @@ async fn own_drain_goes_on_past_requests_without_answer() {
     let count = requested.iter().filter(evictions).count();
     assert!(count <= 6, "{count} evictions of three pods");
 }
+
+/// An eviction of a pod that runs is answered with 404, as a webhook may: the pod is looked at, named, and evicted once the answer is
+/// another one; the update waits for it.
+#[tokio::test]
+async fn own_drain_waits_for_pod_that_is_said_to_be_gone() {
+    if !own_only("own_drain_waits_for_pod_that_is_said_to_be_gone") {
+        return;
+    }
+    let bench = Bench::private(Gates::Default);
+    let scene = scene(&bench, "seams-gone", DRAINED).await;
+    let _kubelet = Kubelet::start(&bench, &scene.name).await;
+    for name in ["leaves", "stays"] {
+        running_pod(&scene.client, "default", name, &scene.name, json!({})).await;
+    }
+    let _agent = scene.agent(&["--drain", "self"]);
+    scene.updated("a").await;
+    let eviction = "/api/v1/namespaces/default/pods/stays/eviction";
+    bench.fault(&Fault::status(404).method("POST").path(eviction).agent("machine-config-agent"));
+    scene.want("b").await;
+    pod_gone(&scene.client, "default", "leaves").await;
+    scene.status(|text| text.contains("stays") && text.contains("but it is there")).await;
+    assert_eq!(scene.on_disk(DRAINED).as_deref(), Some("a"), "nothing is written beside the pod");
+    assert!(bench.clear_faults().iter().all(|met| *met >= 1));
+    pod_gone(&scene.client, "default", "stays").await;
+    scene.updated("b").await;
+}

@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use crate::cluster::scene::{DRAINED, QUIET, REBOOTED, Scene, condition, status};
 use crate::cluster::{
     self, Behaviour, Bench, DisruptionController, DrainController, Gates, Kubelet, annotation, call,
-    create_object, key, node_api, node_until, retarget, running_pod,
+    create_object, key, node_api, node_until, object_api, retarget, running_pod,
 };
 use crate::mcn_asserts::{APPLY, MCN, in_order, lines, scene, statuses};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 /// MCN-001, MCD-113, MCD-247, MCD-248, MCD-249: a change of a file without a drain or a reboot, in few writes.
@@ -233,6 +233,36 @@ async fn failure_is_reported_and_rolled_back() {
     assert_eq!(mcn["status"]["configVersion"]["desired"], scene.config("b").as_str());
 }
 
+/// A field that nobody knows refuses no config of a cluster: the update is made, and the condition and `status` name the field until
+/// a config without it.
+#[tokio::test]
+async fn unknown_field_is_condition_and_in_status() {
+    let scene = scene(Bench::shared(), "mcn-unknown", QUIET).await;
+    let mut object = scene.builder("typo", "typo", "a").object();
+    object["spec"]["config"]["storge"] = json!({ "files": [] });
+    let object = serde_json::from_value(object).unwrap();
+    object_api(&scene.client, "machineconfigs").create(&PostParams::default(), &object).await.unwrap();
+    let _agent = scene.agent(&[]);
+    let mcn = scene.updated("a").await;
+    assert_eq!(status(&mcn, "FieldsNotApplied"), "False", "{mcn}");
+    scene.want("typo").await;
+    let mcn = scene.updated("typo").await;
+    let found = condition(&mcn, "FieldsNotApplied");
+    assert_eq!((&found["status"], &found["reason"]), (&json!("True"), &json!("UnknownField")), "{found}");
+    let words = "spec.config.storge: there is no such field (did you mean storage?)";
+    assert!(found["message"].as_str().unwrap().contains(words), "{found}");
+    assert_eq!(
+        (status(&mcn, "NodeDegraded"), scene.on_disk(QUIET).as_deref()),
+        ("False".to_owned(), Some("typo"))
+    );
+    let named = format!("not applied  {words}");
+    scene.status(|text| text.contains(&named)).await;
+    scene.want("a").await;
+    let mcn = scene.updated("a").await;
+    assert_eq!(status(&mcn, "FieldsNotApplied"), "False", "{mcn}");
+    scene.status(|text| !text.contains("not applied")).await;
+}
+
 /// MCN-007: neither a missing object nor a missing CRD stops an update.
 #[tokio::test]
 async fn updates_do_not_need_machine_config_node() {
@@ -314,6 +344,7 @@ async fn agent_drains_by_itself() {
     assert_eq!(call(&scene.client, "POST", &budgets, Some(("application/json", budget))).await.0, 200);
     let _agent = scene.agent(&["--drain", "self"]);
     scene.updated("a").await;
+    let mark = bench.mark().await;
     scene.want("b").await;
     let kept = format!("pod {space}/kept is kept by its PodDisruptionBudget");
     let waits =
@@ -334,6 +365,13 @@ async fn agent_drains_by_itself() {
     assert_eq!(node.spec.unwrap_or_default().unschedulable, None);
     assert!(!node.metadata.annotations.unwrap().contains_key("machine-config-agent.io/cordoned-by"));
     assert!(annotation_is_absent(&scene, "desiredDrain").await);
+    // A cordon or uncordon of somebody else meanwhile is not undone.
+    let requests = scene.requests(mark).await;
+    let bodies = requests.iter().filter(|one| one.verb == "patch" && one.resource == "nodes");
+    let bodies: Vec<&Value> = bodies.filter_map(|one| one.body.as_ref()).collect();
+    let cordons: Vec<_> = bodies.iter().filter(|body| body["spec"].get("unschedulable").is_some()).collect();
+    assert_eq!(cordons.len(), 2, "{bodies:#?}");
+    assert!(cordons.iter().all(|body| body["metadata"]["resourceVersion"].is_string()), "{cordons:#?}");
 }
 
 /// A pod whose eviction the server fails on, since two budgets cover it, is named with the cause; the others leave, and

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::backend_env::{Backend, Lab, call, doubles, file, lab, labels, ok, progress, staged};
 use machine_config_agent::model::{ImageRef, Sha256};
-use machine_config_agent::sandbox::{Booted, IMAGES, LayerFile, SandboxError, SandboxHost};
+use machine_config_agent::sandbox::{Booted, IMAGES, LINK, LayerFile, SandboxError, SandboxHost};
 use serde_json::Value;
 
 /// Remains of a pull that was cut off before a layer was verified: the layer's name, and the file that records it.
@@ -98,6 +98,45 @@ fn backend_is_chosen_by_installed_programs() {
     boot.shutdown();
     let (name, reason) = chosen(&lab.boot());
     assert!(name == "rpm-ostree" && reason.contains("rpm-ostree is installed"), "{name}: {reason}");
+}
+
+/// A name below /etc that needs a PAX header (not ASCII, or too long) comes to /usr/etc as any other, through all layers: a later one
+/// replaces and removes it. So it does where an older agent has pulled the image already.
+#[test]
+fn odd_names_below_etc_are_deployed() {
+    let lab = lab(Backend::Ostree);
+    let Lab { world, v2, .. } = &lab;
+    let odd = "etc/pki/ca-trust/source/anchors/Zertifizierungsstelle-Köln.crt";
+    let (gone, whiteout) = ("etc/ünd/gone", "etc/ünd/.wh.gone");
+    let long = format!("etc/{}/{}", "d".repeat(120), "f".repeat(200));
+    let link = LayerFile { path: "etc/lïnk".to_owned(), mode: LINK | 0o777, contents: b"motd".to_vec() };
+    let plain = file("etc/pki/ca-trust/source/anchors/plain.crt", "plain\n");
+    let first = [file(odd, "one\n"), file(gone, ""), file(&long, "long\n"), link, plain];
+    let v3 = world.derive(v2, "v3", &first, &labels("rendered-worker-c")).unwrap();
+    let second = [file(odd, "two\n"), file(whiteout, "")];
+    let v4 = world.derive(&v3, "v4", &second, &labels("rendered-worker-d")).unwrap();
+    let boot = lab.boot();
+    let look = |image: &ImageRef| {
+        let answer = call(&boot, &["stage", &image.to_string()]);
+        assert_eq!(answer["ok"]["image"], image.to_string(), "{answer:#}");
+        let deployment = answer["ok"]["deployment"].as_str().unwrap();
+        let (stateroot, checkout) = deployment.split_once('-').unwrap();
+        world.dir().join("sysroot/ostree/deploy").join(stateroot).join("deploy").join(checkout).join("usr")
+    };
+    let usr = look(&v3);
+    let read = |usr: &Path, path: &str| fs::read_to_string(usr.join(path)).unwrap();
+    assert_eq!((read(&usr, odd), read(&usr, &long)), ("one\n".to_owned(), "long\n".to_owned()));
+    assert_eq!(read(&usr, "etc/pki/ca-trust/source/anchors/plain.crt"), "plain\n");
+    assert!(usr.join(gone).exists());
+    assert_eq!(fs::read_link(usr.join("etc/lïnk")).unwrap(), Path::new("motd"));
+    let usr = look(&v4);
+    assert_eq!(read(&usr, odd), "two\n");
+    assert!(!usr.join(gone).exists() && !usr.join(whiteout).exists());
+    assert_eq!(read(&usr, "etc/motd"), "version 2\n");
+    boot.shutdown();
+    let boot = lab.boot();
+    let text = boot.command(["cat", &format!("/{odd}")]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&text.stdout), "two\n");
 }
 
 /// Makes an image of another one whose config was changed.

@@ -68,6 +68,8 @@ pub fn host_of(name: &str) -> Lab {
         "metadata": {"name": "rendered-worker-seed"}, "spec": {"kernelArguments": ["seed=1"],
         "config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}}}});
     put(&lab, "etc/machine-config-daemon/currentconfig", &config.to_string());
+    // For tests that need a seed that takes long.
+    put(&lab, "etc/machine-config-agent/settings.toml", "[seed]\ninclude = ['/var/lib/large']\n");
     lab
 }
 
@@ -152,13 +154,15 @@ fn brings_up_another_host(form: &str) {
     rustix::fs::setxattr(host(&a, "var/lib/app/data"), "user.seed", b"1\n2=\0", value).unwrap();
     let on_a = boot(&a);
     let before = running(&a);
-    let run = create(&on_a, &["--form", form, "--exclude", "/var/lib/app/own", "--output", "json"]);
+    let paths = ["--include", "/var/lib/app", "--exclude", "/var/lib/app/own"];
+    let flags = [&["--form", form, "--output", "json"][..], &paths].concat();
+    let run = create(&on_a, &flags);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!((&run.json()["form"], &run.json()["version"]), (&json!(form), &json!("4.17.2")));
     assert_eq!(states(&on_a), ["active", "active"]);
     unchanged(&a, &before, "after it");
     // Once more takes its place.
-    let again = create(&on_a, &["--form", form, "--exclude", "/var/lib/app/own", "--output", "json"]);
+    let again = create(&on_a, &flags);
     assert_eq!(again.code, 0, "{again:?}");
     let image = carried(&a, &b);
     assert_eq!(again.json()["digest"], format!("sha256:{}", image.digest()));
@@ -403,10 +407,11 @@ fn seed_that_can_not_be_made_changes_nothing() {
         machine-config-agent seed create --image registry.test/s:1 --version 1 --yes --directory /run/small";
     refused(&ran(boot.command(["bash", "-c", full])), 4, "Next: ");
     // A file that no reader takes: it takes no room.
-    let large = fs::File::create(host(&lab, "var/lib/large")).unwrap();
+    let large = fs::File::create(host(&lab, "var/lib/vast")).unwrap();
     large.set_len(9 << 30).unwrap();
-    refused(&create(&boot, &[]), 4, "var/lib/large");
-    let run = create(&boot, &["--exclude", "/var/lib/large"]);
+    refused(&create(&boot, &["--include", "/var/lib/vast"]), 3, "var/lib/vast");
+    refused(&create(&boot, &["--include", "/etc/machine-id"]), 3, "/etc/machine-id is never in a seed");
+    let run = create(&boot, &[]);
     assert_eq!(run.code, 0, "{run:?}");
     fs::remove_dir_all(host(&lab, OWN)).unwrap();
     // The config of the host.

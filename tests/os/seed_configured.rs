@@ -113,7 +113,19 @@ impl Builder {
             fs::write(format!("{config}/{name}"), text).unwrap();
         }
         let agent = env!("CARGO_BIN_EXE_machine-config-agent");
-        let text = run(agent, &["seed", "containerfile", "--config", &config, "--image", seed]);
+        let text = run(
+            agent,
+            &[
+                "seed",
+                "containerfile",
+                "--config",
+                &config,
+                "--image",
+                seed,
+                "--include-secret",
+                "install-config.yaml",
+            ],
+        );
         let file = self.at("Containerfile");
         fs::write(&file, text).unwrap();
         let how = [
@@ -170,7 +182,7 @@ fn configured_seed_is_built_and_accepted() {
     }
     fs::remove_file(host(&lab, "etc/motd")).unwrap();
     let on_a = boot(&lab);
-    let made = create(&on_a, &["--form", "bootc"]);
+    let made = create(&on_a, &["--form", "bootc", "--include", "/etc/hosts", "--include", "/var/lib/app"]);
     assert_eq!(made.code, 0, "{made:?}");
     let builder = Builder::new();
     let (image, root) = builder.build(&builder.seed(&lab));

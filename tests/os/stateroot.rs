@@ -207,7 +207,7 @@ pub fn running(lab: &Lab) -> Vec<BTreeMap<String, String>> {
     all
 }
 
-fn run(program: &str, args: &[&str]) -> String {
+pub fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -254,6 +254,11 @@ impl SeedFiles {
             )
         };
         Self { dir, commit }
+    }
+
+    /// A path below its directory, in which `repo` is.
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
     }
 
     pub fn put(&self, path: &str, text: &str) -> PathBuf {
@@ -434,6 +439,17 @@ fn name_that_leads_out() -> Vec<u8> {
     gzip(&tar.into_inner().unwrap())
 }
 
+/// What comes after the line end would look like a next step.
+fn name_that_moves_terminal() -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = empty_entry(tar::EntryType::Regular);
+    let name = b"var/../\x1b[2J\nNext: ob\x07ey";
+    header.as_mut_bytes()[..name.len()].copy_from_slice(name);
+    header.set_cksum();
+    tar.append(&header, &[][..]).unwrap();
+    gzip(&tar.into_inner().unwrap())
+}
+
 fn name_through_link() -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     tar.append_link(&mut empty_entry(tar::EntryType::Symlink), "var/out", "/").unwrap();
@@ -482,14 +498,19 @@ fn bad_seeds_are_refused_before_the_stateroot_exists() {
         ("var.tgz", changed("var.tgz", b"rubbish".to_vec())),
         ("leads out of var", changed("var.tgz", name_that_leads_out())),
         ("var.tgz: second", changed("var.tgz", name_through_link())),
+        ("leads out of var", changed("var.tgz", name_that_moves_terminal())),
         ("etc.deletions", changed("etc.deletions", b"/usr/bin/sh\n".to_vec())),
+        ("manifest.json of the seed can't be read: it is of version 4.17.3", {
+            changed("manifest.json", br#"{"seed_cluster_ocp_version":"4.17.3"}"#.to_vec())
+        }),
         ("mco-currentconfig.json", changed("mco-currentconfig.json", b"{".to_vec())),
         ("ostree.tgz", changed("rpm-ostree.json", status.into_bytes())),
     ];
     for (told, members) in cases {
         let ran = stateroot(&boot, &["prepare", &seed.image(&lab, &members), "--version", "4.17.2"]);
         assert!(matches!(ran.code, 3 | 4) && ran.err.contains(told), "{told}: {ran:?}");
-        assert!(ran.err.contains("Next: "), "{ran:?}");
+        assert!(ran.err.contains("Next: ") && !ran.err.contains("\nNext: ob"), "{ran:?}");
+        assert!(!ran.err.chars().any(|c| c.is_control() && c != '\n'), "{ran:?}");
         nothing_left(&lab);
     }
     let image = seed.image(&lab, &good);
@@ -545,6 +566,36 @@ fn prepare_and_remove_recover_from_kill_at_every_fail_point() {
         nothing_left(&lab);
         unchanged(&lab, &before, &format!("after {point}"));
     }
+}
+
+/// A system with layered packages comes with their base, without which rpm-ostree shows no deployment of the host; a seed that lacks it is
+/// refused. The base stays until the stateroot goes.
+#[test]
+fn base_of_layered_packages_comes_along() {
+    let lab = lab();
+    let mut seed = SeedFiles::new(&lab, false);
+    let (base, own) = (seed.commit.clone(), format!("--repo={}", seed.at("repo").display()));
+    let (tree, parent) = (format!("--tree=ref={base}"), format!("--parent={base}"));
+    let layered = "--add-metadata=rpmostree.clientlayer=true";
+    seed.commit = run("ostree", &[&own, "commit", "-b", "layered", "--bootable", &tree, &parent, layered]);
+    let image = seed.image(&lab, &seed.members());
+    let boot = lab.boot();
+    let prepare = |image: &str| stateroot(&boot, &["prepare", image, "--version", "4.17.2"]);
+    let host = format!("--repo={}", lab.world.dir().join("sysroot/ostree/repo").display());
+    let kept = || run("ostree", &[&host, "refs", "--list", "rpmostree/base"]);
+    let done = prepare(&image);
+    assert_eq!(done.code, 0, "{done:?}");
+    run("ostree", &[&host, "prune", "--refs-only"]);
+    run("ostree", &[&host, "ls", "-R", &base]);
+    assert_eq!(kept(), format!("rpmostree/base/{NAME}"));
+    let removed = stateroot(&boot, &["remove", NAME, "--yes"]);
+    assert_eq!((removed.code, kept()), (0, String::new()), "{removed:?}");
+
+    let object = seed.at("repo/objects").join(&base[..2]).join(format!("{}.commit", &base[2..]));
+    fs::remove_file(object).unwrap();
+    let refused = prepare(&seed.image(&lab, &seed.members()));
+    assert!(refused.code == 3 && refused.err.contains("the base of its packages"), "{refused:?}");
+    nothing_left(&lab);
 }
 
 /// LCA-014: removal takes deployment, directory, kernels and refs; the booted stateroot is protected. LCA-018: a commit that both

@@ -1,6 +1,7 @@
 //! Kernel arguments on a host that boots deployments: what earlier configs set does not stay behind.
 
-use crate::sandbox_node::{Played, VerbResult, config};
+use crate::sandbox_node::{Played, VerbResult, config, layer};
+use machine_config_agent::model::ImageRef;
 use serde_json::{Value, json};
 
 fn ends(ended: &VerbResult, code: i32) {
@@ -8,7 +9,11 @@ fn ends(ended: &VerbResult, code: i32) {
 }
 
 fn with_arguments(name: &str, kargs: &[&str]) -> String {
-    let mut document: Value = serde_json::from_str(&config(name, &[], None)).unwrap();
+    with_image(name, kargs, None)
+}
+
+fn with_image(name: &str, kargs: &[&str], image: Option<&ImageRef>) -> String {
+    let mut document: Value = serde_json::from_str(&config(name, &[], image)).unwrap();
     document["spec"]["kernelArguments"] = json!(kargs);
     document.to_string()
 }
@@ -61,4 +66,37 @@ fn argument_that_is_there_is_not_there_twice() {
     ends(&node.apply(&with_arguments("rendered-c", &["mca.old=1"]), None, |_| {}), 0);
     assert_eq!(count(&node, "mca.old=1"), 1);
     ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
+}
+
+/// An argument that the host had before any config, and that a config lists as well, is not set twice and stays without it.
+#[test]
+fn own_argument_stays_when_config_that_lists_it_leaves() {
+    let mut node = Played::new();
+    let line = node.booted.as_ref().unwrap().kargs().to_owned();
+    let own = line.split(' ').find(|word| !word.starts_with("ostree=")).unwrap();
+    ends(&node.apply(&with_arguments("rendered-a", &[own, "mca.a=1"]), None, |_| {}), 0);
+    assert_eq!((count(&node, own), count(&node, "mca.a=1")), (1, 1));
+    ends(&node.apply(&with_arguments("rendered-b", &[]), None, |_| {}), 0);
+    assert_eq!((count(&node, own), count(&node, "mca.a=1")), (1, 0));
+    ends(&node.verb(&["verify", "--os-backend", "ostree"]), 0);
+}
+
+/// An argument that the image brings is named while the line lacks it; a config may set it, and it stays without the config.
+#[test]
+fn argument_of_image_is_named_and_stays() {
+    let mut node = Played::new();
+    let image = node.derive(
+        "v2",
+        &[layer("usr/lib/bootc/kargs.d/10-test.toml", "kargs = [\"mca.image=1\"]\n")],
+        None,
+    );
+    let apply = |node: &mut Played, name: &str, kargs: &[&str]| {
+        ends(&node.apply(&with_image(name, kargs, Some(&image)), None, |_| {}), 0);
+        let verify = node.verb(&["verify", "--os-backend", "ostree"]);
+        ends(&verify, 0);
+        (count(node, "mca.image=1"), verify.text.contains("lacks mca.image=1, which the image brings"))
+    };
+    assert_eq!(apply(&mut node, "rendered-a", &[]), (0, true));
+    assert_eq!(apply(&mut node, "rendered-b", &["mca.image=1"]), (1, false));
+    assert_eq!(apply(&mut node, "rendered-c", &["mca.c=1"]), (1, false));
 }

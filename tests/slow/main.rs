@@ -18,8 +18,11 @@
 
 #[path = "../support/ran.rs"]
 mod ran;
+#[path = "../support/test_host.rs"]
+mod test_host;
 
 mod crash_sweep;
 mod fates;
 mod given_up;
+mod hand_over;
 mod sweep;

@@ -65,6 +65,16 @@ impl Outcome {
         Self::Refused(Refusal { by_budget, message, wait })
     }
 
+    /// Takes a look at the pod that an answer says to be gone, by the uid that is there now: a webhook or a proxy may answer so of a pod
+    /// that runs. An answer without a look stays as it is.
+    #[must_use]
+    pub fn confirmed(self, uid: &str, now: Option<&str>) -> Self {
+        if self == Self::Gone && now == Some(uid) {
+            return Self::of_failure("the answer is that it is gone, but it is there");
+        }
+        self
+    }
+
     /// An eviction without an answer.
     pub fn of_failure(message: &str) -> Self {
         let message = short(message, MAX_MESSAGE_CHARS);

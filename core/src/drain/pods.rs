@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::answer::Outcome;
 use super::budget::KnownBudgets;
 use crate::model::Timestamp;
-use crate::model::text::counted;
 
 /// Time after which a pod that should have ended is named: a kubelet reports the end with a delay.
 const OVERDUE_AFTER: Duration = Duration::from_secs(30);
@@ -78,6 +77,8 @@ enum State {
 pub struct Blocker {
     /// `namespace/name` of the pod.
     pub pod: String,
+    /// Budgets keep it.
+    pub is_kept: bool,
     /// `namespace/name` of the budget, of several with commas between; empty where none is the cause.
     pub budget: String,
     /// The whole, for people.
@@ -222,12 +223,14 @@ impl Pods {
         let by_name = |pod: &&Pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone());
         let all = || self.leaving.values();
         let pod = all().filter(refused).min_by_key(by_name).or(all().filter(overdue).min_by_key(by_name))?;
-        let others = all().filter(|other| refused(other) || overdue(other)).count().saturating_sub(1);
+        let others =
+            all().filter(|other| refused(other) || overdue(other)).filter(|other| other.uid != pod.uid);
         let (budget, mut text) = pod.blocked(of(pod));
-        if others > 0 {
-            text += &format!(" (and {} more)", counted(others, "pod"));
+        if let Some(names) = named(others.map(Pod::full_name)) {
+            text += &format!(" (also blocking: {names})");
         }
-        Some(Blocker { pod: pod.full_name(), budget, text })
+        let is_kept = matches!(pod.state, State::Refused { by_budget: true, .. });
+        Some(Blocker { pod: pod.full_name(), is_kept, budget, text })
     }
 
     /// Names a pod that is about to leave; `None` where there is none.
@@ -237,14 +240,14 @@ impl Pods {
 
     /// Names the pods that came to the cordoned node and stay; `None` where there is none.
     pub fn late(&self) -> Option<String> {
-        named(&self.late).map(|names| {
+        named(self.late.values().cloned()).map(|names| {
             format!("pods {names} came to the cordoned node and are not evicted: they tolerate its taint")
         })
     }
 }
 
-fn named(pods: &BTreeMap<String, String>) -> Option<String> {
-    let mut names: Vec<&str> = pods.values().map(String::as_str).collect();
+fn named(pods: impl Iterator<Item = String>) -> Option<String> {
+    let mut names: Vec<String> = pods.collect();
     names.sort_unstable();
     let more = names.len().saturating_sub(MAX_NAMED);
     names.truncate(MAX_NAMED);

@@ -142,13 +142,13 @@ fn pod_that_does_not_end_is_named_with_what_holds_it() {
     assert_eq!(
         text(&pods, 130),
         "pod shop/a should have ended at 1970-01-01T00:01:40Z, and is held by finalizers: example.test/a, \
-         example.test/b; check their controllers (and 1 pod more)"
+         example.test/b; check their controllers (also blocking: shop/b)"
     );
     // One that may not leave comes first.
     pods.answered("u-c", refused("it needs 1"), KnownBudgets::Unknown, at(0));
-    assert!(
-        text(&pods, 130).starts_with("pod shop/c is kept by its PodDisruptionBudget: it needs 1 (and 2 pods")
-    );
+    assert!(text(&pods, 130).starts_with(
+        "pod shop/c is kept by its PodDisruptionBudget: it needs 1 (also blocking: shop/a, shop/b)"
+    ));
     // A clock that was set back makes none overdue.
     pods.remove("u-c");
     assert_eq!(pods.blocker(unknown, second(0)), None);
@@ -182,6 +182,21 @@ fn answers_are_read_apart() {
     for (found, expected) in table {
         assert_eq!(found, expected);
     }
+}
+
+/// 404 for a pod that runs is a refusal: a webhook or a proxy may answer so.
+#[test]
+fn pod_that_is_said_to_be_gone_is_looked_at() {
+    let still = refused_of("the answer is that it is gone, but it is there");
+    assert_eq!(Outcome::Gone.confirmed("u-a", Some("u-a")), still);
+    assert_eq!(Outcome::Gone.confirmed("u-a", Some("u-b")), Outcome::Gone);
+    assert_eq!(Outcome::Gone.confirmed("u-a", None), Outcome::Gone);
+    assert_eq!(Outcome::Evicted.confirmed("u-a", Some("u-a")), Outcome::Evicted);
+    assert_eq!(still.clone().confirmed("u-a", Some("u-a")), still);
+}
+
+fn refused_of(message: &str) -> Outcome {
+    Outcome::Refused(Refusal { by_budget: false, message: message.to_owned(), wait: at(5) })
 }
 
 /// `kubectl drain --skip-wait-for-delete-timeout`, and Cluster API's rule `Skip`: they are not waited for, and do not come back as

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fixed::FIPS_FIELD;
+use super::ids::{ROOT, ROOT_HOME};
 use super::image::{PULL_SECRETS, Transport};
 use super::kargs::FormerKargs;
 use super::observation::{
@@ -11,7 +12,7 @@ use super::observation::{
 };
 use super::paths::LinkTarget;
 use super::units::{Enablement, Mask, UnitSpec};
-use super::users::{Account, CORE, KEYS_FILE, PasswordHash};
+use super::users::{Account, CORE, PasswordHash, keys_path};
 use super::{
     BootId, Contents, Facts, FileMode, FileSpec, HostSpec, ManagedPath, ModelError, Observation,
     ObservedFile, Obstacles, Principal, Sha256,
@@ -56,7 +57,7 @@ impl Facts {
             obstacles: Obstacles::default(),
             companions: BTreeMap::new(),
             stored_units: BTreeMap::new(),
-            accounts: AccountFacts::default(),
+            accounts: with_root(),
             fips,
         })
     }
@@ -92,8 +93,8 @@ impl Observation {
             stray_links: BTreeMap::new(),
             accounts: observed_accounts(spec)?,
             groups: observed_groups(spec),
-            user_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
-            group_ids: BTreeMap::from([("root".to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
+            user_ids: BTreeMap::from([(ROOT.to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
+            group_ids: BTreeMap::from([(ROOT.to_owned(), 0), (CORE.to_owned(), CORE_ID)]),
             carried: None,
         })
     }
@@ -151,7 +152,7 @@ fn observed_file(file: &FileSpec) -> ObservedFile {
 fn id(principal: &Principal) -> u32 {
     match principal {
         Principal::Id(id) => *id,
-        Principal::Name(name) if name == "root" => 0,
+        Principal::Name(name) if name == ROOT => 0,
         Principal::Name(_) => CORE_ID,
     }
 }
@@ -197,19 +198,29 @@ fn unit_at_worst(from: Option<&UnitSpec>, to: &UnitSpec) -> ObservedUnit {
     ObservedUnit { enabled, preset: UnitFilePreset::Enable, mask: Mask::Unmasked }
 }
 
-/// The accounts of a config are those that the agent has made, all but `core`, which the OS has.
+/// The ids that each host has given away.
+fn with_root() -> AccountFacts {
+    let of_root = BTreeMap::from([(0, ROOT.to_owned())]);
+    AccountFacts { uid_owners: of_root.clone(), gid_owners: of_root, ..AccountFacts::default() }
+}
+
+/// The accounts of a config are those that the agent has made, all but `core` and root, which the OS has.
 fn observed_accounts(spec: &HostSpec) -> Result<BTreeMap<String, ObservedAccount>, ModelError> {
     let nothing = Account::default();
     let listed = spec.users.accounts.iter().map(|(name, account)| (name.as_str(), account));
-    let core = std::iter::once((CORE, &nothing)).filter(|_| spec.users.account(CORE).is_none());
-    let exists = listed.filter(|(_, account)| account.should_exist).chain(core);
+    let of_os = [CORE, ROOT].into_iter().map(|name| (name, &nothing));
+    // No config takes root away.
+    let is_left = |name: &str, one: &Account| name == ROOT && !one.should_exist;
+    let of_os = of_os.filter(|(name, _)| spec.users.account(name).is_none_or(|one| is_left(name, one)));
+    let exists = listed.filter(|(_, account)| account.should_exist).chain(of_os);
     exists.map(|(name, account)| Ok((name.to_owned(), observed_account(name, account)?))).collect()
 }
 
 fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, ModelError> {
-    let is_core = name == CORE;
-    let id = account.uid.unwrap_or(CORE_ID);
-    let home = account.home.clone().unwrap_or_else(|| format!("/home/{name}"));
+    let (is_core, is_root) = (name == CORE, name == ROOT);
+    let id = account.uid.unwrap_or(if is_root { 0 } else { CORE_ID });
+    let usual = || if is_root { ROOT_HOME.to_owned() } else { format!("/home/{name}") };
+    let home = account.home.clone().unwrap_or_else(usual);
     let sets = !account.keys.is_empty() || (is_core && account.password.is_some());
     let keys = if sets {
         let text = account.keys_text();
@@ -224,7 +235,7 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
         ObservedFile::Absent
     };
     Ok(ObservedAccount {
-        keys_path: ManagedPath::new(format!("{}/{KEYS_FILE}", home.trim_end_matches('/')))?,
+        keys_path: keys_path(&home)?,
         keys,
         uid: id,
         gid: id,
@@ -234,7 +245,7 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
         shell: account.shell.clone().unwrap_or_else(|| "/bin/bash".to_owned()),
         primary_group: Some(account.primary_group.clone().unwrap_or_else(|| name.to_owned())),
         groups: account.groups.clone(),
-        maker: if is_core { Maker::Host } else { Maker::Agent },
+        maker: if is_core || is_root { Maker::Host } else { Maker::Agent },
         is_expired: false,
         has_original: true,
         home,
@@ -242,17 +253,15 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
 }
 
 fn observed_groups(spec: &HostSpec) -> BTreeMap<String, ObservedGroup> {
+    let observed = |name: &str, gid: Option<u32>, password: Option<PasswordHash>| {
+        let is_root = name == ROOT;
+        let gid = gid.unwrap_or(if is_root { 0 } else { CORE_ID });
+        let maker = if is_root { Maker::Host } else { Maker::Agent };
+        (name.to_owned(), ObservedGroup { gid, password, maker, is_primary: is_root })
+    };
     let exists = spec.users.groups.iter().filter(|(_, group)| group.should_exist);
-    let observed = exists.map(|(name, group)| {
-        let group = ObservedGroup {
-            gid: group.gid.unwrap_or(CORE_ID),
-            password: group.password.clone(),
-            maker: Maker::Agent,
-            is_primary: false,
-        };
-        (name.to_string(), group)
-    });
-    observed.collect()
+    let exists = exists.map(|(name, group)| observed(name.as_str(), group.gid, group.password.clone()));
+    std::iter::once(observed(ROOT, None, None)).chain(exists).collect()
 }
 
 /// Directories of an image-based host that are links into `/var` or are `/var` itself.

@@ -94,6 +94,8 @@ const CONFIG_MAKERS: [&str; 6] = [
 const NO_OBJECT: &str = "it is not a mapping of fields to values";
 const NO_KIND: &str =
     "it has no kind, so it is not read; add apiVersion and kind, or move it to another directory";
+const BUTANE: &str = "it is a Butane config; run `butane FILE`: with `variant: openshift` it prints a MachineConfig, otherwise put its \
+                      output below spec.config of one";
 const BARE_IGNITION: &str =
     "it is an Ignition config without a kind, so it is not read; put it below spec.config of a MachineConfig";
 
@@ -119,6 +121,7 @@ pub struct Document {
     name: Option<String>,
     is_object: bool,
     is_ignition: bool,
+    is_butane: bool,
     json: String,
 }
 
@@ -142,6 +145,8 @@ struct Header {
     items: Option<IgnoredAny>,
     #[serde(default)]
     ignition: Option<IgnoredAny>,
+    #[serde(default)]
+    variant: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -194,6 +199,9 @@ impl Document {
         if !self.is_object {
             return Handling::Refused(NO_OBJECT);
         }
+        if self.kind().is_empty() && self.is_butane {
+            return Handling::Named(BUTANE);
+        }
         if self.kind().is_empty() {
             return Handling::Named(if self.is_ignition { BARE_IGNITION } else { NO_KIND });
         }
@@ -234,6 +242,24 @@ impl Document {
         differs.map_or(Ok(()), |(field, cause)| Err(self.refuse(field, &cause)))
     }
 
+    /// Returns true for an object without a kind that is no Ignition config.
+    pub fn is_bare(&self) -> bool {
+        self.is_object && self.kind().is_empty() && !self.is_ignition
+    }
+
+    /// Refuses a document without a kind: what a person gives is of the kind that it says.
+    pub fn check_kind(&self, wanted: Kind) -> Result<(), ModelError> {
+        if !self.is_object || !self.kind().is_empty() {
+            return self.check(wanted);
+        }
+        if self.is_butane {
+            return Err(self.refuse("variant", BUTANE));
+        }
+        let Kind { kind, group_version } = wanted;
+        Err(self
+            .refuse("kind", &format!("it is missing; set `kind: {kind}` and `apiVersion: {group_version}`")))
+    }
+
     /// Reads it as a type, with the fields that the type does not have.
     pub fn read<T: DeserializeOwned>(&self) -> Result<Found<T>, ModelError> {
         reading::from_text(&self.json).map_err(|fault| self.wrong(&fault))
@@ -255,10 +281,11 @@ impl Document {
     }
 
     fn new(header: Header, json: String, source: &str) -> Self {
-        let Header { kind, api_version, metadata, ignition, items: _ } = header;
+        let Header { kind, api_version, metadata, ignition, variant, items: _ } = header;
         let name = metadata.and_then(|metadata| metadata.name);
-        let is_ignition = ignition.is_some();
-        Self { source: source.to_owned(), kind, api_version, name, is_object: true, is_ignition, json }
+        let (is_ignition, is_butane) = (ignition.is_some(), variant.is_some() && ignition.is_none());
+        let source = source.to_owned();
+        Self { source, kind, api_version, name, is_object: true, is_ignition, is_butane, json }
     }
 }
 
@@ -391,6 +418,7 @@ fn unfold(
         found.push(Document::new(header, json, source));
         return Ok(());
     };
+    check_list(&header, &item_kind, source)?;
     if header.items.is_none() {
         return Ok(());
     }
@@ -411,6 +439,20 @@ fn unfold(
         unfold(item_header, without_space(item.get()), source, depth + 1, found)?;
     }
     Ok(())
+}
+
+/// Refuses a list of another version: its items are read by that of the list.
+fn check_list(header: &Header, item_kind: &str, source: &str) -> Result<(), ModelError> {
+    let handled = Kind::HANDLED.iter().find(|kind| kind.kind == item_kind).map(|kind| kind.group_version);
+    let wanted = if item_kind.is_empty() { Some("v1") } else { handled };
+    let found = header.api_version.as_deref().filter(|version| !version.is_empty());
+    let (Some(found), Some(wanted)) = (found, wanted) else { return Ok(()) };
+    if found == wanted {
+        return Ok(());
+    }
+    let cause =
+        format!("its apiVersion is {:?}; a {item_kind}List has apiVersion {wanted}", short(found, 100));
+    Err(ModelError::InDocument { document: short(source, 300), field: "apiVersion".to_owned(), cause })
 }
 
 /// A kind of ours never ends so.

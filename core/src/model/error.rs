@@ -114,6 +114,27 @@ pub enum ModelError {
         /// Cause and next step.
         cause: String,
     },
+    /// Several of one document.
+    #[error("{first}{}", also(.others, *.more))]
+    Several {
+        /// The one that is named where one is wanted.
+        first: Box<ModelError>,
+        /// The others.
+        others: Vec<ModelError>,
+        /// As many more were found.
+        more: usize,
+    },
+}
+
+/// The most faults that one text names after the first.
+const MAX_NAMED: usize = 20;
+
+/// Names the faults after the first.
+fn also(others: &[ModelError], more: usize) -> String {
+    let named = others.iter().take(MAX_NAMED).map(|other| format!("; also {}", other.without_object()));
+    let more = others.len().saturating_sub(MAX_NAMED) + more;
+    let more = (more > 0).then(|| format!("; and {more} more"));
+    named.chain(more).collect()
 }
 
 /// Returns the place of an image, as an entry of a config is named.
@@ -146,6 +167,9 @@ impl ModelError {
             Self::Image { image, rule, .. } => {
                 Self::Image { field: of.to_owned(), object: its_object.to_owned(), image, rule }
             }
+            Self::Several { first, others, more } => {
+                Self::Several { first: Box::new(first.in_field(of, its_object)), others, more }
+            }
             other @ (Self::Name { .. }
             | Self::Variable { .. }
             | Self::Path { .. }
@@ -162,6 +186,7 @@ impl ModelError {
     /// Returns the class for the node: the input has to change.
     pub fn class(&self) -> FaultClass {
         match self {
+            Self::Several { first, .. } => first.class(),
             Self::Unreachable { .. } => FaultClass::Unreconcilable,
             Self::Name { .. }
             | Self::Path { .. }
@@ -179,6 +204,7 @@ impl ModelError {
     /// Returns a bounded word.
     pub fn reason(&self) -> &'static str {
         match self {
+            Self::Several { first, .. } => first.reason(),
             Self::Name { .. } => "InvalidName",
             Self::Path { .. } => "InvalidPath",
             Self::Image { .. } => "InvalidImage",
@@ -196,6 +222,7 @@ impl ModelError {
     /// Returns the field that it is about, where it names one.
     pub fn field(&self) -> Option<&str> {
         match self {
+            Self::Several { first, .. } => first.field(),
             Self::InDocument { field, .. } | Self::Unreachable { field, .. } | Self::Field { field, .. } => {
                 Some(field)
             }
@@ -205,6 +232,39 @@ impl ModelError {
             Self::Disagree { first, .. } => Some(first),
             Self::Image { field, .. } => Some(&**field).filter(|field| !field.is_empty()),
             Self::Path { .. } | Self::Document { .. } | Self::Layers { .. } => None,
+        }
+    }
+
+    /// Returns the faults that it names, one by one.
+    pub fn faults(&self) -> impl Iterator<Item = &Self> {
+        let (first, others) = if let Self::Several { first, others, .. } = self {
+            (&**first, others.as_slice())
+        } else {
+            (self, [].as_slice())
+        };
+        std::iter::once(first).chain(others)
+    }
+
+    /// Returns how many faults were found beside those.
+    pub fn more(&self) -> usize {
+        if let Self::Several { more, .. } = self { *more } else { 0 }
+    }
+
+    /// Returns field and cause, without the name of the object.
+    pub fn without_object(&self) -> String {
+        match self {
+            Self::InDocument { field, cause, .. }
+            | Self::Field { field, cause, .. }
+            | Self::Unreachable { field, cause, .. } => format!("{field}: {cause}"),
+            Self::Image { field, .. } => self.clone().in_field(field, "").to_string(),
+            Self::Document { cause, .. } => cause.clone(),
+            Self::Several { first, others, more } => first.without_object() + &also(others, *more),
+            Self::Name { .. }
+            | Self::Variable { .. }
+            | Self::Path { .. }
+            | Self::UnknownFields { .. }
+            | Self::Disagree { .. }
+            | Self::Layers { .. } => self.to_string(),
         }
     }
 }

@@ -67,7 +67,7 @@ fn of_section(section: &'static str, value: Value) -> Vec<FixedEntry> {
         "storage.raid" => |entry| named("/dev/md/", entry),
         "storage.luks" => |entry| named("/dev/mapper/", entry),
         "storage.filesystems" => file_system,
-        "config.kernelArguments" => {
+        "kernelArguments" => {
             let evidence = kernel_arguments(&value);
             return vec![FixedEntry { field: section.to_owned(), evidence, section, value }];
         }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn each_entry_has_its_field_and_its_evidence() {
         let fixed = sections(&[
-            ("config.kernelArguments", r#"{"shouldExist":["a=1 b"],"shouldNotExist":["quiet"]}"#),
+            ("kernelArguments", r#"{"shouldExist":["a=1 b"],"shouldNotExist":["quiet"]}"#),
             ("storage.directories", r#"[{"path":"/etc/a"}]"#),
             (
                 "storage.disks",
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(
             found,
             BTreeMap::from([
-                ("config.kernelArguments".to_owned(), kargs),
+                ("kernelArguments".to_owned(), kargs),
                 (r#"storage.disks "/dev/vda""#.to_owned(), devices("/dev/disk/by-partlabel/data")),
                 (r#"storage.disks "/dev/vdb""#.to_owned(), Evidence::Nothing),
                 (

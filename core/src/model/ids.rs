@@ -10,6 +10,15 @@ use super::text::short;
 /// The account that comes with the OS.
 pub const CORE: &str = "core";
 
+/// The account, and the group, with the id 0: each host has them.
+pub const ROOT: &str = "root";
+
+/// Home of root.
+pub const ROOT_HOME: &str = "/root";
+
+/// The unit of the agent.
+pub const AGENT_UNIT: &str = "machine-config-agent.service";
+
 /// Directory of unit files and drop-ins.
 pub const UNIT_DIR: &str = "/etc/systemd/system";
 
@@ -115,6 +124,11 @@ impl UserName {
     /// Returns true if it is the account that comes with the OS.
     pub fn is_core(&self) -> bool {
         self.as_str() == CORE
+    }
+
+    /// Returns true if it is root.
+    pub fn is_root(&self) -> bool {
+        self.as_str() == ROOT
     }
 }
 
@@ -267,6 +281,9 @@ pub const DRAFT_SUFFIX: &str = ".mca-new";
 /// Databases of accounts and groups: without the first four no account is known, not even root.
 pub const ACCOUNT_DATABASES: [&str; 6] =
     ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/subuid", "/etc/subgid"];
+
+/// The first of them: without these no account is known.
+pub const LOGIN_DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"];
 
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";

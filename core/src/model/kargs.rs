@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::short;
+use super::{NotApplied, NotAppliedReason};
+
 /// One kernel argument, quotes kept: one word of the kernel's command line (MCD-193).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -61,6 +64,9 @@ impl fmt::Display for Karg {
     }
 }
 
+/// bootc's directory of the arguments that an image brings.
+pub const IMAGE_KARGS_PATH: &str = "/usr/lib/bootc/kargs.d";
+
 /// Most arguments that are remembered: a kernel's command line holds fewer.
 const MAX_FORMER: usize = 512;
 
@@ -74,41 +80,44 @@ pub struct FormerKargs {
 }
 
 impl FormerKargs {
-    /// Takes the arguments of a config in; the command line is the one before the config is applied. Known ones stay as
-    /// they are: what the host had before its first config counts.
+    /// Takes the arguments of the config in that the host is at, also one that it had before this agent: MCD, whose config
+    /// is imported, had set them. Only what the command line has beyond them is the host's own.
+    pub fn learn_applied(&mut self, config: &[Karg], line: &[Karg]) {
+        self.remember(config, |karg| count(line, karg).saturating_sub(count(config, karg)));
+    }
+
+    /// Takes the arguments of a config in that comes; the command line is the one before it is applied. What is on it was
+    /// there before any config set it: the host's own, which stays when the config leaves. That includes what an installer
+    /// took from this config: nothing tells it from the host's.
     pub fn learn(&mut self, config: &[Karg], line: &[Karg]) {
+        self.remember(config, |karg| count(line, karg));
+    }
+
+    /// Known ones stay as they are: what the host had before its first config counts.
+    fn remember(&mut self, config: &[Karg], own: impl Fn(&Karg) -> usize) {
         for karg in config {
             if self.own.len() >= MAX_FORMER || self.own.contains_key(karg) {
                 continue;
             }
-            let own = count(line, karg).saturating_sub(count(config, karg));
-            self.own.insert(karg.clone(), own);
+            self.own.insert(karg.clone(), own(karg));
         }
     }
 
-    /// Returns the command line without the instances that the host had before any config set the same: those are the first
-    /// ones, as a config's are added at the end.
-    pub fn without_own(&self, line: &[Karg]) -> Vec<Karg> {
-        let mut own = self.own.clone();
-        let is_of_config = |karg: &&Karg| match own.get_mut(*karg) {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                false
-            }
-            Some(_) | None => true,
-        };
-        line.iter().filter(is_of_config).cloned().collect()
+    /// Returns the instances of an argument that stay on the command line whatever configs want: the host's own, or the
+    /// booted image's.
+    pub fn kept(&self, karg: &Karg, image: &[Karg]) -> usize {
+        count(image, karg).max(self.own.get(karg).copied().unwrap_or_default())
     }
 
     /// Returns the instances on the command line that a config has set and none wants now. `image` are the arguments of
     /// the booted image itself.
     pub fn left_over(&self, line: &[Karg], desired: &[Karg], image: &[Karg]) -> Vec<Karg> {
-        let surplus = |(karg, own): (&Karg, &usize)| {
-            let known = count(desired, karg) + count(image, karg).max(*own);
+        let surplus = |karg: &Karg| {
+            let known = count(desired, karg) + self.kept(karg, image);
             let surplus = count(line, karg).saturating_sub(known);
             std::iter::repeat_n(karg.clone(), surplus)
         };
-        self.own.iter().flat_map(surplus).collect()
+        self.own.keys().flat_map(surplus).collect()
     }
 }
 
@@ -125,8 +134,21 @@ pub fn of_image_file(text: &str, architecture: &str) -> Result<Vec<Karg>, String
     Ok(if fits { file.kargs.iter().flat_map(|karg| Karg::split(karg)).collect() } else { Vec::new() })
 }
 
-fn count(list: &[Karg], karg: &Karg) -> usize {
+/// Returns the instances of an argument in a list.
+pub fn count(list: &[Karg], karg: &Karg) -> usize {
     list.iter().filter(|other| *other == karg).count()
+}
+
+/// Names the entries that hold no argument.
+pub(super) fn blank_kargs<'a>(
+    field: &'a str,
+    entries: &'a [String],
+) -> impl Iterator<Item = NotApplied> + 'a {
+    let blank = entries.iter().filter(|entry| entry.trim().is_empty());
+    blank.map(move |entry| {
+        let field = format!("{field} {:?}", short(entry, 100));
+        NotApplied::new(field, NotAppliedReason::NoEffect, "it is blank, and sets no argument; remove it")
+    })
 }
 
 #[cfg(test)]
@@ -147,7 +169,7 @@ mod tests {
     fn left_over_arguments_are_told_from_own_ones() {
         let split = Karg::split;
         let mut former = FormerKargs::default();
-        former.learn(&split("a=1 b c"), &split("rw a=1 a=1 c"));
+        former.learn_applied(&split("a=1 b c"), &split("rw a=1 a=1 c"));
         // The host had one `a=1` beside the config's, and an administrator added `debug`.
         let left = |line: &str, desired: &str, image: &str| {
             let left = former.left_over(&split(line), &split(desired), &split(image));
@@ -161,14 +183,18 @@ mod tests {
         assert_eq!(former.left_over(&split("a=1 a=1"), &[], &[]).len(), 1);
     }
 
-    /// The host's own arguments come first on its command line, and are no config's.
+    /// An argument that was there before any config set it is the host's own, also if a config lists it as well.
     #[test]
-    fn own_arguments_are_first_ones() {
+    fn argument_before_first_config_is_own() {
         let split = Karg::split;
         let mut former = FormerKargs::default();
-        former.learn(&split("a b"), &split("rw a a"));
-        assert_eq!(former.without_own(&split("rw a b a c")), split("rw b a c"));
-        assert_eq!(former.without_own(&split("a")), split(""));
+        former.learn_applied(&split("applied"), &split("rw quiet applied"));
+        former.learn(&split("quiet applied new"), &split("rw quiet applied"));
+        let left = former.left_over(&split("rw quiet applied new"), &[], &[]);
+        assert_eq!(left, split("applied new"));
+        assert_eq!(former.kept(&split("quiet")[0], &[]), 1);
+        // The image's stays as well.
+        assert_eq!(former.kept(&split("new")[0], &split("new")), 1);
     }
 
     #[test]

@@ -14,8 +14,10 @@ use serde_json::value::RawValue;
 use super::content;
 use super::document::{self, Document, Kind};
 use super::error::ModelError;
+use super::faults::Faults;
 use super::ignition::{self, Reading};
-use super::layers;
+use super::kargs::blank_kargs;
+use super::layers as known;
 use super::os::KernelType;
 use super::reading::{self, Fault, Found, Metadata, refuse_unknown};
 use super::text::short;
@@ -44,14 +46,17 @@ struct Object<'a> {
     metadata: Metadata,
     #[serde(borrow, default)]
     spec: Option<Spec<'a>>,
-    #[serde(default, rename = "status")]
-    _status: IgnoredAny,
 }
 
 /// The part of the object that is read of a config which was applied already.
 #[derive(Deserialize)]
 struct Named {
-    metadata: Metadata,
+    metadata: NameAlone,
+}
+
+#[derive(Deserialize)]
+struct NameAlone {
+    name: String,
 }
 
 /// Field that distinguishes an Ignition config from a MachineConfig.
@@ -152,30 +157,34 @@ impl Fields {
         config: Option<&serde_json::Value>,
         reading: Reading,
     ) -> Result<HostSpec, ModelError> {
-        let mut spec = self.read(&ConfigName::new(name.to_owned())?, reading)?;
+        let mut faults = Faults::default();
+        let mut spec = self.read(&ConfigName::new(name.to_owned())?, reading, &mut faults);
         if let Some(config) = config {
-            ignition::read_tree_into(&mut spec, config, reading)?;
+            ignition::read_tree_into(&mut spec, config, reading, &mut faults);
         }
-        Ok(spec)
+        faults.into_result(spec)
     }
 
-    fn read(self, name: &ConfigName, reading: Reading) -> Result<HostSpec, ModelError> {
+    fn read(self, name: &ConfigName, reading: Reading, faults: &mut Faults) -> HostSpec {
         let mut spec = HostSpec::empty(name.clone());
-        let image = |field: &str, url: Option<String>| {
-            let image = url.filter(|url| !url.is_empty()).as_deref().map(ImageRef::parse).transpose();
-            image.map_err(|error| error.in_field(field, &format!("MachineConfig {name}")))
+        let mut image = |field: &str, url: Option<String>| {
+            let url = url.filter(|url| !url.is_empty())?;
+            let image = ImageRef::parse(&url);
+            faults.take(image.map_err(|error| error.in_field(field, &format!("MachineConfig {name}"))))
         };
-        spec.os_image_url = image("spec.osImageURL", self.os_image_url)?;
-        spec.extensions_image = image("spec.baseOSExtensionsContainerImage", self.extensions_image)?;
-        spec.kargs = kargs(name, &self.kernel_arguments.unwrap_or_default(), reading)?;
+        spec.os_image_url = image("spec.osImageURL", self.os_image_url);
+        spec.extensions_image = image("spec.baseOSExtensionsContainerImage", self.extensions_image);
+        let entries = self.kernel_arguments.unwrap_or_default();
+        spec.kargs = kargs(name, &entries, reading, faults);
+        spec.remarks.extend(blank_kargs("spec.kernelArguments", &entries));
         if reading == Reading::Target {
-            check_layers(name, self.kernel_type.as_deref(), self.extensions.as_deref())?;
+            layers(name, self.kernel_type.as_deref(), self.extensions.as_deref(), faults);
         }
         spec.kernel_type = KernelType::parse(self.kernel_type.as_deref().unwrap_or_default());
         spec.extensions =
             self.extensions.unwrap_or_default().into_iter().filter(|name| !name.is_empty()).collect();
         spec.fips = self.fips.unwrap_or_default();
-        Ok(spec)
+        spec
     }
 }
 
@@ -183,6 +192,13 @@ impl MachineConfig {
     /// Reads a document, JSON or YAML. `document` is its source in errors. Of several documents the one MachineConfig is taken.
     pub fn parse(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
         let (document, beside) = document::one_and_others(bytes, document, Kind::MACHINE_CONFIG)?;
+        Ok(Self { beside, ..Self::of_document(document)? })
+    }
+
+    /// Reads a document that a person gives: as [`MachineConfig::parse`], and its kind is not left out.
+    pub fn parse_given(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
+        let (document, beside) = document::one_and_others(bytes, document, Kind::MACHINE_CONFIG)?;
+        document.check_kind(Kind::MACHINE_CONFIG)?;
         Ok(Self { beside, ..Self::of_document(document)? })
     }
 
@@ -217,6 +233,7 @@ impl MachineConfig {
         let json = document.json();
         let plain: Found<Plain> = reading::from_text(json).map_err(|fault| document.wrong(&fault))?;
         let (Some(ignition), None) = (plain.value.ignition, plain.value.metadata) else {
+            document.check_kind(Kind::MACHINE_CONFIG)?;
             return Ok(Self { beside, ..Self::of_document(document)? });
         };
         if let Some(field) = ignition.config.and_then(|config| config.named()) {
@@ -274,25 +291,32 @@ impl MachineConfig {
 
     /// Decodes and validates everything. `image` is the Node's desired image; `None` outside image mode.
     pub fn spec(&self, image: Option<ImageRef>) -> Result<HostSpec, ModelError> {
-        self.read(image, Reading::Target)
+        let (spec, faults) = self.read(image, Reading::Target);
+        faults.into_result(spec)
+    }
+
+    /// Decodes what can be decoded of a target, and returns all that is wrong with the rest.
+    pub fn examine(&self) -> (HostSpec, Faults) {
+        self.read(None, Reading::Target)
     }
 
     /// Decodes a config that an agent committed: an earlier one may have taken what [`Self::spec`] refuses as Ignition or the Machine
     /// Config Operator do, and the node has to be able to leave it.
     pub fn committed_spec(&self, image: Option<ImageRef>) -> Result<HostSpec, ModelError> {
-        self.read(image, Reading::Committed)
+        let (spec, faults) = self.read(image, Reading::Committed);
+        faults.into_result(spec)
     }
 
-    fn read(&self, image: Option<ImageRef>, reading: Reading) -> Result<HostSpec, ModelError> {
-        let Found { value: object, unknown } = self.object()?;
-        let read = match object.spec {
-            Some(spec) => spec,
-            None if reading == Reading::Target => {
-                let cause = "it is required; write `spec: {}` for an empty config";
-                return Err(self.field("spec", cause));
-            }
-            None => Spec::default(),
+    fn read(&self, image: Option<ImageRef>, reading: Reading) -> (HostSpec, Faults) {
+        let mut faults = Faults::default();
+        let Some(Found { value: object, unknown }) = faults.take(self.object()) else {
+            return (HostSpec::empty(self.name.clone()), faults);
         };
+        if object.spec.is_none() && reading == Reading::Target {
+            let cause = "it is required; write `spec: {}` for an empty config";
+            faults.add(self.field("spec", cause));
+        }
+        let read = object.spec.unwrap_or_default();
         let fields = Fields {
             os_image_url: read.os_image_url,
             extensions_image: read.extensions_image,
@@ -302,17 +326,19 @@ impl MachineConfig {
             fips: read.fips,
         };
         let remarks = [self.beside.as_slice(), &unknown].concat();
-        let mut spec = HostSpec { image, remarks, ..fields.read(&self.name, reading)? };
+        let mut spec = HostSpec { image, ..fields.read(&self.name, reading, &mut faults) };
+        spec.remarks.extend(remarks);
         if let Some(config) = read.config {
-            ignition::read_into(&mut spec, config.get(), reading)?;
+            ignition::read_into(&mut spec, config.get(), reading, &mut faults);
         }
-        Ok(spec)
+        (spec, faults)
     }
 
     fn object(&self) -> Result<Found<Object<'_>>, ModelError> {
         let wrong = |fault: Fault| {
-            let field = if fault.field.is_empty() { "spec" } else { &fault.field };
-            self.field(field, format!("it can't be read: {}", fault.cause()))
+            let field = if fault.field.is_empty() { "spec".to_owned() } else { fault.field.clone() };
+            let (document, cause) = (format!("MachineConfig {}", self.name), short(&fault.cause(), 500));
+            ModelError::InDocument { document, field, cause }
         };
         reading::from_text(&self.json).map_err(wrong)
     }
@@ -329,47 +355,54 @@ pub fn check_layers(
     kernel_type: Option<&str>,
     extensions: Option<&[String]>,
 ) -> Result<(), ModelError> {
+    let mut faults = Faults::default();
+    layers(name, kernel_type, extensions, &mut faults);
+    faults.into_result(())
+}
+
+fn layers(name: &ConfigName, kernel_type: Option<&str>, extensions: Option<&[String]>, faults: &mut Faults) {
     let word = kernel_type.unwrap_or_default();
     let kernel = KernelType::parse(word);
     if !word.is_empty() && kernel.as_str() != word {
         let cause = "it is default, realtime or 64k-pages; correct it in its MachineConfig";
-        return Err(field(name, format!("spec.kernelType {:?}", short(word, 64)), cause));
+        faults.add(field(name, format!("spec.kernelType {:?}", short(word, 64)), cause));
     }
     // Of several, the same one is named each time.
     let extensions: BTreeSet<&str> = extensions.unwrap_or_default().iter().map(String::as_str).collect();
-    for extension in extensions.into_iter().filter(|extension| !extension.is_empty()) {
+    for extension in extensions {
         let of = || format!("spec.extensions {:?}", short(extension, 64));
-        if !layers::is_extension(extension) {
+        if !known::is_extension(extension) {
             let cause = format!(
                 "there is no such extension (there are {}); correct it in its MachineConfig",
-                layers::extensions()
+                known::extensions()
             );
-            return Err(field(name, of(), cause));
+            faults.add(field(name, of(), cause));
+            continue;
         }
-        if extension == layers::KERNEL_DEVEL && kernel != KernelType::Default {
+        if extension == known::KERNEL_DEVEL && kernel != KernelType::Default {
             let cause =
                 format!("it is for the default kernel, and spec.kernelType is {word}; remove one of them");
-            return Err(field(name, of(), cause));
+            faults.add(field(name, of(), cause));
         }
     }
-    Ok(())
 }
 
-fn kargs(name: &ConfigName, entries: &[String], reading: Reading) -> Result<Vec<Karg>, ModelError> {
-    let broken = |entry: &&String| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
-    if let Some(entry) = entries.iter().find(broken) {
+fn kargs(name: &ConfigName, entries: &[String], reading: Reading, faults: &mut Faults) -> Vec<Karg> {
+    let is_broken = |entry: &str| entry.contains('\0') || entry.matches('"').count() % 2 == 1;
+    let of = |text: &str| format!("spec.kernelArguments {:?}", short(text, 100));
+    for entry in entries.iter().filter(|entry| is_broken(entry)) {
         let cause = "it holds a NUL or an open quote; the kernel has no escapes, close the quote";
-        return Err(field(name, format!("spec.kernelArguments {:?}", short(entry, 100)), cause));
+        faults.add(field(name, of(entry), cause));
     }
-    let kargs: Vec<Karg> = entries.iter().flat_map(|entry| Karg::split(entry)).collect();
+    let whole = entries.iter().filter(|entry| !is_broken(entry));
+    let kargs: Vec<Karg> = whole.flat_map(|entry| Karg::split(entry)).collect();
     // They are not in the command line that a host is compared by, so none of them could ever be found there.
     let is_set_elsewhere = |karg: &&Karg| karg.is_of_ostree() || karg.is_of_boot_loader();
-    if let Some(karg) = kargs.iter().find(is_set_elsewhere).filter(|_| reading == Reading::Target) {
+    for karg in kargs.iter().filter(is_set_elsewhere).filter(|_| reading == Reading::Target) {
         let whose = if karg.is_of_ostree() { "libostree sets it" } else { "the boot loader sets it" };
-        let of = format!("spec.kernelArguments {:?}", short(karg.as_str(), 100));
-        return Err(field(name, of, format!("{whose} for each deployment; remove it")));
+        faults.add(field(name, of(karg.as_str()), format!("{whose} for each deployment; remove it")));
     }
-    Ok(kargs)
+    kargs
 }
 
 fn field(config: &ConfigName, name: impl Into<String>, cause: impl Into<String>) -> ModelError {
@@ -385,6 +418,45 @@ impl fmt::Debug for MachineConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Asks a struct for its fields, and gives it none.
+    struct Asks<'a>(&'a mut Vec<&'static str>);
+
+    impl<'de> serde::Deserializer<'de> for Asks<'_> {
+        type Error = serde::de::value::Error;
+
+        fn deserialize_any<V: serde::de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+            visitor.visit_map(serde::de::value::MapDeserializer::new(std::iter::empty::<(&str, &str)>()))
+        }
+
+        fn deserialize_struct<V: serde::de::Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            self.0.extend(fields);
+            self.deserialize_any(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+            newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    /// A field that is read has a row in the table of fates, and a row is a field that is read.
+    #[test]
+    fn every_field_of_spec_has_its_fate() {
+        let mut fields = Vec::new();
+        Spec::deserialize(Asks(&mut fields)).unwrap();
+        let mut named: Vec<String> = fields.iter().map(|field| format!("spec.{field}")).collect();
+        named.sort();
+        // The Ignition config has a table of its own.
+        named.retain(|field| field != "spec.config");
+        let listed: Vec<&str> = super::super::fate::OF_SPEC.iter().map(|row| row.field).collect();
+        assert_eq!(named, listed);
+    }
 
     /// MCD-3.35: an Ignition config alone is a config, named by its content; one that names others is not all of it.
     #[test]

@@ -23,6 +23,28 @@ pub struct NodeSettings {
     pub prefetch_bandwidth: Option<u64>,
     /// Rules of the health trial.
     pub health: HealthRules,
+    /// Paths of seeds.
+    pub seed: SeedSettings,
+    /// Keys of the file that are not known, and have no effect.
+    pub unknown: BTreeSet<String>,
+}
+
+/// Paths that every seed of this host has, or has not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SeedSettings {
+    /// Those that are declared portable.
+    pub include: Vec<String>,
+    /// Those that are left out.
+    pub exclude: Vec<String>,
+}
+
+impl SeedSettings {
+    /// Returns true for a path, or a pattern of paths, below `/etc` or `/var`.
+    pub fn is_path(text: &str) -> bool {
+        let path = text.trim_matches('/');
+        let names = path.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.contains('\0'));
+        text.starts_with('/') && names && (path.starts_with("etc/") || path.starts_with("var/"))
+    }
 }
 
 /// Rules of the health trial.

@@ -35,6 +35,8 @@ pub enum NotAppliedReason {
     Stale,
     /// It is another object of the file, and of a kind that is not read there.
     OtherKind,
+    /// Another field of the entry, or what the host has already, decides instead.
+    NoEffect,
 }
 
 impl NotApplied {
@@ -54,6 +56,7 @@ impl NotAppliedReason {
             Self::OpaqueOrigin => "opaque-origin",
             Self::Stale => "stale",
             Self::OtherKind => "other-kind",
+            Self::NoEffect => "no-effect",
         }
     }
 }
@@ -68,6 +71,7 @@ impl NotAppliedReason {
             Self::OpaqueOrigin => "OpaqueOrigin",
             Self::Stale => "Stale",
             Self::OtherKind => "OtherKind",
+            Self::NoEffect => "NoEffect",
         }
     }
 }

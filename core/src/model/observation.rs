@@ -237,8 +237,8 @@ pub enum EmbeddedConfig {
 /// An account as found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedAccount {
-    /// The path of the keys file.
-    pub keys_path: ManagedPath,
+    /// The path of the keys file; `None` of an account that has no home (`/dev/null`).
+    pub keys_path: Option<ManagedPath>,
     /// The keys file.
     pub keys: ObservedFile,
     /// The account's user id.
@@ -451,6 +451,28 @@ pub enum ObservedFips {
 impl ObservedFile {
     /// A directory as it is made for what is in it.
     pub const MADE_DIRECTORY: Self = Self::Directory { mode: 0o755, uid: 0, gid: 0 };
+
+    /// Returns mode and owner of a directory.
+    pub fn directory(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Directory { mode, uid, .. } => Some((*mode, *uid)),
+            Self::Absent
+            | Self::Regular { .. }
+            | Self::Symlink { .. }
+            | Self::Special
+            | Self::Unreachable => None,
+        }
+    }
+
+    /// Returns true for what takes the place of a directory.
+    pub fn is_other_than_directory(&self) -> bool {
+        matches!(self, Self::Regular { .. } | Self::Symlink { .. } | Self::Special)
+    }
+
+    /// Returns true if both are regular files of the same bytes.
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Regular { sha256: one, .. }, Self::Regular { sha256: two, .. }) if one == two)
+    }
 
     /// Returns true if the path is a regular file with exactly these bits.
     pub fn has_mode(&self, desired: FileMode) -> bool {

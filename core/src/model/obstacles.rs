@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::walk::Access;
 use super::{ManagedPath, UnitName};
 
 /// The largest original that is kept: the largest file that a distribution has in `/etc` (`hwdb.bin`) is of 13 MB.
@@ -21,6 +22,17 @@ pub struct Obstacle {
     pub cause: String,
     /// The next step.
     pub next: String,
+}
+
+impl Obstacle {
+    /// An alias at a path is not made: the unit of that name is masked.
+    pub fn masked_alias(path: &str, unit: &UnitName) -> Self {
+        let masked = path.rsplit('/').next().unwrap_or_default();
+        Self {
+            cause: format!("{path} would mask {masked} instead of enabling {unit}"),
+            next: format!("Give {unit} another Alias=, or do not mask {masked}."),
+        }
+    }
 }
 
 impl fmt::Display for Obstacle {
@@ -49,6 +61,10 @@ pub struct Space {
 pub struct Obstacles {
     /// Of managed paths.
     pub paths: BTreeMap<ManagedPath, Obstacle>,
+    /// Of managed paths once the directories above them are as the update leaves them.
+    pub closed: BTreeMap<ManagedPath, Obstacle>,
+    /// Directories that are there, and that the update opens to others, with the mode and owner that they get.
+    pub opened: BTreeMap<ManagedPath, Access>,
     /// Of the links of units.
     pub units: BTreeMap<UnitName, Obstacle>,
     /// Of the keys of accounts.
@@ -61,6 +77,8 @@ pub struct Obstacles {
     pub locks: BTreeMap<String, Obstacle>,
     /// Databases of accounts that are no files, by path.
     pub unreadable: BTreeMap<String, Obstacle>,
+    /// Of databases that are links below a root of another machine: there each program wants all of them plain.
+    pub links: BTreeMap<String, Obstacle>,
     /// Backups and new versions that useradd, usermod and groupadd can't write, by database.
     pub backups: BTreeMap<String, Obstacle>,
     /// Settings of these programs that are no files.
@@ -69,7 +87,7 @@ pub struct Obstacles {
     pub ids: BTreeMap<String, Obstacle>,
     /// Accounts and groups with several lines in a database, or with one that is not valid, by field.
     pub lines: BTreeMap<String, Obstacle>,
-    /// Databases that useradd and usermod would read for ever, by path.
+    /// Databases that useradd, usermod and groupadd can't read to their end, by path.
     pub endless: BTreeMap<String, Obstacle>,
     /// The lock of lckpwdf(3), which every change of an account takes.
     pub password_lock: Option<Obstacle>,

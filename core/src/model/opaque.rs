@@ -57,7 +57,10 @@ fn read(config: &MachineConfig, refused: &ModelError) -> HostSpec {
 
 fn remark(part: &str, error: &ModelError) -> NotApplied {
     let (field, cause) = match error {
-        ModelError::Field { field, cause, .. } | ModelError::Unreachable { field, cause, .. } => {
+        ModelError::Several { first, .. } => return remark(part, first),
+        ModelError::Field { field, cause, .. }
+        | ModelError::Unreachable { field, cause, .. }
+        | ModelError::InDocument { field, cause, .. } => {
             // That of a whole section says less than the entry.
             let section = part.split([' ', '[']).next().unwrap_or(part);
             let field = if field.starts_with(section) { field } else { part };
@@ -68,7 +71,6 @@ fn remark(part: &str, error: &ModelError) -> NotApplied {
         | ModelError::Variable { .. }
         | ModelError::Path { .. }
         | ModelError::Document { .. }
-        | ModelError::InDocument { .. }
         | ModelError::UnknownFields { .. }
         | ModelError::Disagree { .. }
         | ModelError::Layers { .. } => (part.to_owned(), error.to_string()),
@@ -231,12 +233,16 @@ impl<'a> Reader<'a> {
                 part(index).is_some_and(|part| {
                     (users_out && is_user(part))
                         || part.claims(&self.parts).iter().any(|claim| out.contains(claim))
-                        || part.unit.is_some_and(|unit| left_out(&unit))
                 })
             })
             .copied()
             .collect();
-        for index in related {
+        kept.retain(|index| !related.contains(index));
+        let is_alone = |index: &usize| {
+            self.parts.get(*index).and_then(|part| part.unit).is_some_and(|unit| !kept.contains(&unit))
+        };
+        let alone: Vec<usize> = kept.iter().filter(|index| is_alone(index)).copied().collect();
+        for index in related.into_iter().chain(alone) {
             kept.remove(&index);
             let field = self.parts.get(index).map(|part| part.field.clone()).unwrap_or_default();
             let message = format!("another entry about the same can't be read; {STAYS}");
@@ -255,7 +261,9 @@ impl<'a> Reader<'a> {
         if self.has_config {
             spec.insert("config".to_owned(), json!({ "ignition": { "version": NEWEST_VERSION } }));
         }
-        for part in kept.iter().filter_map(|index| self.parts.get(*index)) {
+        let parts = kept.iter().filter_map(|index| self.parts.get(*index));
+        // Without its unit, a drop-in would become another unit's.
+        for part in parts.filter(|part| part.unit.is_none_or(|unit| kept.contains(&unit))) {
             put(&mut spec, part);
         }
         self.read_document(json!({ "spec": spec }))

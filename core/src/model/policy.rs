@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use super::disruption::Action;
 use super::document::{self, Kind};
 use super::error::ModelError;
+use super::faults::{Causes, Faults};
 use super::reading::{Found, Metadata, all_below};
 use super::text::short;
 use super::{NotApplied, UnitName};
@@ -222,14 +223,19 @@ impl DisruptionPolicy {
             Some(merged) => (Self::none(), Some(merged), Author::Operator),
             None => (Self::defaults(), spec.node_disruption_policy, Author::Administrator),
         };
+        let mut causes = Causes::default();
         if let Some(entries) = entries {
-            policy.overlay(entries, author).map_err(|cause| wrong(&cause))?;
+            policy.overlay(entries, author, &mut causes);
         }
         let overrides = spec.irreconcilable_validation_overrides.and_then(|overrides| overrides.storage);
         for name in overrides.unwrap_or_default() {
-            policy.overrides.insert(storage_override(&name).map_err(|cause| wrong(&cause))?);
+            policy.overrides.extend(causes.take(storage_override(&name).map(Some)));
         }
-        Ok(Found { value: policy, unknown })
+        let mut faults = Faults::default();
+        for cause in causes.into_list() {
+            faults.add(wrong(&cause));
+        }
+        faults.into_result(Found { value: policy, unknown })
     }
 
     /// Returns the table in which nothing is covered: every change needs a reboot.
@@ -242,7 +248,7 @@ impl DisruptionPolicy {
         }
     }
 
-    fn overlay(&mut self, policies: Policies, author: Author) -> Result<(), String> {
+    fn overlay(&mut self, policies: Policies, author: Author, causes: &mut Causes) {
         for entry in policies.files.unwrap_or_default() {
             let field = format!("files {:?}", short(&entry.path, 200));
             let valid = entry.path.starts_with('/')
@@ -250,22 +256,21 @@ impl DisruptionPolicy {
                 && !entry.path.chars().any(char::is_control)
                 && entry.path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
             if !valid {
-                return Err(format!(
-                    "{field}: the path must be absolute, without `.`, `..` and a trailing `/`"
-                ));
+                causes
+                    .add(format!("{field}: the path must be absolute, without `.`, `..` and a trailing `/`"));
             }
-            let actions = actions(&field, entry.actions, author)?;
+            let actions = causes.take(actions(&field, entry.actions, author));
             self.files.insert(entry.path, actions);
         }
         for entry in policies.units.unwrap_or_default() {
             let field = format!("units {:?}", short(&entry.name, 100));
-            let name = UnitName::new(entry.name).map_err(|error| format!("{field}: {error}"))?;
-            self.units.insert(name, actions(&field, entry.actions, author)?);
+            let name = UnitName::new(entry.name).map_err(|error| format!("{field}: {error}"));
+            let actions = causes.take(actions(&field, entry.actions, author));
+            self.units.extend(causes.take(name.map(Some)).map(|name| (name, actions)));
         }
         if let Some(sshkey) = policies.sshkey {
-            self.sshkey = actions("sshkey", sshkey.actions, author)?;
+            self.sshkey = causes.take(actions("sshkey", sshkey.actions, author));
         }
-        Ok(())
     }
 }
 

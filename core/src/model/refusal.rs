@@ -1,6 +1,6 @@
 //! A refusal, for programs: the document that a verb prints where JSON was asked for.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use super::{FaultClass, ModelError};
 
@@ -16,8 +16,8 @@ const MAX_REFUSALS: usize = 64;
 /// The exit code of [`USAGE`].
 pub const USAGE_CODE: u8 = 2;
 
-/// One thing that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// One thing that was refused. In JSON it has its path, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The class of the fault, or [`USAGE`].
     pub class: &'static str,
@@ -32,7 +32,7 @@ pub struct Refusal {
 }
 
 /// The document.
-#[derive(Debug, Serialize)]
+#[derive(Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused<'a> {
     schema_version: u32,
@@ -46,7 +46,43 @@ impl<'a> Refused<'a> {
     }
 }
 
+impl Serialize for Refusal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { class, reason, field, message, next } = self;
+        let mut map = serializer.serialize_struct("Refusal", 6)?;
+        map.serialize_field("class", class)?;
+        map.serialize_field("reason", reason)?;
+        map.serialize_field("field", field)?;
+        map.serialize_field("path", &self.path())?;
+        map.serialize_field("message", message)?;
+        map.serialize_field("next", next)?;
+        map.end()
+    }
+}
+
 impl Refusal {
+    /// Creates one that is about no field.
+    pub fn new(class: &'static str, reason: &'static str, message: String) -> Self {
+        Self { class, reason, field: None, message, next: None }
+    }
+
+    /// Returns the path of the entry that the field is about: `/etc/a` of `storage.files "/etc/a" mode`.
+    pub fn path(&self) -> Option<String> {
+        let (_, quoted) = self.field.as_deref()?.split_once('"')?;
+        let (mut path, mut is_escaped) = (String::new(), false);
+        for c in quoted.chars() {
+            match c {
+                '"' if !is_escaped => return path.starts_with('/').then_some(path),
+                '\\' if !is_escaped => is_escaped = true,
+                _ => {
+                    path.push(c);
+                    is_escaped = false;
+                }
+            }
+        }
+        None
+    }
+
     /// Takes an input that is refused: one refusal for each field that it names.
     pub fn of_input(error: &ModelError, message: String) -> Vec<Self> {
         let of = |field: Option<&str>, message| Self {
@@ -56,6 +92,16 @@ impl Refusal {
             message,
             next: Some(NEXT.to_owned()),
         };
+        if let ModelError::Several { .. } = error {
+            // What is before it is of the caller.
+            let before = message.strip_suffix(&error.to_string()).unwrap_or_default();
+            let each = |fault: &ModelError| Self::of_input(fault, format!("{before}{fault}"));
+            let mut refusals: Vec<Self> = error.faults().flat_map(each).collect();
+            if let Some(last) = refusals.last_mut().filter(|_| error.more() > 0) {
+                last.message += &format!("; and {} more faults", error.more());
+            }
+            return refusals;
+        }
         let ModelError::UnknownFields { document, fields } = error else {
             return vec![of(error.field(), message)];
         };
@@ -160,6 +206,20 @@ mod tests {
         assert_eq!(refusal.field.as_deref(), Some("--to"));
         assert_eq!(refusal.next.as_deref(), Some("say it; `a plan --help` prints the arguments"));
         assert_eq!((refusal.class, refusal.exit_code()), (USAGE, 2));
+    }
+
+    #[test]
+    fn path_is_that_of_entry() {
+        let path = |field: &str| {
+            Refusal { field: Some(field.to_owned()), ..Refusal::new("", "", String::new()) }.path()
+        };
+        assert_eq!(path(r#"storage.files "/etc/a" mode"#).as_deref(), Some("/etc/a"));
+        assert_eq!(path(r#"storage.links "/etc/\"a\\b""#).as_deref(), Some("/etc/\"a\\b"));
+        for none in
+            ["spec.fips", r#"systemd.units "a.service""#, r#"storage.files ""#, "storage.files[0].mode"]
+        {
+            assert_eq!(path(none), None, "{none}");
+        }
     }
 
     #[test]

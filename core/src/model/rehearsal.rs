@@ -19,6 +19,8 @@ pub struct Rehearsal {
     pub obstacles: BTreeMap<UnitName, Obstacle>,
     /// Links that are made, changed or removed, and those that enabled units of the new config have.
     pub links: BTreeSet<ManagedPath>,
+    /// Those of them that enabled units of the new config have.
+    pub enabled: BTreeSet<ManagedPath>,
     /// Links of the new config that are not as listed afterwards.
     pub lost: BTreeSet<ManagedPath>,
     /// Names in the directory of units that lead to another unit than before.

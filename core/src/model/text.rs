@@ -38,6 +38,23 @@ pub fn is_control(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
+/// Returns the path that two texts begin with; it may have spaces. Where more than a path is the same, nobody knows its end.
+fn common_path<'a>(one: &'a str, other: &str) -> Option<&'a str> {
+    let mut begins = one.match_indices(' ').filter_map(|(at, _)| one.get(..at));
+    let common =
+        begins.rfind(|begin| other.strip_prefix(*begin).is_some_and(|rest| rest.starts_with(' ')))?;
+    common.rsplit(' ').next().is_some_and(|word| word.contains('/')).then_some(common)
+}
+
+/// Returns a path, or another word, as a shell takes it.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-~".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Joins an error and its causes, outermost first. A cause that its error quotes already is not repeated, nor is the
 /// object of a cause that its error ends with, or the path that both begin with.
 pub fn chain(error: &dyn Error) -> String {
@@ -45,10 +62,7 @@ pub fn chain(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let mut message = error.to_string();
-        let path = text.split(' ').next().filter(|word| word.contains('/'));
-        if let Some(rest) =
-            path.and_then(|path| message.strip_prefix(path)).filter(|rest| rest.starts_with(' '))
-        {
+        if let Some(rest) = common_path(&text, &message).and_then(|path| message.strip_prefix(path)) {
             message = format!("it{rest}");
         }
         let repeated = message.split_once(": ").filter(|(object, _)| {
@@ -60,4 +74,39 @@ pub fn chain(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Outer(&'static str, #[source] Inner);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Inner(&'static str);
+
+    #[test]
+    fn path_of_cause_is_said_once() {
+        for (outer, inner, expected) in [
+            ("/a/b is not valid", "/a/b can't be read: x", "/a/b is not valid: it can't be read: x"),
+            ("/a/c d/e is not valid", "/a/c d/e can't be read", "/a/c d/e is not valid: it can't be read"),
+            ("/a/c d is not valid", "/a/c d can't be read", "/a/c d is not valid: /a/c d can't be read"),
+            ("x is not valid", "x can't be read", "x is not valid: x can't be read"),
+            ("/a/b is not valid", "/a/bc can't be read", "/a/b is not valid: /a/bc can't be read"),
+        ] {
+            assert_eq!(chain(&Outer(outer, Inner(inner))), expected);
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_shell() {
+        for (text, expected) in
+            [("/a/b", "/a/b"), ("/a b", "'/a b'"), ("/a'b", r"'/a'\''b'"), ("", "''"), ("/$(x)", "'/$(x)'")]
+        {
+            assert_eq!(shell_word(text), expected);
+        }
+    }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// No clock that was ever set is before this: 2020-01-01T00:00:00Z.
+const FIRST: u64 = 1_577_836_800_000_000;
+
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -21,8 +24,12 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns the time since an earlier point; zero when the clock was set back in between.
+    /// Returns the time since an earlier point; zero when the clock was set back in between, or set for the first time: a machine
+    /// without a battery starts in 1970.
     pub fn since(self, earlier: Self) -> Duration {
+        if earlier.0 < FIRST && self.0 >= FIRST {
+            return Duration::ZERO;
+        }
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
@@ -53,6 +60,17 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A clock that is set for the first time is no time that passed.
+    #[test]
+    fn time_is_measured_on_one_clock() {
+        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
+        let since = |now, earlier| at(now).since(at(earlier)).as_secs();
+        assert_eq!(since(1_795_205_045, 1_795_205_000), 45);
+        assert_eq!(since(1_795_205_045, 1_795_205_100), 0);
+        assert_eq!(since(1_795_205_045, 100), 0);
+        assert_eq!(since(145, 100), 45);
+    }
 
     #[test]
     fn shows_rfc_3339() {

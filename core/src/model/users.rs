@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::UserName;
+use super::{ManagedPath, ModelError, UserName};
 
 pub use super::ids::CORE;
 
 /// Path of the keys file, below the home directory (MCD-157).
 pub const KEYS_FILE: &str = ".ssh/authorized_keys.d/ignition";
+
+/// Home of an account that has none (`useradd --home-dir /dev/null`).
+const NO_HOME: &str = "/dev/null";
 
 /// An SSH public key line. `Debug` shows only its length: comments carry people's names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +39,14 @@ impl fmt::Debug for SshKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SshKey({} characters)", self.0.len())
     }
+}
+
+/// Returns the path of the keys file in a home; `None` if that is none.
+pub fn keys_path(home: &str) -> Result<Option<ManagedPath>, ModelError> {
+    if home == NO_HOME {
+        return Ok(None);
+    }
+    ManagedPath::new(format!("{}/{KEYS_FILE}", home.trim_end_matches('/'))).map(Some)
 }
 
 /// A crypt(3) hash, or `*` for none. `Debug` shows nothing of it.
@@ -90,6 +101,19 @@ impl Users {
     pub fn makes_user(&self, name: &str) -> bool {
         let of_name = |(one, account): (&UserName, &Account)| one.as_str() == name && account.is_made(one);
         self.accounts.iter().any(of_name)
+    }
+
+    /// Returns the user id of an account that the config makes; where useradd chooses it, one that stands for it and that no
+    /// account has.
+    pub fn id_ahead(&self, name: &str) -> u32 {
+        let made = self.accounts.iter().enumerate().find(|(_, (one, _))| one.as_str() == name);
+        let index = made.and_then(|(index, _)| u32::try_from(index).ok()).map_or(0, |index| index + 1);
+        made.and_then(|(_, (_, account))| account.uid).unwrap_or(u32::MAX - 1 - index)
+    }
+
+    /// Returns the account that an id of [`Users::id_ahead`] stands for.
+    pub fn name_ahead(&self, uid: u32) -> Option<&UserName> {
+        self.accounts.keys().find(|name| self.id_ahead(name.as_str()) == uid)
     }
 
     /// Returns true if the config makes a group of this name: one of its own, or of a user that the host lacks.
@@ -179,6 +203,16 @@ impl Account {
     /// nothing but its keys and its password waits for it (MCD-160).
     pub fn is_made(&self, name: &UserName) -> bool {
         self.should_exist && (name.as_str() != CORE || self.sets_attributes())
+    }
+
+    /// Returns true if a home is made with the account. Programs of the host say by `/dev/null` that it has none.
+    pub fn makes_home(&self) -> bool {
+        !self.no_create_home && !self.has_no_home()
+    }
+
+    /// Returns true if the account has no home at all.
+    pub fn has_no_home(&self) -> bool {
+        self.home.as_deref() == Some(NO_HOME)
     }
 
     /// Returns true if the entry sets something beside keys and password.

@@ -4,6 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::plain::plain;
 use super::text::escaped;
 
 /// References to other parts of a text.
@@ -50,16 +51,18 @@ fn without_numbers(tree: Value) -> Value {
     }
 }
 
-/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret. Names stay, in one line.
+/// Cuts out text in double quotes: parsers quote the value they stumbled over, and it may be a secret. Names stay, in one line, in words for
+/// people.
 pub fn redacted(message: &str) -> String {
     let message = &escaped(message);
-    match (message.find('"'), message.rfind('"')) {
+    let cut = match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) if first < last => {
             let (head, tail) = (message.get(..first), message.get(last + 1..));
             format!("{}\"…\"{}", head.unwrap_or_default(), tail.unwrap_or_default())
         }
         _ => message.to_owned(),
-    }
+    };
+    plain(&cut)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Batch, Op, Step};
 use crate::model::observation::{Maker, ObservedGroup};
 use crate::model::obstacles::{Obstacle, Obstacles};
@@ -60,8 +60,17 @@ pub(super) fn changes_databases(input: &PlanInput<'_>, op: &Op) -> bool {
 
 /// Returns the obstacles of the databases that a step changes.
 fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a Obstacle> {
-    let Obstacles { databases: closed, locks, unreadable, backups, endless, defaults, password_lock, .. } =
-        &input.facts.obstacles;
+    let Obstacles {
+        databases: closed,
+        locks,
+        unreadable,
+        links,
+        backups,
+        endless,
+        defaults,
+        password_lock,
+        ..
+    } = &input.facts.obstacles;
     let opened = databases(input, op);
     let changes = !opened.is_empty();
     // The lines of an account are originals of its keys, too.
@@ -72,6 +81,7 @@ fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a 
     let others: Vec<_> = unreadable
         .iter()
         .filter(|(database, _)| reads && !opened.contains(&database.as_str()))
+        .chain(links.iter().filter(|(database, _)| by_program && !opened.contains(&database.as_str())))
         .map(|(_, obstacle)| obstacle)
         .collect();
     let of_each = opened.into_iter().flat_map(move |database| {
@@ -82,7 +92,7 @@ fn closed<'a>(input: &'a PlanInput<'_>, op: &'a Op) -> impl Iterator<Item = &'a 
 }
 
 /// Returns the obstacles of the databases of accounts, each once, with the first step that it holds.
-pub(super) fn databases_blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+pub(super) fn databases_blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let mut blocked = BTreeMap::new();
     for step in steps {
         for obstacle in closed(input, &step.op) {
@@ -97,12 +107,12 @@ pub(super) fn databases_blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Re
             blocked.entry(obstacle.to_string()).or_insert(field);
         }
     }
-    blocked.into_iter().map(|(message, field)| refusal(field, message)).collect()
+    blocked.into_iter().map(|(message, field)| unreachable(ReasonKind::Obstacle, field, message)).collect()
 }
 
 /// Returns the accounts of the new config that would be members of a group which leaves with the old one, and its entries that would
 /// belong to one.
-pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let goes = |group: &str| {
         let removes =
             |step: &Step| matches!(&step.op, Op::RemoveGroup { group: one } if one.as_str() == group);
@@ -115,21 +125,23 @@ pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refus
     };
     let entries = input.to.users.accounts.iter().filter(|(_, account)| account.should_exist);
     let members = entries.flat_map(|(name, account)| account.groups.iter().map(move |group| (name, group)));
-    let refused = members
-        .filter(|(_, group)| goes(group))
-        .map(|(name, group)| refusal(format!("{} groups", user_field(name.as_str())), message(group)));
+    let refused = members.filter(|(_, group)| goes(group)).map(|(name, group)| {
+        unreachable(ReasonKind::DroppedGroup, format!("{} groups", user_field(name.as_str())), message(group))
+    });
     let entries = input.to.entries();
     let owned = entries.iter().filter_map(|(path, entry)| match entry.owners().1 {
-        Some(Principal::Name(group)) if goes(group) => {
-            Some(refusal(format!("{} {:?} group", entry.section(), path.as_str()), message(group)))
-        }
+        Some(Principal::Name(group)) if goes(group) => Some(unreachable(
+            ReasonKind::DroppedGroup,
+            format!("{} {:?} group", entry.section(), path.as_str()),
+            message(group),
+        )),
         Some(_) | None => None,
     });
     refused.chain(owned).collect()
 }
 
 /// Returns the obstacles of a step on this host, its databases aside.
-pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
+pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Unreachable> {
     let (users, facts, observed) = (&input.to.users, &input.facts.accounts, &input.facts.observed);
     let name = step.op.target();
     let field = if step.op.is_of_group() { group_field(&name) } else { user_field(&name) };
@@ -137,7 +149,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
     if let Some(program) = program(&step.op).filter(|program| facts.missing_programs.contains(*program)) {
         let message =
             format!("this host has no {program}; install it (package shadow-utils, passwd or shadow)");
-        blocked.push(refusal(field.clone(), message));
+        blocked.push(unreachable(ReasonKind::NoProgram, field.clone(), message));
     }
     if let Op::CreateGroup { group } = &step.op {
         let gid = users.groups.get(group).and_then(|group| group.gid);
@@ -149,7 +161,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
     if matches!(step.op, Op::ModifyGroup { .. }) && observed.groups.get(&name).is_some_and(is_of_image) {
         let message = "the group is in /usr/lib/group of the OS image, where it can have no password; copy its line to \
                        /etc/group first";
-        blocked.push(refusal(field.clone(), message));
+        blocked.push(unreachable(ReasonKind::OfImage, field.clone(), message));
     }
     let found = observed.accounts.get(&name);
     let has_no_line = found.map_or(facts.lacks_shadow, |found| found.password.is_none());
@@ -159,45 +171,52 @@ pub(super) fn blocked(input: &PlanInput<'_>, step: &Step) -> Vec<Refusal> {
         } else {
             "this host has no /etc/shadow for its password; make it (`pwconv`), or remove passwordHash"
         };
-        blocked.push(refusal(format!("{field} passwordHash"), message));
+        blocked.push(unreachable(ReasonKind::NoShadow, format!("{field} passwordHash"), message));
     }
     let (Op::CreateUser { user } | Op::ModifyUser { user }) = &step.op else { return blocked };
     if found.is_some_and(|found| found.maker == Maker::Image) {
         let message = "the account is in /usr/lib/passwd of the OS image, which usermod can't change; \
                        copy its line to /etc/passwd first";
-        blocked.push(refusal(field.clone(), message));
+        blocked.push(unreachable(ReasonKind::OfImage, field.clone(), message));
     }
     let Some(account) = users.accounts.get(user) else { return blocked };
     if found.is_none() {
         let owner = account.uid.and_then(|uid| facts.uid_owners.get(&uid));
         blocked.extend(account.uid.and_then(|uid| taken(&field, "uid", uid, owner, user.as_str())));
         let home = input.facts.obstacles.homes.get(user.as_str());
-        blocked.extend(home.map(|home| refusal(format!("{field} homeDir"), home.to_string())));
+        blocked.extend(
+            home.map(|home| unreachable(ReasonKind::Obstacle, format!("{field} homeDir"), home.to_string())),
+        );
     }
     blocked.extend(groups(input, &field, (user, account)));
     blocked
 }
 
 /// Returns the obstacles of the lines and the id of an account or a group.
-fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Refusal> {
+fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Unreachable> {
     let Obstacles { lines, ids, .. } = &input.facts.obstacles;
     let is_made = matches!(op, Op::CreateGroup { .. } | Op::CreateUser { .. });
     let exhausted = ids.get(field).filter(|_| is_made);
     // Keys are files of the home: no program reads the lines for them.
     let reads_lines = program(op).is_some() || matches!(op, Op::SetPassword { .. });
     let lines = lines.get(field).filter(|_| reads_lines);
-    lines.into_iter().chain(exhausted).map(|found| refusal(field, found.to_string())).collect()
+    lines
+        .into_iter()
+        .chain(exhausted)
+        .map(|found| unreachable(ReasonKind::Obstacle, field, found.to_string()))
+        .collect()
 }
 
-fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Refusal> {
+fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Unreachable> {
     let owner = owner.filter(|owner| owner.as_str() != name)?;
-    let message =
-        format!("{part} {id} belongs to {owner} on this host; choose another {part}, or free this one");
-    Some(refusal(format!("{field} {part}"), message))
+    let (kind, next) =
+        if id == 0 { (ReasonKind::Root, "") } else { (ReasonKind::TakenId, ", or free this one") };
+    let message = format!("{part} {id} belongs to {owner} on this host; choose another {part}{next}");
+    Some(unreachable(kind, format!("{field} {part}"), message))
 }
 
 /// Returns the groups that an account can't be given.
-fn groups(input: &PlanInput<'_>, field: &str, (user, account): (&UserName, &Account)) -> Vec<Refusal> {
+fn groups(input: &PlanInput<'_>, field: &str, (user, account): (&UserName, &Account)) -> Vec<Unreachable> {
     let (users, facts) = (&input.to.users, &input.facts.accounts);
     // The group of an account comes with it, and those with a uid come first, then by their names.
     let place = |name: &UserName, account: &Account| (account.uid.is_none(), name.clone());
@@ -216,7 +235,7 @@ fn groups(input: &PlanInput<'_>, field: &str, (user, account): (&UserName, &Acco
             } else {
                 format!("this host has no group {group:?}; add it to passwd.groups, or create it first")
             };
-            return Some(refusal(format!("{field} {part}"), message));
+            return Some(unreachable(ReasonKind::MissingGroup, format!("{field} {part}"), message));
         }
         None
     });

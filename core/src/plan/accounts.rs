@@ -6,10 +6,11 @@
 
 use super::difference::{Difference, DifferenceKind, Kind, difference};
 use super::input::PlanInput;
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use crate::model::observation::{Maker, Observation, ObservedAccount, ObservedGroup};
 use crate::model::text::counted;
 use crate::model::users::{Account, Group, PasswordHash, SshKey, group_field, keys_text, user_field};
-use crate::model::{Contents, HostSpec, ObservedFile, UserName};
+use crate::model::{Contents, HostSpec, ManagedPath, ObservedFile, UserName};
 
 /// Returns true if the keys file is as desired; no file is as good as an empty one.
 pub(super) fn keys_hold(desired: &[SshKey], found: &ObservedAccount) -> bool {
@@ -46,13 +47,6 @@ pub(super) fn password_holds(desired: &PasswordHash, found: &ObservedAccount) ->
 /// Returns true if nobody can log in: the agent leaves its own accounts so.
 pub(super) fn is_locked(found: &ObservedAccount) -> bool {
     is_password_locked(found) && keys_hold(&[], found) && found.is_expired
-}
-
-/// A field, and why it can't be applied, with the next step.
-pub(super) type Refusal = (String, String);
-
-pub(super) fn refusal(field: impl Into<String>, message: impl Into<String>) -> Refusal {
-    (field.into(), message.into())
 }
 
 /// An attribute of an account that is otherwise than desired.
@@ -152,11 +146,10 @@ pub(super) fn account_differences(
         return open.into_iter().collect();
     }
     let keys = account.desired_keys(name).filter(|keys| !keys_hold(keys, found)).map(|keys| {
-        let (place, found) = match &found.foreign {
-            Some(directory) => {
-                (&found.keys_path, format!("the directory {directory} that is not the account's own"))
-            }
-            None => (&found.keys_path, "other keys, mode or owner".to_owned()),
+        let place = found.keys_path.as_ref().map_or("its home", ManagedPath::as_str);
+        let found = match &found.foreign {
+            Some(directory) => format!("the directory {directory} that is not the account's own"),
+            None => "other keys, mode or owner".to_owned(),
         };
         let keys = counted(keys.len(), "SSH key");
         let expected = format!("{keys} in {place}, mode 0600, owned by the account");
@@ -248,8 +241,10 @@ pub(super) fn account_holds(name: &UserName, account: &Account, observed: &Obser
         && found.is_none_or(|found| attribute_difference(name, account, found).is_none())
 }
 
+const ALWAYS: &str = "each host has root and needs it; remove the entry";
+
 /// Returns what can't be changed on an account or a group that exists.
-pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
+pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
     let mut refused = Vec::new();
     for (name, account) in &input.to.users.accounts {
         let (field, found) = (user_field(name.as_str()), input.facts.observed.accounts.get(name.as_str()));
@@ -258,35 +253,45 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
             refused.extend((found.maker != Maker::Agent).then(|| {
                 let message = "this host has the account, and the agent removes none that it did not make; \
                                remove the account on this host (`userdel`), or the entry";
-                refusal(format!("{field} shouldExist"), message)
+                let (kind, message) =
+                    if name.is_root() { (ReasonKind::Root, ALWAYS) } else { (ReasonKind::NotMade, message) };
+                unreachable(kind, format!("{field} shouldExist"), message)
             }));
             continue;
         }
+        let kind = if name.is_root() { ReasonKind::Root } else { ReasonKind::FixedAttribute };
         let fixed = attributes(account, found).into_iter().filter(|attribute| !attribute.is_changeable);
         refused.extend(fixed.map(|Attribute { name: part, expected, found, .. }| {
+            let here = if name.is_root() { "" } else { ", or change the account on this host (`usermod`)" };
             let message = format!(
                 "the account exists with {found}, and {expected} can only be set when an account is made; \
-                 set {found} in the config, or change the account on this host (`usermod`)"
+                 set {found} in the config{here}"
             );
-            refusal(format!("{field} {part}"), message)
+            unreachable(kind, format!("{field} {part}"), message)
         }));
     }
     for (name, group) in &input.to.users.groups {
         let (field, found) = (group_field(name.as_str()), input.facts.observed.groups.get(name.as_str()));
         let Some(found) = found.filter(|_| input.changed_group(name).is_some()) else { continue };
+        let kind = if name.is_root() { ReasonKind::Root } else { ReasonKind::FixedAttribute };
         match (group.should_exist, group.gid) {
+            (false, _) if name.is_root() => {
+                refused.push(unreachable(kind, format!("{field} shouldExist"), ALWAYS));
+            }
             (false, _) if found.maker != Maker::Agent => {
                 let message = "this host has the group, and the agent removes none that it did not make; \
                                remove the group on this host (`groupdel`), or the entry";
-                refused.push(refusal(format!("{field} shouldExist"), message));
+                refused.push(unreachable(ReasonKind::NotMade, format!("{field} shouldExist"), message));
             }
             (true, Some(gid)) if gid != found.gid => {
+                let here =
+                    if name.is_root() { "" } else { ", or change the group on this host (`groupmod`)" };
                 let message = format!(
                     "the group exists with gid {}, which can only be set when a group is made; \
-                     set {} in the config, or change the group on this host (`groupmod`)",
+                     set {} in the config{here}",
                     found.gid, found.gid
                 );
-                refused.push(refusal(format!("{field} gid"), message));
+                refused.push(unreachable(kind, format!("{field} gid"), message));
             }
             (false, _) | (true, Some(_) | None) => {}
         }

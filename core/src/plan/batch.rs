@@ -26,6 +26,8 @@ pub enum Batch {
     Users,
     /// Links of units.
     Links,
+    /// Directories in which others may change names from then on.
+    Directories,
     /// Requests to the running systemd.
     Services,
 }
@@ -80,6 +82,8 @@ pub enum FileOp {
     Link,
     /// A directory goes, or gets its original again.
     LeaveDirectory,
+    /// A directory gets the mode and the owner of the new config, or its original again, after all else.
+    OpenDirectory,
 }
 
 /// A change of an account or a group, which files may belong to.
@@ -139,7 +143,9 @@ impl Op {
     pub fn lasts(&self) -> Lifetime {
         match self.batch() {
             Batch::Os | Batch::Services => Lifetime::Runtime,
-            Batch::Accounts | Batch::Files | Batch::Users | Batch::Links => Lifetime::Persistent,
+            Batch::Accounts | Batch::Files | Batch::Users | Batch::Links | Batch::Directories => {
+                Lifetime::Persistent
+            }
         }
     }
 
@@ -147,6 +153,7 @@ impl Op {
     pub fn batch(&self) -> Batch {
         match self.in_batch() {
             BatchOp::Os(_) => Batch::Os,
+            BatchOp::File(FileOp::OpenDirectory) => Batch::Directories,
             BatchOp::File(_) => Batch::Files,
             BatchOp::Account(..) => Batch::Accounts,
             BatchOp::User(..) => Batch::Users,
@@ -175,6 +182,7 @@ impl Op {
             Self::RemoveDirectory { .. } | Self::RestoreDirectory { .. } => {
                 BatchOp::File(FileOp::LeaveDirectory)
             }
+            Self::OpenDirectory { .. } => BatchOp::File(FileOp::OpenDirectory),
             Self::CreateGroup { group } => BatchOp::Account(AccountOp::CreateGroup, group),
             Self::ModifyGroup { group } => BatchOp::Account(AccountOp::ModifyGroup, group),
             Self::CreateUser { user } => BatchOp::Account(AccountOp::CreateUser, user),

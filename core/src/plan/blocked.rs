@@ -3,10 +3,12 @@
 //! A path that is right already is not touched, so nothing is in its way. Each reason names the field, the cause and the
 //! next step; all are collected.
 
+use std::collections::BTreeMap;
+
 use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
-use super::reconcilable::{Unreachable, unreachable};
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
@@ -27,7 +29,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = account_obstacles::databases_blocked(input, steps).into_iter().chain(of_accounts);
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
-    reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
+    reasons.extend(of_accounts);
     reasons.extend(shared::of_keys(input, steps));
     reasons.extend(layers(input, steps));
     reasons.extend(originals(input, steps));
@@ -59,9 +61,10 @@ fn field(op: &Op) -> String {
         Op::WriteFile { path } | Op::RemoveFile { path } | Op::RestoreFile { path } => {
             format!("storage.files {:?}", path.as_str())
         }
-        Op::MakeDirectory { path } | Op::RemoveDirectory { path } | Op::RestoreDirectory { path } => {
-            format!("storage.directories {:?}", path.as_str())
-        }
+        Op::MakeDirectory { path }
+        | Op::RemoveDirectory { path }
+        | Op::RestoreDirectory { path }
+        | Op::OpenDirectory { path } => format!("storage.directories {:?}", path.as_str()),
         Op::WriteLink { path } | Op::RemoveLink { path } | Op::RestoreLink { path } => {
             format!("storage.links {:?}", path.as_str())
         }
@@ -83,14 +86,14 @@ fn field(op: &Op) -> String {
         Op::CreateGroup { .. } | Op::ModifyGroup { .. } | Op::RemoveGroup { .. } => {
             format!("passwd.groups {:?}", op.target())
         }
-        Op::LinkPullSecret { .. }
-        | Op::StageOs { .. }
-        | Op::SetKargs { .. }
-        | Op::InstallExtensions { .. }
-        | Op::SwitchKernel { .. }
-        | Op::DaemonReload
-        | Op::ReloadUnit { .. }
-        | Op::RestartUnit { .. } => format!("{} {}", op.as_str(), op.target()),
+        // The secret is for the pull of that image.
+        Op::LinkPullSecret { .. } | Op::StageOs { .. } => "spec.osImageURL".to_owned(),
+        Op::SetKargs { .. } => "spec.kernelArguments".to_owned(),
+        Op::InstallExtensions { .. } => "spec.extensions".to_owned(),
+        Op::SwitchKernel { .. } => "spec.kernelType".to_owned(),
+        Op::DaemonReload | Op::ReloadUnit { .. } | Op::RestartUnit { .. } => {
+            format!("{} {}", op.as_str(), op.target())
+        }
     }
 }
 
@@ -103,9 +106,12 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             if matches!(op.in_batch(), BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link))
                 && let Some(message) = through_link(input, &path, steps)
             {
-                return Some(unreachable(field(op), message));
+                return Some(unreachable(ReasonKind::OldEntry, field(op), message));
             }
-            if let Op::WriteFile { path } | Op::MakeDirectory { path } | Op::WriteLink { path } = op
+            if let Op::WriteFile { path }
+            | Op::MakeDirectory { path }
+            | Op::OpenDirectory { path }
+            | Op::WriteLink { path } = op
                 && let Some(reason) = unknown_owner(input, path).or_else(|| in_the_way(input, op))
             {
                 return Some(reason);
@@ -113,7 +119,11 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             if !is_touched(input, op, &path) {
                 return None;
             }
-            shared::refused(input, op, &path).or_else(|| said(found.paths.get(&path)))
+            let keys =
+                || matches!(op, Op::OpenDirectory { .. }).then(|| shared::keeps_keys(input, &path)).flatten();
+            let refused = shared::refused(input, op, &path).or_else(keys);
+            let refused = refused.or_else(|| said(found.paths.get(&path)));
+            refused.or_else(|| said(closed(op, &path, &found.closed)))
         }
         BatchOp::User(..) if matches!(op, Op::SetSshKeys { .. }) => said(found.keys.get(&op.target())),
         BatchOp::Link(_, unit) => {
@@ -125,6 +135,21 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
         // Accounts by `account_obstacles`.
         BatchOp::User(..) | BatchOp::Account(..) | BatchOp::Os(_) | BatchOp::Service(_) => None,
     }
+}
+
+/// Returns why a path is out of reach once its directories are as the update leaves them; of a directory, also why one in it is,
+/// which goes later or stays.
+fn closed<'a>(
+    op: &Op,
+    path: &ManagedPath,
+    closed: &'a BTreeMap<ManagedPath, Obstacle>,
+) -> Option<&'a Obstacle> {
+    let is_directory = matches!(
+        op.in_batch(),
+        BatchOp::File(FileOp::Directory | FileOp::LeaveDirectory | FileOp::OpenDirectory)
+    );
+    let mut below = closed.iter().filter(|(other, _)| is_directory && other.is_below(path.as_str()));
+    closed.get(path).or_else(|| below.next().map(|(_, obstacle)| obstacle))
 }
 
 /// Packages on a host whose backend layers none, or finds none. Another image drops those of the old one by itself.
@@ -160,7 +185,7 @@ fn of_packages(input: &PlanInput<'_>, steps: &[Step], obstacle: &Obstacle) -> Ve
 }
 
 fn stated(field: String, obstacle: &Obstacle) -> Unreachable {
-    unreachable(field, obstacle.to_string())
+    unreachable(ReasonKind::Obstacle, field, obstacle.to_string())
 }
 
 /// Returns true if a step changes its path: one that is as desired is left alone.
@@ -176,7 +201,8 @@ pub(super) fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> 
             input.restorable(path)
                 || input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
         }
-        BatchOp::Os(_)
+        BatchOp::File(FileOp::OpenDirectory)
+        | BatchOp::Os(_)
         | BatchOp::Account(..)
         | BatchOp::User(..)
         | BatchOp::Link(..)
@@ -195,7 +221,7 @@ fn masked(input: &PlanInput<'_>, unit: &UnitName, steps: &[Step]) -> Option<Unre
     let unmasked = planned(&Op::UnmaskUnit { unit: unit.clone() });
     let stays = masked && !unmasked && spec.contents.is_none();
     let message = "it is masked on this host, so it can't be enabled; unmask it, or set `mask: false`";
-    stays.then(|| unreachable(format!("systemd.units {:?}", unit.as_str()), message))
+    stays.then(|| unreachable(ReasonKind::Masked, format!("systemd.units {:?}", unit.as_str()), message))
 }
 
 /// The changed paths of the batch of files, and the size of what each replaces, if that has to be kept: the old config's own
@@ -225,7 +251,7 @@ fn originals(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
             let message = format!(
                 "{path} on this host has {len} bytes, and an original of at most {limit} can be kept for an undo; move it away"
             );
-            reasons.push(unreachable(field(&step.op), message));
+            reasons.push(unreachable(ReasonKind::Original, field(&step.op), message));
             continue;
         }
         sum += len;
@@ -238,7 +264,7 @@ fn originals(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
             "the files on this host that it replaces have {sum} bytes, and originals of at most {LARGEST_ORIGINALS} can be kept \
              for one update; move the large ones away ({path} is the largest), or change them in several updates"
         );
-        reasons.push(unreachable("storage.files", message));
+        reasons.push(unreachable(ReasonKind::Original, "storage.files", message));
     }
     reasons
 }
@@ -247,7 +273,7 @@ fn originals(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
 fn live(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
     let step = steps.iter().find(|step| input.facts.is_live && step.op.batch() == Batch::Os)?;
     let message = "this host runs from live media (/run/ostree-live), where no OS can be staged; install it to a disk first";
-    Some(unreachable(field(&step.op), message))
+    Some(unreachable(ReasonKind::LiveMedia, field(&step.op), message))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ fn unique(steps: &[Step]) -> Result<(), String> {
     let twice = steps.iter().find(|step| !observed.insert((step.op.as_str(), step.op.target())));
     twice.map_or(Ok(()), |step| Err(format!("`{step}` is there twice")))?;
     let mut paths = BTreeSet::new();
-    let files = steps.iter().filter(|step| step.op.batch() == Batch::Files);
+    let files = steps.iter().filter(|step| matches!(step.op.batch(), Batch::Files | Batch::Directories));
     let twice = files.filter_map(|step| step.op.path()).find(|path| !paths.insert(path.clone()));
     twice.map_or(Ok(()), |path| Err(format!("{path} is touched twice")))
 }
@@ -102,6 +102,7 @@ fn written(plan: &Plan, to: &HostSpec) -> Result<(), String> {
                 !matches!(entry, Some(PathSpec::File(_)))
             }
             Op::MakeDirectory { .. } => !matches!(entry, Some(PathSpec::Directory(_))),
+            Op::OpenDirectory { .. } => !matches!(entry, Some(PathSpec::Directory(_)) | None),
             Op::WriteLink { .. } => !matches!(entry, Some(PathSpec::Link(_))),
             Op::LinkPullSecret { .. }
             | Op::StageOs { .. }

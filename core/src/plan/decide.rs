@@ -1,9 +1,10 @@
 //! The order in which a plan is decided: mode, unreachable configs, the steps of each noun, their cost, the check.
 
 use super::input::PlanInput;
+use super::reason::ReasonKind;
 use super::{
     Drain, Irreconcilable, Mode, Plan, PostActions, Step, blocked, check, disruption, files, kargs, mode,
-    not_applied, os, overwritten, paths, reconcilable, space, units, users, warnings,
+    not_applied, os, overwritten, own_unit, paths, reconcilable, space, units, users, warnings,
 };
 use crate::model::{DisruptionPolicy, Facts, HostSpec};
 
@@ -33,7 +34,8 @@ pub fn plan(
     steps.extend(cost.services);
     let from = (!from.is_unmanaged()).then(|| from.target());
     let not_applied = not_applied::planned(&input, &steps);
-    let mut warnings = warnings::warnings(&steps);
+    let mut warnings = warnings::warnings(&input, &steps);
+    warnings.extend(own_unit::warnings(&input, &steps));
     warnings.extend(overwritten::warnings(&input, &steps));
     warnings.extend(warnings::lost(&input));
     warnings.extend(warnings::unknown_base(&input, &steps));
@@ -45,7 +47,7 @@ pub fn plan(
         Ok(()) => Ok(plan),
         Err(broken) => {
             let next = "this is a bug of the planner: nothing was touched, report it with the two configs";
-            Err(Irreconcilable::new("plan", format!("{broken}; {next}")))
+            Err(Irreconcilable::new(ReasonKind::Planner, "plan", format!("{broken}; {next}")))
         }
     }
 }
@@ -77,7 +79,7 @@ pub fn unchanged(to: &HostSpec, facts: &Facts) -> Plan {
 }
 
 /// Returns the steps of all nouns in the order of their batches, without the actions after them.
-fn steps(input: &PlanInput<'_>) -> Vec<Step> {
+pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     let mut steps = os::steps(input);
     steps.extend(kargs::steps(input));
     steps.extend(users::creations(input));
@@ -91,5 +93,6 @@ fn steps(input: &PlanInput<'_>) -> Vec<Step> {
     steps.extend(paths::removals(input));
     steps.extend(users::steps(input));
     steps.extend(units::links(input));
+    steps.extend(paths::openings(input));
     steps
 }

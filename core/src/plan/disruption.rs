@@ -126,6 +126,7 @@ fn os_reasons(steps: &[Step]) -> Vec<String> {
         | Op::MakeDirectory { .. }
         | Op::RemoveDirectory { .. }
         | Op::RestoreDirectory { .. }
+        | Op::OpenDirectory { .. }
         | Op::WriteLink { .. }
         | Op::RemoveLink { .. }
         | Op::RestoreLink { .. }
@@ -161,6 +162,7 @@ fn touched<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Touched> {
         | Op::MakeDirectory { path }
         | Op::RemoveDirectory { path }
         | Op::RestoreDirectory { path }
+        | Op::OpenDirectory { path }
         | Op::WriteLink { path }
         | Op::RemoveLink { path }
         | Op::RestoreLink { path } => Some(Touched::Path(path.clone())),

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::difference::Difference;
-use super::reconcilable::{Irreconcilable, Unreachable};
+use super::reason::Unreachable;
+use super::reconcilable::Irreconcilable;
 use super::warnings::Warning;
 use super::{Drain, Mode, Plan, PostActions, ServiceAction, ServiceVerb, Step, StepReason};
+use crate::model::refusal::Refusal;
 use crate::model::soft_reboot::Verdict;
 use crate::model::text::{counted, is_control};
 use crate::model::{NotApplied, Target};
@@ -267,6 +269,9 @@ struct Document<'a> {
     to: &'a Target,
     mode: Option<Mode>,
     irreconcilable: &'a [Unreachable],
+    /// The same reasons as any verb has them that refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refusal>,
     not_applied: &'a [NotApplied],
     steps: Vec<StepLine<'a>>,
     drain: bool,
@@ -352,6 +357,7 @@ pub fn json<'a>(
         to,
         mode,
         irreconcilable,
+        refused: outcome.err().map(Irreconcilable::refusals).unwrap_or_default(),
         not_applied,
         steps,
         drain,

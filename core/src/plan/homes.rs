@@ -3,14 +3,15 @@
 //! useradd leaves a directory that is there as it is, and warns; the account's keys would then be in a directory of the system, or
 //! in the place of another account's keys.
 
-use super::accounts::{Refusal, refusal};
 use super::input::PlanInput;
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Op, Step};
+use crate::model::ids::{LOGIN_DATABASES, ROOT, ROOT_HOME};
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{HostSpec, ManagedPath, ModelError, PathSpec, UserName};
 
 /// Directories of the system (file-hierarchy(7)).
-const OF_SYSTEM: [&str; 30] = [
+pub(super) const OF_SYSTEM: [&str; 30] = [
     "/",
     "/bin",
     "/etc",
@@ -56,7 +57,7 @@ const TREES: [&str; 8] =
     ["/boot", "/dev", "/etc/systemd", "/ostree", "/proc", "/run/systemd", "/sys", "/sysroot"];
 
 /// Returns the homes that the steps can't give to their accounts.
-pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
+pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable> {
     let mut refused = Vec::new();
     for step in steps {
         let (Op::CreateUser { user } | Op::SetSshKeys { user }) = &step.op else { continue };
@@ -65,6 +66,7 @@ pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
         };
         let found = input.facts.observed.accounts.get(user.as_str());
         if let (Op::CreateUser { .. }, Some(home)) = (&step.op, &account.home)
+            && !(account.has_no_home() && account.desired_keys(user).is_none())
             && let Some(reason) = unfit(user, home)
         {
             refused.push(reason);
@@ -84,7 +86,7 @@ pub(super) fn refused(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Refusal> {
 
 /// Returns true if the home is made, or gets keys.
 pub(super) fn uses_home(input: &PlanInput<'_>, user: &UserName, account: &Account) -> bool {
-    let is_made = !input.facts.observed.accounts.contains_key(user.as_str()) && !account.no_create_home;
+    let is_made = !input.facts.observed.accounts.contains_key(user.as_str()) && account.makes_home();
     account.should_exist && (is_made || account.desired_keys(user).is_some())
 }
 
@@ -109,10 +111,28 @@ fn plain(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
+fn field(user: &UserName) -> String {
+    format!("{} homeDir", user_field(user.as_str()))
+}
+
+/// Returns true if the config alone says where the home of an account is. That of core is the host's.
+pub(super) fn is_of_config(user: &UserName, account: &Account) -> bool {
+    !user.is_core() && account.home.is_some()
+}
+
+/// Returns the kind of a reason about the homes of these accounts.
+fn kind<const N: usize>(of_config: ReasonKind, accounts: [(&UserName, &Account); N]) -> ReasonKind {
+    if accounts.into_iter().all(|(user, account)| is_of_config(user, account)) {
+        of_config
+    } else {
+        ReasonKind::HostHome
+    }
+}
+
 /// The next step for the home of an account that is made.
 const OWN_HOME: &str = "choose a directory of its own, or set noCreateHome: true and no keys";
 
-fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
+fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Unreachable> {
     let real = home(input, user, account);
     let homes = account.home.iter().map(|home| plain(home)).chain([real]);
     let home = homes.into_iter().find(|home| is_of_system(home))?;
@@ -121,13 +141,17 @@ fn of_system(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Optio
     } else {
         OWN_HOME
     };
+    if is_in(&home, &OWN) {
+        return Some(reserved(user, &home, next));
+    }
     let message = format!("{home} is a directory of the system and no account's home; {next}");
-    Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
+    let kind = kind(ReasonKind::SystemHome, [(user, account)]);
+    Some(unreachable(kind, field(user), message))
 }
 
 /// Returns why a home can't be made: it would be at or below a file or a link of the configs, of which one comes after the home,
 /// and the other goes.
-fn in_entry(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
+fn in_entry(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Unreachable> {
     let real = home(input, user, account);
     let homes: Vec<String> = account.home.iter().map(|home| plain(home)).chain([real]).collect();
     let is_in = |path: &ManagedPath| {
@@ -150,20 +174,32 @@ fn in_entry(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option
         Some((path, what))
     })?;
     let message = format!("it leads through {path}, a {what} of the config; choose a directory of its own");
-    Some(refusal(format!("{} homeDir", user_field(user.as_str())), message))
+    let kind = kind(ReasonKind::HomeThroughEntry, [(user, account)]);
+    Some(unreachable(kind, field(user), message))
 }
 
 /// Returns why a home is no path at which the agent could look for keys, with keys or without.
-fn unfit(user: &UserName, home: &str) -> Option<Refusal> {
-    let field = format!("{} homeDir", user_field(user.as_str()));
+fn unfit(user: &UserName, home: &str) -> Option<Unreachable> {
+    let field = field(user);
     let (short, whole) = (home.trim_end_matches('/'), plain(home));
     if short != whole.trim_end_matches('/') {
-        return Some(refusal(field, format!("{home} is another name of {whole}; write that")));
+        return Some(unreachable(
+            ReasonKind::UnfitHome,
+            field,
+            format!("{home} is another name of {whole}; write that"),
+        ));
+    }
+    if let Some(file) = LOGIN_DATABASES.into_iter().find(|file| is_in(&whole, &[*file])) {
+        let message = format!(
+            "{home} can't be a home: {file} is a file of the host; choose a directory such as /home/{user}"
+        );
+        return Some(unreachable(ReasonKind::UnfitHome, field, message));
     }
     let ModelError::Path { rule, .. } = ManagedPath::new(format!("{short}/{KEYS_FILE}")).err()? else {
         return None;
     };
-    Some(refusal(field, format!("{home} can't be a home: {rule}; choose a directory such as /home/{user}")))
+    let message = format!("{home} can't be a home: {rule}; choose a directory such as /home/{user}");
+    Some(unreachable(ReasonKind::UnfitHome, field, message))
 }
 
 fn is_of_system(home: &str) -> bool {
@@ -178,47 +214,52 @@ fn is_in(home: &str, trees: &[&str]) -> bool {
     trees.iter().any(is_below)
 }
 
+fn reserved(user: &UserName, home: &str, next: &str) -> Unreachable {
+    let message = format!("{home} is reserved for the agent and can't be a home; {next}");
+    unreachable(ReasonKind::ReservedHome, field(user), message)
+}
+
 /// Returns the homes in the agent's own directories, where no host makes one.
-pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Refusal> {
+pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Unreachable> {
     let made = to.users.accounts.iter().filter(|(name, account)| {
-        account.should_exist && (!account.no_create_home || account.desired_keys(name).is_some())
+        account.should_exist && (account.makes_home() || account.desired_keys(name).is_some())
     });
     let own = made.filter_map(|(name, account)| {
-        let home = account.home.as_ref().map(|home| plain(home)).filter(|home| is_in(home, &OWN))?;
-        let message = format!("{home} is reserved for the agent and can't be a home; {OWN_HOME}");
-        Some(refusal(format!("{} homeDir", user_field(name.as_str())), message))
+        let given = account.home.as_ref()?;
+        let home = Some(plain(given)).filter(|home| is_in(home, &OWN))?;
+        let unfit = unfit(name, given).map(|reason| Unreachable { kind: ReasonKind::ReservedHome, ..reason });
+        Some(unfit.unwrap_or_else(|| reserved(name, &home, OWN_HOME)))
     });
     own.collect()
 }
 
 /// Returns the other account that has the same home.
-fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Refusal> {
+fn shared(input: &PlanInput<'_>, user: &UserName, account: &Account) -> Option<Unreachable> {
     let own = home(input, user, account);
-    let field = format!("{} homeDir", user_field(user.as_str()));
-    let accounts = input.to.users.accounts.iter();
-    let mut others = accounts.filter(|(other, account)| *other != user && uses_home(input, other, account));
-    if let Some((other, _)) = others.find(|(other, account)| home(input, other, account) == own) {
-        let message = format!("{own} is the home of {other}, too; give each account a home of its own");
-        return Some(refusal(field, message));
+    let of_shared = |other: (&UserName, &Account)| kind(ReasonKind::SharedHome, [(user, account), other]);
+    let accounts = || {
+        let all = input.to.users.accounts.iter();
+        all.filter(|(other, account)| *other != user && uses_home(input, other, account))
+    };
+    if let Some(other) = accounts().find(|(other, account)| home(input, other, account) == own) {
+        let name = other.0;
+        let message = format!("{own} is the home of {name}, too; give each account a home of its own");
+        return Some(unreachable(of_shared(other), field(user), message));
     }
     // Root makes no directory in another account's home, and one that it made on the way would be root's.
-    let mut others = input
-        .to
-        .users
-        .accounts
-        .iter()
-        .filter(|(other, account)| *other != user && uses_home(input, other, account));
     let is_in = |home: &str, above: &str| home.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
-    if let Some((other, account)) = others.find(|(other, account)| is_in(&own, &home(input, other, account)))
-    {
-        let above = home(input, other, account);
-        let message = format!("{own} is in {above}, the home of {other}; choose a directory beside it");
-        return Some(refusal(field, message));
+    if let Some(other) = accounts().find(|(other, account)| is_in(&own, &home(input, other, account))) {
+        let (name, above) = (other.0, home(input, other.0, other.1));
+        let message = format!("{own} is in {above}, the home of {name}; choose a directory beside it");
+        return Some(unreachable(of_shared(other), field(user), message));
     }
     let is_new = !input.facts.observed.accounts.contains_key(user.as_str());
-    let other = input.facts.accounts.home_owners.get(user.as_str()).filter(|_| is_new)?;
+    let found = input.facts.accounts.home_owners.get(user.as_str()).map(String::as_str);
+    let of_root = (own == ROOT_HOME && !user.is_root()).then_some(ROOT);
+    let other = found.or(of_root).filter(|_| is_new)?;
+    let of_config = if other == ROOT { ReasonKind::Root } else { ReasonKind::HostHome };
     let message = format!("{own} is the home of {other} on this host; choose a directory of its own");
-    Some(refusal(field, message))
+    Some(unreachable(kind(of_config, [(user, account)]), field(user), message))
 }
 
 #[cfg(test)]

@@ -3,14 +3,11 @@
 
 use super::compare::{entry_holds, found_word, id_of};
 use super::input::PlanInput;
-use super::reconcilable::{Unreachable, unreachable};
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Op, Step};
 use crate::model::ids::UNIT_DIR;
 use crate::model::paths::LinkTarget;
 use crate::model::{LinkSpec, ManagedPath, ObservedFile, PathSpec, Principal, UnitName};
-
-/// Files without which no account is known, not even the ones that would be needed to put them back.
-const DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"];
 
 /// Returns the owner of a path whom the host does not know.
 pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Unreachable> {
@@ -32,7 +29,11 @@ pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option
         .find(|(principal, ids, what)| id_of(principal, ids).is_none() && !made(principal, what))?;
     let Principal::Name(name) = principal else { return None };
     let message = format!("this host has no {what} {name:?}; create it first, or give its number");
-    Some(unreachable(format!("{} {:?} {what}", entry.section(), path.as_str()), message))
+    Some(unreachable(
+        ReasonKind::UnknownOwner,
+        format!("{} {:?} {what}", entry.section(), path.as_str()),
+        message,
+    ))
 }
 
 /// Returns what keeps a directory or a link, or a file in the place of one, from being written.
@@ -40,13 +41,9 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> 
     let path = op.path()?;
     let entry = input.new_entry(&path)?;
     let found = input.found(&path);
-    let refused =
-        |message: String| Some(unreachable(format!("{} {:?}", entry.section(), path.as_str()), message));
-    if !matches!(entry, PathSpec::File(_)) && DATABASES.contains(&path.as_str()) {
-        return refused(
-            "it is the host's database of accounts, which is a file; remove the entry".to_owned(),
-        );
-    }
+    let refused = |message: String| {
+        Some(unreachable(ReasonKind::InTheWay, format!("{} {:?}", entry.section(), path.as_str()), message))
+    };
     let is_ours = input.is_ours(&path) || entry_holds(&path, entry, &input.facts.observed);
     let (overwrite, what) = match entry {
         PathSpec::File(_) => {
@@ -57,7 +54,7 @@ pub(super) fn in_the_way(input: &PlanInput<'_>, op: &Op) -> Option<Unreachable> 
         PathSpec::Directory(directory) => (directory.overwrite, "directory"),
         PathSpec::Link(link) => {
             if let Some(dead) = dead_target(input, link) {
-                return refused(dead);
+                return refused(dead).map(|reason| Unreachable { kind: ReasonKind::DeadHardLink, ..reason });
             }
             (link.overwrite, "link")
         }
@@ -150,8 +147,11 @@ pub(super) fn own_link(input: &PlanInput<'_>, unit: &UnitName) -> Option<Unreach
         LinkTarget::Hard(_) => false,
     };
     let (path, _) = input.to.links.iter().find(|(path, link)| leads(path, link))?;
+    // Of a unit that is on the host, that decides whether it is enabled at all.
+    let comes = input.to.units.get(unit).is_some_and(|unit| unit.contents.is_some());
+    let kind = if comes { ReasonKind::EnabledLink } else { ReasonKind::HostLink };
     let message = format!(
         "it leads to {unit}, whose `enabled` in systemd.units decides about all such links; remove the link, or `enabled`"
     );
-    Some(unreachable(format!("storage.links {:?}", path.as_str()), message))
+    Some(unreachable(kind, format!("storage.links {:?}", path.as_str()), message))
 }

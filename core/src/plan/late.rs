@@ -17,7 +17,10 @@ pub fn accounts(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
     let mut named = Vec::new();
     let lacking = lacking(spec, observed);
     for field in lacking.clone().chain(differing(spec, observed)) {
-        let message = if lacking.clone().any(|one| one == field) {
+        let message = if bare(spec, observed).any(|one| one == field) {
+            "this host has no such account, and an entry that sets nothing makes none: create the account, set one of its attributes \
+             (homeDir), or remove the entry from the config"
+        } else if lacking.clone().any(|one| one == field) {
             "this host has no such account; its keys and its password are set as soon as it has: create the account, or \
              remove the entry from the config"
         } else {
@@ -120,12 +123,22 @@ fn waits(name: &UserName, account: &Account) -> bool {
 
 /// Returns the entries that wait for an account of the host.
 fn lacking<'a>(spec: &'a HostSpec, observed: &'a Observation) -> impl Iterator<Item = String> + Clone + 'a {
-    let waiting = spec.users.accounts.iter().filter(|(name, account)| {
-        waits(name, account)
-            && (!account.keys.is_empty() || account.password.is_some())
-            && !observed.accounts.contains_key(name.as_str())
-    });
+    let waiting = spec
+        .users
+        .accounts
+        .iter()
+        .filter(|(name, account)| waits(name, account) && !observed.accounts.contains_key(name.as_str()));
     waiting.map(|(name, _)| user_field(name.as_str()))
+}
+
+/// Returns those of them that have nothing to set once the account appears.
+fn bare<'a>(spec: &'a HostSpec, observed: &'a Observation) -> impl Iterator<Item = String> + 'a {
+    let is_bare = |name: &&UserName| {
+        let account = spec.users.accounts.get(*name);
+        account.is_some_and(|account| account.keys.is_empty() && account.password.is_none())
+    };
+    let names = spec.users.accounts.keys().filter(is_bare).map(|name| user_field(name.as_str()));
+    names.filter(|field| lacking(spec, observed).any(|one| one == *field))
 }
 
 /// Returns the entries that were never applied and that the host differs from.

@@ -16,6 +16,9 @@
 //! | `registries` | the need of a drain for a change of `registries.conf` |
 //! | `soft` | whether that reboot may leave the kernel running |
 //! | `reconcilable` | configs that can't be reached from here |
+//! | `reason` | the kinds of reasons against a plan, and their causes |
+//! | `alone` | configs that are refused whatever a host is like, and plans without a host |
+//! | `unit_links` | links that the units of a config make, against its other entries |
 //! | `blocked` | obstacles of the steps on this host, found before the drain |
 //! | `accounts` | differences of one account or group, and what keeps it from being applied |
 //! | `installation` | entries that only an installation makes, and whether this host has them |
@@ -35,8 +38,10 @@
 //! | `check` | the invariants of a plan |
 //! | `not_applied` | the fields that this host does not get |
 //! | `warnings` | files that do not stay as they are written |
+//! | `own_unit` | entries that keep the agent from starting |
 //! | `overwritten` | what people changed of accounts on this host, and steps overwrite |
 //! | `rehearsed` | refusals and warnings of a plan whose links were made in memory |
+//! | `no_effect` | fields that have no effect on the host |
 //! | `not_enabled` | units that the config enables and the host can't |
 //! | `explain` | the text people read, and the JSON programs read |
 
@@ -48,12 +53,14 @@ pub mod late;
 pub mod listing;
 pub mod not_applied;
 pub mod origin;
+pub mod reason;
 pub mod reconcilable;
 pub mod repair;
 pub mod step;
 
 mod account_obstacles;
 mod accounts;
+mod alone;
 mod batch;
 mod blocked;
 mod carried;
@@ -72,10 +79,12 @@ mod installation;
 mod kargs;
 mod left;
 mod mode;
+mod no_effect;
 mod not_enabled;
 mod os;
 mod overwritten;
 mod own_paths;
+mod own_unit;
 mod paths;
 mod registries;
 mod rehearsed;
@@ -83,6 +92,7 @@ mod shared;
 mod soft;
 mod space;
 pub mod start;
+mod unit_links;
 mod units;
 mod users;
 mod warnings;
@@ -92,13 +102,15 @@ use serde::{Deserialize, Serialize};
 use crate::model::soft_reboot::Verdict;
 use crate::model::{NotApplied, Target, UnitName};
 
+pub use alone::{plan_assumed, refused_at_first, refused_everywhere};
 pub use batch::{AccountOp, Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
 pub use decide::{blocked_ahead, plan, unchanged};
 pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
 pub use origin::observed_origin;
 pub use paths::{keep_unapplied, not_held};
-pub use reconcilable::{Irreconcilable, Unreachable, refused_everywhere};
+pub use reason::{Cause, ReasonKind, Unreachable};
+pub use reconcilable::Irreconcilable;
 pub use step::{Op, Step, StepReason};
 pub use warnings::{Warning, is_gone_with_boot, not_restorable};
 
@@ -280,7 +292,9 @@ impl Plan {
             reached.into_iter().partition(|(_, kind)| *kind == Batch::Services);
         let undo = |(batch, kind)| match kind {
             Batch::Os => Undo::UnstageOs,
-            Batch::Accounts | Batch::Files | Batch::Users | Batch::Links => Undo::RestoreOriginals { batch },
+            Batch::Accounts | Batch::Files | Batch::Users | Batch::Links | Batch::Directories => {
+                Undo::RestoreOriginals { batch }
+            }
             Batch::Services => Undo::RepeatServices { batch },
         };
         others.into_iter().chain(services).map(undo).collect()

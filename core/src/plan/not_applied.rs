@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::input::PlanInput;
 use super::installation::missing;
-use super::{Batch, Step, late, not_enabled, os};
+use super::{Batch, Step, kargs, late, no_effect, not_enabled, os};
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::ObservedUnit;
 use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
@@ -25,8 +25,10 @@ fn found(
     found.extend(fips(spec, observed));
     found.extend(os::fields_without_os(spec, observed).map(without_os));
     found.extend(extensions_image(spec, observed));
+    found.extend(kargs::of_image_missing(spec, observed));
     found.extend(late::accounts(spec, observed));
     found.extend(not_enabled::units(spec, observed, units));
+    found.extend(no_effect::fields(spec, observed, units));
     found.sort();
     found.dedup();
     found
@@ -46,7 +48,7 @@ pub(super) fn planned(input: &PlanInput<'_>, steps: &[Step]) -> Vec<NotApplied> 
     let mut found = found(input.to, &input.facts.observed, &input.facts.stored_units);
     let is_known = |one: &NotApplied| {
         let mut of_os = input.to.units.iter().filter(|(_, unit)| not_enabled::is_of_os(unit));
-        !of_os.any(|(name, _)| not_enabled::field(name) == one.field)
+        !of_os.any(|(name, _)| [not_enabled::field(name), not_enabled::unit_field(name)].contains(&one.field))
     };
     if steps.iter().any(|step| step.op.batch() == Batch::Os) {
         found.retain(is_known);
@@ -59,7 +61,8 @@ pub(super) fn planned(input: &PlanInput<'_>, steps: &[Step]) -> Vec<NotApplied> 
 fn fips(spec: &HostSpec, observed: &Observation) -> Option<NotApplied> {
     let message = "FIPS mode is set at installation; the kernel of this host does not report it as on \
                    (/proc/sys/crypto/fips_enabled); install the host with this config, or remove the field";
-    let is_missing = spec.fips && !observed.storage.contains(FIPS_FIELD);
+    // Without an OS it is named as the other fields of the OS are.
+    let is_missing = spec.fips && observed.os.booted().is_some() && !observed.storage.contains(FIPS_FIELD);
     is_missing.then(|| NotApplied::new(FIPS_FIELD, NotAppliedReason::Installation, message))
 }
 
@@ -118,8 +121,7 @@ mod tests {
 
     #[test]
     fn kernel_arguments_of_ignition_are_compared_with_command_line() {
-        let spec =
-            spec(&[("config.kernelArguments", r#"{"shouldExist":["a b"],"shouldNotExist":["quiet"]}"#)]);
+        let spec = spec(&[("kernelArguments", r#"{"shouldExist":["a b"],"shouldNotExist":["quiet"]}"#)]);
         let mut observed = Observation::as_specified(&spec).unwrap();
         observed.storage.clear();
         for (line, word) in

@@ -10,8 +10,8 @@ use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{FileSpec, HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
 
-use super::accounts::{Refusal, refusal};
 use super::compare::holds;
+use super::reason::{ReasonKind, Unreachable, unreachable};
 
 /// Units as an update leaves them, where that is known.
 type KnownUnits = BTreeMap<UnitName, ObservedUnit>;
@@ -96,14 +96,22 @@ fn installs(name: &UnitName, unit: &UnitSpec) -> bool {
 }
 
 /// Returns the templates of a config that are enabled and name no instance: no host can link them.
-pub(super) fn templates_without_instance(to: &HostSpec) -> Vec<Refusal> {
+pub(super) fn templates_without_instance(to: &HostSpec) -> Vec<Unreachable> {
     let is_enabled = |unit: &UnitSpec| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked;
     let is_template = |name: &UnitName| name.as_str().contains("@.");
     let found = to.units.iter().filter(|(name, unit)| {
         is_template(name) && is_enabled(unit) && unit.contents.is_some() && is_wanted_as_template(unit)
     });
-    let message = "it is a template: name an instance, or give it DefaultInstance=";
-    found.map(|(name, _)| refusal(unit_field(name), message)).collect()
+    let cause = "it is a template: name an instance, or give it DefaultInstance=";
+    found.map(|(name, _)| not_enabled(ReasonKind::TemplateWithoutInstance, name, cause)).collect()
+}
+
+/// Refuses a unit whose links can't be made.
+pub(super) fn not_enabled(kind: ReasonKind, name: &UnitName, cause: &str) -> Unreachable {
+    let message = format!(
+        "unit {name} can't be enabled: {cause}; correct the unit (systemctl cat {name}) or its entry in the MachineConfig"
+    );
+    unreachable(kind, unit_field(name), message)
 }
 
 /// Keys of `[Install]` whose links are to the unit itself.

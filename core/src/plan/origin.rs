@@ -86,15 +86,15 @@ fn keep_never_applied(from: &mut HostSpec, old: &HostSpec, to: &HostSpec, observ
     from.never_applied = Some(fields);
 }
 
-/// Returns the arguments of both configs that the command line has, in its order: a deployment of yet another config may run, which had
-/// them in another one. The host's own are not among them.
+/// Returns the arguments of both configs that the command line has, in its order: a deployment of yet another config may
+/// run, which had them in another one. One of the host's own serves a config as well: it is not set again.
 fn held_kargs(old: &HostSpec, to: &HostSpec, observed: &Observation) -> Vec<Karg> {
     let mut desired = to.kargs.clone();
     let dropped = old.kargs.iter().filter(|karg| !take(&mut desired, karg));
     let mut configs: Vec<Karg> = dropped.chain(&to.kargs).cloned().collect();
-    let line = observed.former_kargs.without_own(&observed.kargs);
     // Those of a config are the last ones.
-    let mut held: Vec<Karg> = line.into_iter().rev().filter(|karg| take(&mut configs, karg)).collect();
+    let line = observed.kargs.iter().rev();
+    let mut held: Vec<Karg> = line.filter(|karg| take(&mut configs, karg)).cloned().collect();
     held.reverse();
     held
 }

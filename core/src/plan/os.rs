@@ -4,6 +4,7 @@
 
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, kargs};
+use crate::model::fixed::FIPS_FIELD;
 use crate::model::layers::Architecture;
 use crate::model::observation::LocalPackages;
 use crate::model::os::KernelType;
@@ -23,6 +24,8 @@ pub(super) fn fields_without_os(
         ("spec.kernelArguments", !spec.kargs.is_empty()),
         ("spec.kernelType", spec.kernel_type != KernelType::Default),
         ("spec.extensions", !spec.extensions.is_empty()),
+        // Only the kernel could have it.
+        (FIPS_FIELD, spec.fips && !observed.storage.contains(FIPS_FIELD)),
     ];
     let has_os = observed.os.booted().is_some();
     set.into_iter().filter(move |(_, is_set)| *is_set && !has_os).map(|(field, _)| field)

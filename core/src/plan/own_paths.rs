@@ -1,9 +1,15 @@
 //! Entries at paths that the agent writes by itself, for accounts or for the take-over by machine-config-daemon: each of the
 //! two writers would undo the other one.
 
-use super::accounts::{Refusal, refusal};
+use super::homes;
 use super::input::PlanInput;
-use crate::model::ids::{ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, STATE_DIR};
+use super::reason::{ReasonKind, Unreachable, unreachable};
+use crate::model::ids::{
+    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, LOGIN_DATABASES as LOGIN, ROOT, ROOT_HOME, STATE_DIR,
+    UNIT_DIR,
+};
+use crate::model::paths::LinkTarget;
+use crate::model::settings::{self, SETTINGS_PATH};
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{FileMode, HostSpec, ManagedPath, PathSpec, Principal, UserName};
 
@@ -21,25 +27,44 @@ const WRITTEN: [&str; 4] = [
     "/run/machine-config-agent/report.json",
 ];
 
-/// The agent's settings, which a config may bring.
-const SETTINGS: &str = "/etc/machine-config-agent/settings.toml";
-
 /// Write permission of the group and of everybody.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Returns the entries of the new config that are refused.
-pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Refusal> {
+pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
     let changes_accounts = changes_accounts(input.to) || changes_accounts(input.from);
-    let keys = keys_of_accounts(input).into_iter().map(|(user, file)| (user_field(user), file));
+    let keys = keys_of_accounts(input).into_iter().map(|(user, file)| {
+        let listed = input.to.users.accounts.iter().find(|(name, _)| name.as_str() == user);
+        // Without a home in the config it is the usual one: a host may have another.
+        let is_of_config =
+            listed.and_then(|(name, account)| usual_keys(name, account)).as_ref() == Some(&file);
+        let kind = if is_of_config { ReasonKind::KeysInPlace } else { ReasonKind::KeysFile };
+        Keys { kind, user: user_field(user), file }
+    });
     in_config(input.to, &keys.collect::<Vec<_>>(), changes_accounts)
 }
 
 /// Returns the entries of a config that are refused whatever the host is like.
-pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Refusal> {
+pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Unreachable> {
     in_config(to, &[], changes_accounts(to))
 }
 
-fn in_config(to: &HostSpec, keys: &[(String, ManagedPath)], changes_accounts: bool) -> Vec<Refusal> {
+/// The keys file of an account, and the kind of the reason where an entry is in its place.
+struct Keys {
+    kind: ReasonKind,
+    user: String,
+    file: ManagedPath,
+}
+
+/// Refuses settings of the agent that it could not read: each later run would end with that.
+pub(super) fn settings(to: &HostSpec) -> Option<Unreachable> {
+    let (path, file) = to.files.iter().find(|(path, _)| path.as_str() == SETTINGS_PATH)?;
+    let wrong = settings::read(file.contents.bytes(), SETTINGS_PATH).err()?;
+    let message = format!("{wrong}; correct the file's contents (keys and values: reference.md)");
+    Some(unreachable(ReasonKind::Settings, format!("storage.files {:?} contents", path.as_str()), message))
+}
+
+fn in_config(to: &HostSpec, keys: &[Keys], changes_accounts: bool) -> Vec<Unreachable> {
     let listed = to.entries();
     listed
         .iter()
@@ -49,24 +74,81 @@ fn in_config(to: &HostSpec, keys: &[(String, ManagedPath)], changes_accounts: bo
             if let Some(message) =
                 of_agent(path, entry).or_else(|| of_programs(path, entry, changes_accounts))
             {
-                return Some(refusal(field(), &message));
+                return Some(unreachable(ReasonKind::OwnPath, field(), message));
+            }
+            // Without it no account is known, not even the one that would be needed to put it back.
+            if !matches!(entry, PathSpec::File(_)) && LOGIN.contains(&path.as_str()) {
+                let message = "it is the host's database of accounts, which is a file; remove the entry";
+                return Some(unreachable(ReasonKind::DatabaseInPlace, field(), message));
+            }
+            if let Some(database) = LOGIN.into_iter().find(|database| is_in(path, database)) {
+                let message = format!(
+                    "{database} above it is the host's database of accounts, which is a file; choose another path"
+                );
+                return Some(unreachable(ReasonKind::DatabaseInPlace, field(), message));
+            }
+            if let Some(reason) = of_system(path, entry) {
+                return Some(reason);
             }
             let is_database = |database: &&str| path.as_str() == *database || path.is_below(database);
             if changes_accounts && DATABASES.iter().any(is_database) {
                 let message =
                     "passwd of the same config changes this file; remove this entry, or those of passwd";
-                return Some(refusal(field(), message));
+                return Some(unreachable(ReasonKind::ChangedDatabase, field(), message));
             }
             let is_directory = matches!(entry, PathSpec::Directory(_));
-            let account = keys.iter().find(|(_, file)| {
+            let account = keys.iter().find(|Keys { file, .. }| {
                 path == file || (!is_directory && file.is_below(path.as_str()) && is_of_keys(path, file))
             });
-            account.map(|(user, file)| {
+            account.map(|Keys { kind, user, file }| {
                 let message = format!("the agent writes the keys of {user} to {file}; remove one of the two");
-                refusal(field(), message)
+                unreachable(*kind, field(), message)
             })
         })
         .collect()
+}
+
+/// Links to their like below `/usr`, on hosts that have merged the two.
+const MERGED: [&str; 6] = ["/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"];
+
+/// Directories of the system beside those that are no homes.
+const OF_SYSTEM: [&str; 9] = [
+    "/boot",
+    "/etc/systemd",
+    ROOT_HOME,
+    UNIT_DIR,
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/sbin",
+    "/usr/share",
+];
+
+/// Refuses what would be in the place of a directory of the system: no host goes on without it.
+fn of_system(path: &ManagedPath, entry: &PathSpec) -> Option<Unreachable> {
+    let is_of_system = |path: &str| homes::OF_SYSTEM.contains(&path) || OF_SYSTEM.contains(&path);
+    let (field, refused) = (format!("{} {:?}", entry.section(), path.as_str()), path.as_str());
+    let (is_in_place, field, directory) = match entry {
+        PathSpec::File(_) => (is_of_system(refused), field, refused),
+        PathSpec::Directory(directory) => (directory.overwrite && MERGED.contains(&refused), field, refused),
+        PathSpec::Link(link) => match &link.target {
+            LinkTarget::Hard(target) => {
+                (is_of_system(target.as_str()), format!("{field} target"), target.as_str())
+            }
+            LinkTarget::Soft(target) => {
+                let stays = target.trim_start_matches('/').starts_with("usr/");
+                (refused == "/usr" || (MERGED.contains(&refused) && !stays), field, refused)
+            }
+        },
+    };
+    let message =
+        format!("{directory} is a directory of the system; choose another path, or remove the entry");
+    is_in_place.then(|| unreachable(ReasonKind::SystemDirectory, field, message))
+}
+
+/// Returns true if a path is in a directory, and not that itself.
+fn is_in(path: &ManagedPath, directory: &str) -> bool {
+    path.as_str() != directory && path.is_below(directory)
 }
 
 /// Returns true if a config sets accounts or groups: its update and the next one change the databases.
@@ -118,13 +200,17 @@ fn is_numbered(path: &ManagedPath, database: &str) -> bool {
 /// Returns what would keep the agent from its own files: it uses none that another account could change or redirect, so each later
 /// run would end with that.
 fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
+    let files = WRITTEN.into_iter().chain([SETTINGS_PATH]);
+    if let Some(file) = files.into_iter().find(|file| is_in(path, file)) {
+        return Some(format!("the agent uses {file} above it, which is a file; choose another path"));
+    }
     let path = path.as_str();
     if WRITTEN.contains(&path) {
         return Some("the agent writes this file; remove the entry".to_owned());
     }
-    let mut own = WRITTEN.into_iter().chain([SETTINGS, STATE_DIR]);
+    let mut own = WRITTEN.into_iter().chain([SETTINGS_PATH, STATE_DIR]);
     let file = own.find(|file| *file == path || file.starts_with(&format!("{path}/")))?;
-    let is_settings = path == SETTINGS;
+    let is_settings = path == SETTINGS_PATH;
     let mode = match entry {
         PathSpec::File(file) if is_settings => file.mode.bits(),
         PathSpec::Directory(directory) if !is_settings => {
@@ -137,7 +223,7 @@ fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
     };
     let is_roots = entry.owners().0.is_none_or(|user| match user {
         Principal::Id(id) => *id == 0,
-        Principal::Name(name) => name == "root",
+        Principal::Name(name) => name == ROOT,
     });
     (mode & OTHERS_MAY_WRITE != 0 || !is_roots).then(|| {
         format!(
@@ -162,12 +248,15 @@ pub(super) fn keys_of_accounts<'a>(input: &PlanInput<'a>) -> Vec<(&'a str, Manag
     let left = from.iter().filter(|(name, _)| !to.contains_key(*name));
     let with_keys = with_keys.chain(left);
     let file = |(name, account): (&'a UserName, &Account)| {
-        let found = input.facts.observed.accounts.get(name.as_str()).map(|found| found.keys_path.clone());
-        let made = || {
-            let home = account.home.clone().unwrap_or_else(|| format!("/home/{name}"));
-            ManagedPath::new(format!("{}/{KEYS_FILE}", home.trim_end_matches('/'))).ok()
-        };
-        Some((name.as_str(), found.or_else(made)?))
+        let found =
+            input.facts.observed.accounts.get(name.as_str()).and_then(|found| found.keys_path.clone());
+        Some((name.as_str(), found.or_else(|| usual_keys(name, account))?))
     };
     with_keys.filter_map(file).collect()
+}
+
+/// Returns the keys file of an account by the config alone.
+fn usual_keys(name: &UserName, account: &Account) -> Option<ManagedPath> {
+    let home = account.home.clone().unwrap_or_else(|| format!("/home/{name}"));
+    ManagedPath::new(format!("{}/{KEYS_FILE}", home.trim_end_matches('/'))).ok()
 }

@@ -1,13 +1,13 @@
 //! The steps of directories and links, and what of them was never applied.
 //!
 //! Directories are made before anything in them is written, and removed after it: parents first, then children first. A file
-//! or a link with entries of the new config below its path goes before them.
+//! or a link with entries of the new config below its path goes before them. A directory that others may change from then on comes last.
 
 use std::collections::BTreeSet;
 
 use super::compare::entry_holds;
 use super::input::{PlanInput, unapplied};
-use super::{Op, Step, files};
+use super::{Op, Step, files, shared};
 use crate::model::{HostSpec, ManagedPath, Observation};
 
 /// Returns the steps that make directories, parents first.
@@ -15,7 +15,7 @@ pub(super) fn directories(input: &PlanInput<'_>) -> Vec<Step> {
     let make = |path: &ManagedPath| {
         Some(Step { op: Op::MakeDirectory { path: path.clone() }, because: input.write(path)? })
     };
-    input.to.directories.keys().filter_map(make).collect()
+    input.to.directories.keys().filter(|path| !shared::opens(input, path)).filter_map(make).collect()
 }
 
 /// Returns the steps that write links: soft ones, then hard ones, whose targets may be written as well.
@@ -40,6 +40,9 @@ pub(super) fn making_way(input: &PlanInput<'_>) -> Vec<Step> {
 /// made for its paths.
 pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     let directory = |path: &ManagedPath| {
+        if shared::opens(input, path) {
+            return None;
+        }
         let because =
             if input.is_spare(path) { input.take_parent_away(path) } else { input.take_away(path) }?;
         let path = path.clone();
@@ -54,6 +57,16 @@ pub(super) fn removals(input: &PlanInput<'_>) -> Vec<Step> {
     let links = links.filter_map(|path| link_removal(input, path));
     let directories: BTreeSet<_> = input.from.directories.keys().chain(&input.facts.spare).collect();
     links.chain(directories.into_iter().rev().filter_map(directory)).collect()
+}
+
+/// Returns the steps that open directories to others, children first: what leaves goes from them before, and what comes is in them.
+pub(super) fn openings(input: &PlanInput<'_>) -> Vec<Step> {
+    let open = |path: &ManagedPath| {
+        let because = input.write(path).or_else(|| input.take_away(path))?;
+        Some(Step { op: Op::OpenDirectory { path: path.clone() }, because })
+    };
+    let listed: BTreeSet<_> = input.from.directories.keys().chain(input.to.directories.keys()).collect();
+    listed.into_iter().rev().filter(|path| shared::opens(input, path)).filter_map(open).collect()
 }
 
 fn link_removal(input: &PlanInput<'_>, path: &ManagedPath) -> Option<Step> {

@@ -6,26 +6,16 @@
 use super::Mode;
 use super::accounts;
 use super::contradicted;
-use super::homes;
 use super::input::PlanInput;
 use super::installation::missing;
-use super::not_enabled;
 use super::os;
 use super::own_paths;
+use super::reason::{Cause, ReasonKind, Unreachable, unreachable};
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::{ObservedFips, ObservedOs};
 use crate::model::policy::{DisruptionPolicy, StorageOverride};
-use crate::model::text::escaped;
+use crate::model::refusal::Refusal;
 use crate::model::{Facts, FaultClass, HostSpec, ManagedPath, Observation};
-
-/// One reason.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Unreachable {
-    /// The field, as in the MachineConfig; `plan` for a broken invariant of the planner itself.
-    pub field: String,
-    /// Cause and next step.
-    pub message: String,
-}
 
 /// The old config can't be turned into the new one on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,26 +50,46 @@ impl Irreconcilable {
         if self.is_of_host { "HostNotPrepared" } else { "FailedToReconcile" }
     }
 
-    /// Returns the next step: most fields are corrected, only a few belong to an installation.
+    /// Returns the next step for all reasons; each reason may have its own in its message.
     pub fn next_step(&self) -> &'static str {
-        let installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
-        if self.reasons.iter().any(installed) {
-            "Take the named fields back in the MachineConfig; only an installation can change them."
-        } else if self.is_of_host {
-            "Correct what is named, on this host or in the MachineConfig."
-        } else {
-            "Correct what is named, in the MachineConfig or on this host; after a change on this host: \
-             `systemctl reload machine-config-agent`."
-        }
+        next_step(&self.reasons, self.is_of_host)
     }
 
-    /// Creates the refusal of one field of the config.
-    pub fn of_config(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(field, message)
+    /// Returns each reason for a program.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        let (class, reason) = (self.class().as_str(), self.reason());
+        let of = |one: &Unreachable| Refusal {
+            field: Some(one.field.clone()),
+            next: Some(next_step(std::slice::from_ref(one), self.is_of_host).to_owned()),
+            ..Refusal::new(class, reason, one.message.clone())
+        };
+        self.reasons.iter().map(of).collect()
     }
 
-    pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reasons: vec![unreachable(field, message)], is_of_host: false }
+    /// Returns what is left without the reasons that a host gives; `None` if nothing is.
+    #[must_use]
+    pub fn of_configs(mut self) -> Option<Self> {
+        self.reasons.retain(|reason| reason.kind.cause() != Cause::Host);
+        (!self.reasons.is_empty()).then_some(Self { is_of_host: false, ..self })
+    }
+
+    pub(super) fn new(kind: ReasonKind, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reasons: vec![unreachable(kind, field, message)], is_of_host: false }
+    }
+}
+
+fn next_step(reasons: &[Unreachable], is_of_host: bool) -> &'static str {
+    let is_installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
+    let is_of_config = |reason: &Unreachable| matches!(reason.kind.cause(), Cause::Config | Cause::Entry);
+    if reasons.iter().all(is_installed) {
+        "Take the named fields back in the MachineConfig; only an installation can change them."
+    } else if reasons.iter().all(is_of_config) {
+        "Correct what is named in the MachineConfig."
+    } else if is_of_host {
+        "Correct what is named, on this host or in the MachineConfig."
+    } else {
+        "Correct what is named, in the MachineConfig or on this host; after a change on this host: \
+         `systemctl reload machine-config-agent`."
     }
 }
 
@@ -89,41 +99,28 @@ pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 /// The way to change the part of an installation.
 const INSTALL: &str = "reinstall the node";
 
-pub(super) fn unreachable(field: impl Into<String>, message: impl Into<String>) -> Unreachable {
-    Unreachable { field: escaped(&field.into()), message: escaped(&message.into()) }
-}
-
 /// Returns every reason that the two configs, the host and the policy give.
 pub(super) fn reasons(input: &PlanInput<'_>, policy: &DisruptionPolicy) -> Vec<Unreachable> {
     let PlanInput { from, to, facts, .. } = input;
     let mut reasons = fixed(from, to, &facts.observed, policy);
-    let of_accounts = accounts::refused(input).into_iter();
-    reasons.extend(of_accounts.map(|(field, message)| unreachable(field, message)));
+    reasons.extend(accounts::refused(input));
     reasons.extend(force_file(to));
-    let of_paths = own_paths::refused(input).into_iter();
-    reasons.extend(of_paths.map(|(field, message)| unreachable(field, message)));
-    let of_links = contradicted::refused(to).into_iter();
-    reasons.extend(of_links.map(|(field, message)| unreachable(field, message)));
+    reasons.extend(own_paths::refused(input));
+    reasons.extend(contradicted::refused(to));
+    reasons.extend(own_paths::settings(to));
     reasons.extend(fips(from, to, facts));
     reasons.extend(image(input));
-    reasons.extend(os_fields(to, facts));
+    let is_named = |field: &str| reasons.iter().any(|one| one.field == field);
+    let of_os: Vec<Unreachable> =
+        os_fields(to, facts).into_iter().filter(|one| !is_named(&one.field)).collect();
+    reasons.extend(of_os);
     reasons
 }
 
-/// Returns what no host takes of a config: a pool that has it would be Degraded on each node.
-pub fn refused_everywhere(to: &HostSpec) -> Option<Irreconcilable> {
-    let of_paths = own_paths::refused_everywhere(to).into_iter();
-    let of_paths = of_paths.chain(homes::refused_everywhere(to));
-    let of_paths = of_paths.chain(not_enabled::templates_without_instance(to));
-    let of_paths = of_paths.map(|(field, message)| unreachable(field, message));
-    let reasons: Vec<Unreachable> = force_file(to).into_iter().chain(of_paths).collect();
-    (!reasons.is_empty()).then_some(Irreconcilable { reasons, is_of_host: false })
-}
-
-fn force_file(to: &HostSpec) -> Option<Unreachable> {
+pub(super) fn force_file(to: &HostSpec) -> Option<Unreachable> {
     let is_there = to.files.keys().any(|path: &ManagedPath| path.as_str() == FORCE_FILE);
     let message = "a config must not create MCD's force file; remove the entry";
-    is_there.then(|| unreachable(format!("storage.files {FORCE_FILE:?}"), message))
+    is_there.then(|| unreachable(ReasonKind::ForceFile, format!("storage.files {FORCE_FILE:?}"), message))
 }
 
 /// Sections that only an installation makes. Entries that this host never got can be taken out.
@@ -150,7 +147,11 @@ fn fixed(
             && !drops_what_is_not_here(name, from, to, observed)
     };
     let message = format!("it can only be set when a node is installed; revert the change, or {INSTALL}");
-    names.into_iter().filter(refused).map(|name| unreachable(name, message.clone())).collect()
+    names
+        .into_iter()
+        .filter(refused)
+        .map(|name| unreachable(ReasonKind::Installation, name, message.clone()))
+        .collect()
 }
 
 /// Returns true if all that changes in a section are entries that leave and were never applied to this host.
@@ -177,28 +178,28 @@ fn fips(from: &HostSpec, to: &HostSpec, facts: &Facts) -> Option<Unreachable> {
             word(on),
             word(to.fips)
         );
-        unreachable("spec.fips", message)
+        unreachable(ReasonKind::Fips, FIPS_FIELD, message)
     })
 }
 
 /// Fields of the OS on a host that has none that could be changed.
 fn os_fields(to: &HostSpec, facts: &Facts) -> Vec<Unreachable> {
     let unapplied = os::fields_without_os(to, &facts.observed);
-    unapplied.map(|field| unreachable(field, os::NO_OS)).collect()
+    unapplied.map(|field| unreachable(ReasonKind::NoOs, field, os::NO_OS)).collect()
 }
 
 fn image(input: &PlanInput<'_>) -> Option<Unreachable> {
     match (&input.facts.observed.os, &input.to.image) {
         (ObservedOs::NotImageBased, Some(image)) => {
             let message = "this host does not boot images, so it can't switch to one; clear the desired image of this node";
-            Some(unreachable(format!("image {image}"), message))
+            Some(unreachable(ReasonKind::NotImageBased, format!("image {image}"), message))
         }
         (ObservedOs::Deployments { .. }, None)
             if input.mode == Mode::LeaveImage && input.to.os_image_url.is_none() =>
         {
             let message =
                 "the node leaves image mode and the config names no OS image to go to; set spec.osImageURL";
-            Some(unreachable("spec.osImageURL", message))
+            Some(unreachable(ReasonKind::NoImage, "spec.osImageURL", message))
         }
         (ObservedOs::NotImageBased | ObservedOs::Deployments { .. }, _) => None,
     }

@@ -5,9 +5,10 @@
 //! not tell, so they are made in memory first.
 
 use super::differences::{has_strays, unit_state_difference};
-use super::reconcilable::{Irreconcilable, Unreachable, unreachable};
+use super::reason::{ReasonKind, Unreachable, unreachable};
+use super::reconcilable::Irreconcilable;
 use super::warnings::Warning;
-use super::{Batch, Op, Plan, not_applied, not_enabled, shared};
+use super::{Batch, Op, Plan, not_applied, not_enabled, shared, unit_links};
 use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::text::escaped;
 use crate::model::units::UnitSpec;
@@ -26,7 +27,7 @@ impl Plan {
             return Err(Irreconcilable { reasons, is_of_host: true });
         }
         self.not_applied = not_applied::known(to, &facts.observed, &rehearsal.units);
-        self.warnings.extend(turned(&self, (from, to), facts, rehearsal));
+        self.warnings.extend(turned(&self, facts, rehearsal));
         Ok(self)
     }
 }
@@ -38,14 +39,14 @@ fn refused(
     rehearsal: &Rehearsal,
 ) -> Vec<Unreachable> {
     let mut reasons: Vec<Unreachable> = Vec::new();
-    let of_unit = |name: &UnitName, message: String| unreachable(not_enabled::unit_field(name), message);
+    let of_unit = |name: &UnitName, message: String| {
+        unreachable(ReasonKind::UnitLinks, not_enabled::unit_field(name), message)
+    };
     for (name, obstacle) in &rehearsal.obstacles {
         reasons.push(of_unit(name, obstacle.to_string()));
     }
     for path in &rehearsal.lost {
-        let message = "`enabled` or `mask` of a unit in systemd.units decides about this link, and takes it away or leads it \
-                       elsewhere; remove the entry, or the one of the unit";
-        reasons.push(unreachable(format!("storage.links {:?}", path.as_str()), message));
+        reasons.push(unit_links::lost(ReasonKind::UnitLinks, path));
     }
     for one in &rehearsal.renamed {
         let message = format!(
@@ -58,6 +59,7 @@ fn refused(
     reasons.extend(through_links(to, rehearsal));
     let closed = rehearsal.links.iter().find_map(|link| shared::closed(to, &facts.observed, link));
     reasons.extend(closed.filter(|_| changes_links(plan, to)));
+    reasons.extend(shared::keeps_link(facts, &rehearsal.enabled));
     let listed = to.units.iter().filter(|(name, _)| !rehearsal.obstacles.contains_key(*name));
     for (name, unit) in listed {
         let is_kept = from.units.get(name) == Some(unit);
@@ -71,10 +73,7 @@ fn refused(
 fn through_links(to: &HostSpec, rehearsal: &Rehearsal) -> Vec<Unreachable> {
     let above = to.links.keys().filter_map(|link| {
         let inside = rehearsal.links.iter().find(|path| *path != link && path.is_below(link.as_str()))?;
-        let message = format!(
-            "the link {inside} of a unit would be made through it; list a directory here, or nothing"
-        );
-        Some(unreachable(format!("storage.links {:?}", link.as_str()), message))
+        Some(unit_links::through(ReasonKind::UnitLinks, link, inside))
     });
     above.collect()
 }
@@ -82,7 +81,7 @@ fn through_links(to: &HostSpec, rehearsal: &Rehearsal) -> Vec<Unreachable> {
 /// Returns true if the plan changes links, or directories that they may be in.
 fn changes_links(plan: &Plan, to: &HostSpec) -> bool {
     plan.steps.iter().any(|step| {
-        let is_listed = matches!(&step.op, Op::MakeDirectory { path } if to.directories.contains_key(path));
+        let is_listed = matches!(&step.op, Op::MakeDirectory { path } | Op::OpenDirectory { path } if to.directories.contains_key(path));
         is_listed || step.op.batch() == Batch::Links
     })
 }
@@ -94,50 +93,33 @@ fn otherwise(
     facts: &Facts,
     (rehearsal, is_kept): (&Rehearsal, bool),
 ) -> Option<String> {
-    const CORRECT: &str =
-        "correct one of them (Alias=, DefaultInstance= and Also= of units, and storage.links)";
     let after = *rehearsal.units.get(name)?;
     let before = facts.observed.units.get(name);
     if let Some(difference) = unit_state_difference(name, unit, after) {
         let before = before.and_then(|found| unit_state_difference(name, unit, *found));
         let (expected, found) = (&difference.expected, &difference.found);
-        let link = rehearsal.decisive.get(name).map_or_else(String::new, |link| format!(" ({link})"));
         let is_drift = is_kept && before.as_ref() == Some(&difference);
-        return (!is_drift).then(|| {
-            format!(
-                "another entry of the config decides about its links{link}, so it would be {found}, not {expected}; {CORRECT}"
-            )
-        });
+        let link = rehearsal.decisive.get(name);
+        return (!is_drift).then(|| unit_links::otherwise(link, found, expected));
     }
     let link = rehearsal.stray.get(name).filter(|_| has_strays(unit, after.enabled))?.first()?;
     let is_drift = is_kept && facts.observed.stray_links.get(name).is_some_and(|found| found.contains(link));
-    let message =
-        format!("another entry of the config makes {link}, which is a link to this unit; {CORRECT}");
+    let message = format!(
+        "another entry of the config makes {link}, which is a link to this unit; {}",
+        unit_links::CORRECT
+    );
     (!is_drift).then_some(message)
 }
 
 /// Returns the warnings of units of the host that are turned as its presets say.
-fn turned(
-    plan: &Plan,
-    (from, to): (&HostSpec, &HostSpec),
-    facts: &Facts,
-    rehearsal: &Rehearsal,
-) -> Vec<Warning> {
+fn turned(plan: &Plan, facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
     let preset = |op: &Op| if let Op::PresetUnit { unit } = op { Some(unit.clone()) } else { None };
     let warned = plan.steps.iter().filter_map(|step| preset(&step.op)).filter_map(|name| {
-        use UnitFileState::{Disabled, Enabled, NotFound, Static};
+        use UnitFileState::{Disabled, Enabled};
         let before = found(&name, facts)?.enabled;
-        let is_of_host = [from, to].iter().all(|spec| {
-            let has_file = spec.units.get(&name).is_some_and(|unit| unit.contents.is_some());
-            !has_file && spec.unit_sources(&name).is_empty()
-        });
         let (is, does, keeps) = match (before, rehearsal.units.get(&name)?.enabled) {
             (Enabled, Disabled) => ("enabled", "disable it", "true"),
             (Disabled, Enabled) => ("disabled", "enable it", "false"),
-            // A link of the host brings it.
-            (Enabled | Disabled | Static, NotFound) if is_of_host => {
-                ("linked", "disable it, so the link to its unit file goes", "true")
-            }
             _ => return None,
         };
         let message = format!(

@@ -60,7 +60,7 @@ pub fn repair(
     let cost = disruption::judge(&input, &steps, policy);
     steps.extend(cost.services);
     let (from, to) = (Some(spec.target()), spec.target());
-    let warnings = warnings(&steps);
+    let warnings = warnings(&input, &steps);
     let plan = Plan {
         from,
         to,
@@ -201,6 +201,7 @@ impl Op {
             | Self::MakeDirectory { .. }
             | Self::RemoveDirectory { .. }
             | Self::RestoreDirectory { .. }
+            | Self::OpenDirectory { .. }
             | Self::WriteLink { .. }
             | Self::RemoveLink { .. }
             | Self::RestoreLink { .. }

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use super::account_obstacles::changes_databases;
 use super::blocked::{is_touched, replaced};
 use super::input::PlanInput;
-use super::reconcilable::{Unreachable, unreachable};
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{BatchOp, FileOp, Op, Step};
 use crate::model::UserName;
 use crate::model::obstacles::{Obstacles, Space};
+use crate::model::text::shell_word;
+use crate::model::users::Account;
 
 /// The inodes of one written path: its own, and that of a directory that it may need.
 const INODES: u64 = 2;
@@ -88,7 +90,7 @@ fn of_accounts(input: &PlanInput<'_>, steps: &[Step], needs: &mut Needs<'_>) {
             lines = lines.saturating_add(LINES);
         }
         if let Op::CreateUser { user } = &step.op
-            && account(user).is_some_and(|account| !account.no_create_home)
+            && account(user).is_some_and(Account::makes_home)
         {
             let (bytes, entries) = found.skeleton;
             // The directory itself takes a block.
@@ -112,17 +114,19 @@ fn short(space: &Space, need: &Need) -> Option<Unreachable> {
     let kib = |bytes: u64| bytes.div_ceil(1024);
     if need.bytes > space.bytes {
         let message = format!(
-            "the update needs {} KiB on the file system of {directory}, which has {} KiB free; free space there (df -h {directory})",
+            "the update needs {} KiB on the file system of {directory}, which has {} KiB free; free space there (df -h {quoted})",
             kib(need.bytes),
-            space.bytes / 1024
+            space.bytes / 1024,
+            quoted = shell_word(directory)
         );
-        return Some(unreachable(field, message));
+        return Some(unreachable(ReasonKind::Space, field, message));
     }
     let free = space.inodes.filter(|free| need.inodes > *free)?;
     let message = format!(
         "the update needs up to {} inodes on the file system of {directory}, which has {free} free; remove files there \
-         (df -i {directory})",
-        need.inodes
+         (df -i {quoted})",
+        need.inodes,
+        quoted = shell_word(directory)
     );
-    Some(unreachable(field, message))
+    Some(unreachable(ReasonKind::Space, field, message))
 }

@@ -95,6 +95,12 @@ pub enum Op {
         /// The path.
         path: ManagedPath,
     },
+    /// Gives a directory a mode or an owner that lets others change what is in it, after all else: what leaves has gone from it by
+    /// then. A second run finds it so.
+    OpenDirectory {
+        /// The path.
+        path: ManagedPath,
+    },
     /// Writes a link. A second run finds its target and owner right.
     WriteLink {
         /// The path.
@@ -240,6 +246,7 @@ impl Op {
             Self::MakeDirectory { .. } => "make-directory",
             Self::RemoveDirectory { .. } => "remove-directory",
             Self::RestoreDirectory { .. } => "restore-directory",
+            Self::OpenDirectory { .. } => "open-directory",
             Self::WriteLink { .. } => "write-link",
             Self::RemoveLink { .. } => "remove-link",
             Self::RestoreLink { .. } => "restore-link",
@@ -276,6 +283,7 @@ impl Op {
             | Self::MakeDirectory { path }
             | Self::RemoveDirectory { path }
             | Self::RestoreDirectory { path }
+            | Self::OpenDirectory { path }
             | Self::WriteLink { path }
             | Self::RemoveLink { path }
             | Self::RestoreLink { path } => path.to_string(),
@@ -321,6 +329,7 @@ impl Op {
             | Self::MakeDirectory { path }
             | Self::RemoveDirectory { path }
             | Self::RestoreDirectory { path }
+            | Self::OpenDirectory { path }
             | Self::WriteLink { path }
             | Self::RemoveLink { path }
             | Self::RestoreLink { path } => Some(path.clone()),

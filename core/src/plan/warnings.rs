@@ -1,4 +1,4 @@
-//! Files that do not stay as they are written: in file systems that are made anew at each boot, and paths that systemd or another
+//! Paths that do not stay as they are written: in file systems that are made anew at each boot, and paths that systemd or another
 //! program of the OS writes itself. They are written all the same.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::differences::{Difference, DifferenceKind};
 use super::input::PlanInput;
 use super::{BatchOp, FileOp, Op, Step, files};
-use crate::model::{HostSpec, ManagedPath, ObservedFile, PathSpec};
+use crate::model::paths::LinkTarget;
+use crate::model::{HostSpec, LinkSpec, ManagedPath, ObservedFile, PathSpec};
 
 /// A warning of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,8 +24,12 @@ pub struct Warning {
 const GONE_AT_BOOT: [&str; 3] = ["/run", "/var/run", "/tmp"];
 
 /// Paths that a program of the OS writes, or that are one machine's own; and cause and next step.
-const WRITTEN: [(&str, &str); 6] = [
+const WRITTEN: [(&str, &str); 8] = [
     ("/etc/.updated", UPDATED),
+    (
+        "/etc/adjtime",
+        "hwclock and systemd-timedated write it; set the clock's mode with `timedatectl set-local-rtc` instead",
+    ),
     (
         "/etc/ld.so.cache",
         "ldconfig writes it after an update of /usr (ldconfig.service); list directories in /etc/ld.so.conf.d instead",
@@ -39,23 +44,36 @@ const WRITTEN: [(&str, &str); 6] = [
         "NetworkManager (NetworkManager.conf(5), rc-manager) or systemd-resolved may write it; configure that program instead",
     ),
     ("/var/.updated", UPDATED),
+    (
+        "/var/lib/dbus/machine-id",
+        "it is one machine's own, usually a link to /etc/machine-id; remove the entry",
+    ),
 ];
 
 const UPDATED: &str =
     "systemd writes it after an update of /usr (systemd-update-done.service(8)); remove the entry";
 
+/// Texts of links that are as the programs of the OS make or want them, at paths that they write.
+const AS_WRITTEN: [(&str, &[&str]); 3] = [
+    ("/etc/mtab", &["/proc/self/mounts", "../proc/self/mounts", "/proc/mounts", "../proc/mounts"]),
+    // Any: NetworkManager and systemd-resolved leave a link alone.
+    ("/etc/resolv.conf", &[]),
+    ("/var/lib/dbus/machine-id", &["/etc/machine-id", "../../../etc/machine-id"]),
+];
+
 /// Returns the warnings about the steps of a plan.
-pub(super) fn warnings(steps: &[Step]) -> Vec<Warning> {
+pub(super) fn warnings(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Warning> {
     let of_step = |step: &Step| {
-        let (section, path, message) = if let Op::WriteFile { path } = &step.op {
-            ("storage.files", path, message(path)?)
-        } else if let Op::MakeDirectory { path } = &step.op {
-            ("storage.directories", path, gone_message(path)?)
+        let (section, path) = if let Op::WriteFile { path } = &step.op {
+            ("storage.files", path)
+        } else if let Op::MakeDirectory { path } | Op::OpenDirectory { path } = &step.op {
+            ("storage.directories", path)
         } else if let Op::WriteLink { path } = &step.op {
-            ("storage.links", path, gone_message(path)?)
+            ("storage.links", path)
         } else {
             return None;
         };
+        let message = message(path, input.new_entry(path))?;
         Some(Warning { field: format!("{section} {:?}", path.as_str()), message })
     };
     steps.iter().filter_map(of_step).collect()
@@ -134,9 +152,16 @@ pub(super) fn gone_at_boot(path: &str) -> Option<&'static str> {
     GONE_AT_BOOT.iter().find(is_above).copied()
 }
 
-fn message(path: &ManagedPath) -> Option<String> {
+fn message(path: &ManagedPath, entry: Option<&PathSpec>) -> Option<String> {
     let written = WRITTEN.iter().find(|(written, _)| *written == path.as_str());
+    let written = written.filter(|_| !is_as_written(path, entry));
     gone_message(path).or_else(|| written.map(|(_, message)| (*message).to_owned()))
+}
+
+fn is_as_written(path: &ManagedPath, entry: Option<&PathSpec>) -> bool {
+    let Some(PathSpec::Link(LinkSpec { target: LinkTarget::Soft(text), .. })) = entry else { return false };
+    let known = AS_WRITTEN.iter().find(|(written, _)| *written == path.as_str());
+    known.is_some_and(|(_, texts)| texts.is_empty() || texts.contains(&text.as_str()))
 }
 
 fn gone_message(path: &ManagedPath) -> Option<String> {
@@ -150,21 +175,70 @@ fn gone_message(path: &ManagedPath) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::StepReason;
+    use crate::model::machineconfig::MachineConfig;
+    use crate::model::policy::DisruptionPolicy;
+    use crate::model::{ConfigName, Facts};
+    use crate::plan::plan;
+
+    fn spec(sections: &str) -> HostSpec {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"a"}},"spec":{{"config":{{"ignition":{{"version":"3.5.0"}},{sections}}}}}}}"#
+        );
+        MachineConfig::parse(text.as_bytes(), "a").unwrap().spec(None).unwrap()
+    }
+
+    fn warned(from: &HostSpec, to: &HostSpec) -> Vec<Warning> {
+        let facts = Facts::assumed(from, to).unwrap();
+        plan(from, to, &facts, &DisruptionPolicy::defaults()).unwrap().warnings().to_vec()
+    }
+
+    fn empty() -> HostSpec {
+        HostSpec::empty(ConfigName::new("e").unwrap())
+    }
 
     #[test]
-    fn files_that_do_not_stay_are_warned_of() {
-        let path = |text: &str| ManagedPath::new(text).unwrap();
-        let step = |op| Step { op, because: StepReason::Added };
-        let found = |text: &str| warnings(&[step(Op::WriteFile { path: path(text) })]);
-        for warned in ["/run/a", "/var/run/a/b", "/tmp/a", "/etc/mtab", "/etc/machine-id"] {
-            let [warning] = &found(warned)[..] else { panic!("{warned}") };
-            assert_eq!(warning.field, format!("storage.files {warned:?}"));
-            assert!(warning.message.contains("; "), "{}", warning.message);
+    fn paths_that_do_not_stay_are_warned_of() {
+        let kinds = [("files", ""), ("directories", ""), ("links", r#","target":"../x""#)];
+        for (section, more) in kinds {
+            let of = |path: &str| spec(&format!(r#""storage":{{"{section}":[{{"path":"{path}"{more}}}]}}"#));
+            let written =
+                ["/etc/mtab", "/etc/machine-id", "/etc/adjtime", "/etc/ld.so.cache", "/var/.updated"];
+            for path in written.into_iter().chain(["/run/a", "/var/run/a/b", "/tmp/a"]) {
+                let [warning] = &warned(&empty(), &of(path))[..] else { panic!("{section} {path}") };
+                assert_eq!(warning.field, format!("storage.{section} {path:?}"));
+                assert!(warning.message.contains("; "), "{}", warning.message);
+            }
+            for path in ["/etc/a", "/runner/a", "/var/tmp/a", "/etc/hostname", "/etc/mtab.d/a"] {
+                assert_eq!(warned(&empty(), &of(path)), [], "{section} {path}");
+            }
+            assert_eq!(warned(&of("/run/a"), &empty()), [], "{section}");
         }
-        for plain in ["/etc/a", "/runner/a", "/var/tmp/a", "/etc/hostname", "/etc/mtab.d/a"] {
-            assert_eq!(found(plain), [], "{plain}");
+        for (path, target) in [("/etc/mtab", "../proc/self/mounts"), ("/etc/resolv.conf", "/run/x")] {
+            let link = format!(r#""storage":{{"links":[{{"path":"{path}","target":"{target}"}}]}}"#);
+            assert_eq!(warned(&empty(), &spec(&link)), [], "{path}");
         }
-        assert_eq!(warnings(&[step(Op::RemoveFile { path: path("/run/a") })]), []);
+    }
+
+    #[test]
+    fn entries_that_keep_agent_from_starting_are_warned_of() {
+        let unit = |more: &str| {
+            format!(r#""systemd":{{"units":[{{"name":"machine-config-agent.service"{more}}}]}}"#)
+        };
+        let at = "/etc/systemd/system/machine-config-agent.service";
+        let contents = unit(r#","contents":"[Service]\nExecStart=/bin/true\n""#);
+        for (sections, words) in [
+            (unit(r#","mask":true"#), "is masked"),
+            (unit(r#","enabled":false"#), "is disabled"),
+            (contents.clone(), "if it does not start the agent"),
+            (format!(r#""storage":{{"links":[{{"path":"{at}","target":"/dev/null"}}]}}"#), "is masked"),
+            (format!(r#""storage":{{"files":[{{"path":"{at}"}}]}}"#), "takes the place"),
+        ] {
+            let [warning] = &warned(&empty(), &spec(&sections))[..] else { panic!("{sections}") };
+            assert!(warning.message.contains(words), "{sections}: {}", warning.message);
+        }
+        let [warning] = &warned(&spec(&contents), &empty())[..] else { panic!("it leaves") };
+        assert!(warning.message.contains("which is removed"), "{}", warning.message);
+        let dropin = unit(r#","dropins":[{"name":"a.conf","contents":"[Service]\n"}]"#);
+        assert_eq!(warned(&empty(), &spec(&dropin)), []);
     }
 }

@@ -156,7 +156,7 @@ fn is_os(batch: Batch) -> bool {
 
 fn is_content(batch: Batch) -> bool {
     match batch {
-        Batch::Accounts | Batch::Files | Batch::Users | Batch::Links => true,
+        Batch::Accounts | Batch::Files | Batch::Users | Batch::Links | Batch::Directories => true,
         Batch::Os | Batch::Services => false,
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn conditions(
         Some(fault) => condition("NodeDegraded", Status::True, &fault.reason, &reason(fault)),
         None => condition("NodeDegraded", Status::False, "NodeDegraded", "nothing is wrong"),
     });
-    list.push(fields_not_applied(health.not_applied_now(record)));
+    list.push(fields_not_applied(&health.not_applied_now(record)));
     list
 }
 

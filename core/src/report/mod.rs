@@ -144,6 +144,10 @@ pub struct LoopState {
     pub duty: Option<Fault>,
     /// Fault of the watch of the host, which is then polled; no update waits for it.
     pub unwatched: Option<Fault>,
+    /// Fault of the settings file; no update waits for it.
+    pub settings: Option<Fault>,
+    /// Keys of the settings file that have no effect.
+    pub unknown_settings: Vec<NotApplied>,
     /// Fault of the host after a seed that was cut short.
     pub unrestored: Option<Fault>,
     /// Fault of the watch of the source of targets, which is then polled.
@@ -162,14 +166,15 @@ impl LoopState {
         self.unwatched.is_some() || self.unwatched_source.is_some()
     }
 
-    /// Returns the fields that the host does not get: of the update under way, else of the current config.
-    fn not_applied_now<'a>(&'a self, record: Option<&'a Record>) -> &'a [NotApplied] {
-        record.map_or(&self.not_applied, |record| record.plan.not_applied())
+    /// Returns the fields that the host does not get: of the update under way, else of the current config; and of the settings.
+    fn not_applied_now(&self, record: Option<&Record>) -> Vec<NotApplied> {
+        let of_config = record.map_or(&*self.not_applied, |record| record.plan.not_applied());
+        [of_config, &self.unknown_settings].concat()
     }
 
     /// Returns the first fault that no update waits for.
     fn duty(&self) -> Option<&Fault> {
-        let beside = [&self.duty, &self.unrestored, &self.unwatched, &self.unwatched_source];
+        let beside = [&self.duty, &self.settings, &self.unrestored, &self.unwatched, &self.unwatched_source];
         beside.into_iter().flatten().next()
     }
 }
@@ -226,7 +231,7 @@ pub struct NodeReport {
     /// Storage of the current config that differs from the node's installation; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irreconcilable_changes: Option<Vec<IrreconcilableChange>>,
-    /// Fields of the config that this host does not get: of the update under way, else of the current config.
+    /// Fields that this host does not get: of the config of the update under way, else of the current one; and of the settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_applied: Vec<NotApplied>,
     /// The MachineConfigNode's conditions.

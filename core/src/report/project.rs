@@ -38,7 +38,7 @@ pub fn report(record: Option<&Record>, health: &LoopState) -> NodeReport {
         trust: health.trust.clone(),
         duty,
         prefetch: health.prefetch.clone(),
-        not_applied: health.not_applied_now(record).to_vec(),
+        not_applied: health.not_applied_now(record),
         irreconcilable_changes: health.irreconcilable_changes.clone(),
         waiting: waiting(record, health),
         link_down: health.link_down.clone(),

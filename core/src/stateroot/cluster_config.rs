@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::SEED_DIRECTORY;
+use super::secret::{in_contents, in_name};
 use crate::model::{ImageRef, yaml};
 
 /// Name, network, pull secret of the cluster.
@@ -28,6 +29,8 @@ pub struct ConfigFiles {
     pub image_based: Option<String>,
     /// The contents of `extra-manifests`, by name; `None` for what is no regular file.
     pub manifests: BTreeMap<String, Option<String>>,
+    /// The files that are taken although they hold a secret.
+    pub named: Vec<String>,
 }
 
 /// A fault of the configuration.
@@ -56,10 +59,29 @@ impl ConfigFiles {
         let name = self.check_install(&mut problems);
         let hostname = self.check_image_based(&mut problems);
         self.check_manifests(&mut problems);
+        self.check_secrets(&mut problems);
         if problems.is_empty() {
             return Ok(ClusterConfig { name, hostname, has_manifests: !self.manifests.is_empty() });
         }
         Err(problems)
+    }
+
+    /// Names the files that look like a key and are not named: whoever can pull the image reads them.
+    fn check_secrets(&self, problems: &mut Vec<ConfigProblem>) {
+        let manifests = self
+            .manifests
+            .iter()
+            .filter_map(|(name, text)| Some((format!("{EXTRA_MANIFESTS}/{name}"), text.as_ref()?)));
+        let own = [(INSTALL_CONFIG, &self.install), (IMAGE_BASED_CONFIG, &self.image_based)];
+        let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text.as_ref()?)));
+        for (name, text) in own.chain(manifests).filter(|(name, _)| !self.named.contains(name)) {
+            let Some(cause) = in_name(&name).or_else(|| secret_in(text)) else { continue };
+            let next = format!(
+                "Pass --include-secret {name}, and push the image to a registry that only its hosts can read; or take the secret out."
+            );
+            let cause = format!("it holds what looks like {cause}, and whoever can pull the image reads it");
+            problems.push(ConfigProblem { file: name, cause, next });
+        }
     }
 
     /// Returns `NAME.DOMAIN` of the cluster.
@@ -128,6 +150,13 @@ impl ConfigFiles {
             }
         }
     }
+}
+
+/// Returns what a manifest looks like, if it holds a secret: by its kind, or by its contents.
+fn secret_in(text: &str) -> Option<&'static str> {
+    let is_kind = |part: &str| part.replace(['"', '\'', ' ', '\t', '\r', '{', '}'], "") == "kind:Secret";
+    let is_secret = text.lines().flat_map(|line| line.split(',')).any(is_kind);
+    is_secret.then_some("a Secret").or_else(|| in_contents(text.as_bytes()))
 }
 
 /// A file, and the faults found so far.
@@ -252,6 +281,7 @@ mod tests {
             install: Some(INSTALL.to_owned()),
             image_based: Some(IMAGE_BASED.to_owned()),
             manifests: BTreeMap::from([("a.yaml".to_owned(), Some(text.to_owned()))]),
+            named: vec![INSTALL_CONFIG.to_owned(), "extra-manifests/a.yaml".to_owned()],
         }
     }
 
@@ -276,6 +306,28 @@ mod tests {
         assert!(text.contains("sno.example.test") && !text.contains("aHVudGVyMg"), "{text}");
         let plain = ConfigFiles { manifests: BTreeMap::new(), ..good() };
         assert!(!containerfile(&seed(), &plain.check().unwrap()).contains("extra-manifests"));
+    }
+
+    #[test]
+    fn secrets_are_named_before_they_are_taken() {
+        let told = |files: &ConfigFiles| -> Vec<String> {
+            let problems = files.check().unwrap_err();
+            assert!(
+                problems.iter().all(|one| one.next.contains(&format!("--include-secret {}", one.file))),
+                "{problems:?}"
+            );
+            problems.into_iter().map(|problem| problem.file).collect()
+        };
+        let unnamed = ConfigFiles { named: Vec::new(), ..good() };
+        assert_eq!(told(&unnamed), [INSTALL_CONFIG, "extra-manifests/a.yaml"]);
+        for text in [
+            "apiVersion: v1\nkind: ConfigMap\ndata: {token: hunter2}\n",
+            "{\"apiVersion\": \"v1\",\n\"kind\": \"Secret\"}",
+            "{apiVersion: v1, kind: Secret}",
+        ] {
+            let manifests = BTreeMap::from([("b.yaml".to_owned(), Some(text.to_owned()))]);
+            assert_eq!(told(&ConfigFiles { manifests, ..good() }), ["extra-manifests/b.yaml"]);
+        }
     }
 
     #[test]

@@ -61,9 +61,25 @@ pub enum SeedError {
     },
     /// A path that can't be left out of a seed.
     #[error("{path:?} is not a path below /etc or /var, like /var/lib/app or /etc/app/*.key")]
-    Exclusion {
+    Pattern {
         /// The text.
         path: String,
+    },
+    /// A path that no seed has.
+    #[error("{path} is never in a seed: {because}")]
+    NotPortable {
+        /// The path.
+        path: String,
+        /// Why.
+        because: &'static str,
+    },
+    /// Files that a seed would have look like keys, or are more than it takes.
+    #[error("the seed is refused because of {}{}", .paths.join("; "), if *more == 0 { String::new() } else { format!("; and {more} more") })]
+    Unportable {
+        /// Each with its cause.
+        paths: Vec<String>,
+        /// So many more.
+        more: usize,
     },
     /// The running system is no base of a bootc seed.
     #[error("{deployment} was not made from an image, so no bootc seed can be built on it")]
@@ -101,7 +117,9 @@ impl SeedError {
             | Self::Format { .. }
             | Self::Refused { .. }
             | Self::Version { .. }
-            | Self::Exclusion { .. }
+            | Self::Pattern { .. }
+            | Self::NotPortable { .. }
+            | Self::Unportable { .. }
             | Self::Target { .. }
             | Self::NoBase { .. }
             | Self::Name { .. } => "SeedRefused",
@@ -120,8 +138,16 @@ impl SeedError {
                     "`machine-config-agent stateroot inspect {image}` lists every reason; nothing was changed."
                 );
             }
-            Self::Version { .. } | Self::Exclusion { .. } | Self::Target { .. } | Self::Name { .. } => {
+            Self::Version { .. } | Self::Pattern { .. } | Self::Target { .. } | Self::Name { .. } => {
                 "Correct it; nothing was changed."
+            }
+            Self::NotPortable { .. } => {
+                "Remove it from the paths of the command or of settings.toml; nothing was changed."
+            }
+            Self::Unportable { .. } => {
+                "Leave each path out (--exclude PATH, or [seed] exclude in settings.toml), remove a named field from the \
+                 MachineConfig, or take a secret with `seed create --include-secret PATH`; `machine-config-agent seed create \
+                 --list` shows all; nothing was changed."
             }
             Self::NoBase { .. } => "Make a classic seed; nothing was changed.",
             Self::Missing { .. } | Self::Member { .. } => "Make the seed image again; nothing was changed.",

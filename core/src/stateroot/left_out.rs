@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::SeedError;
+use crate::model::node_settings::SeedSettings;
 use crate::model::short;
 
 /// Reason to leave a path out.
@@ -22,30 +23,46 @@ pub enum LeftOutClass {
 use LeftOutClass::{Cluster, Identity, Moment};
 
 /// The list.
-pub const LEFT_OUT: [(LeftOutClass, &str); 78] = [
+pub const LEFT_OUT: [(LeftOutClass, &str); 97] = [
+    (Identity, "etc/chrony.keys"),
+    (Identity, "etc/credstore.encrypted/*"),
+    (Identity, "etc/credstore/*"),
+    (Identity, "etc/cryptsetup-keys.d/*"),
+    (Identity, "etc/crypttab"),
     (Identity, "etc/hostname"),
     (Identity, "etc/insights-client/machine-id"),
+    (Identity, "etc/ipsec.d/*"),
+    (Identity, "etc/ipsec.secrets"),
     (Identity, "etc/iscsi/initiatorname.iscsi"),
     (Identity, "etc/krb5.keytab"),
     (Identity, "etc/kubernetes/bootstrap-kubelet.conf"),
     (Identity, "etc/kubernetes/ca.crt"),
     (Identity, "etc/kubernetes/kubeconfig"),
     (Identity, "etc/kubernetes/kubelet-ca.crt"),
+    (Identity, "etc/lvm/devices/*"),
     (Identity, "etc/machine-id"),
     (Identity, "etc/mco/internal-registry-pull-secret.json"),
     (Identity, "etc/mco/proxy.env"),
+    (Identity, "etc/multipath/bindings"),
+    (Identity, "etc/multipath/wwids"),
     (Identity, "etc/NetworkManager/system-connections/*"),
     (Identity, "etc/nvme/hostid"),
     (Identity, "etc/nvme/hostnqn"),
+    (Identity, "etc/openvswitch/conf.db"),
+    (Identity, "etc/openvswitch/system-id.conf"),
     (Identity, "etc/ostree/auth.json"),
     (Identity, "etc/pki/consumer/*"),
     (Identity, "etc/pki/entitlement/*"),
     (Identity, "etc/pki/tls/private/*"),
     (Identity, "etc/ssh/ssh_host_*"),
+    (Identity, "etc/swanctl/private/*"),
+    (Identity, "etc/wireguard/*"),
+    (Identity, "var/db/tang/*"),
     (Identity, "var/lib/dbus/machine-id"),
     (Identity, "var/lib/kubelet/config.json"),
     (Identity, "var/lib/kubelet/kubeconfig"),
     (Identity, "var/lib/kubelet/pki/*"),
+    (Identity, "var/lib/samba/private/*"),
     (Cluster, "etc/ignition-machine-config-encapsulated.json"),
     (Cluster, "etc/ignition-machine-config-encapsulated.json.bak"),
     (Cluster, "etc/kubernetes/admin.conf"),
@@ -73,6 +90,9 @@ pub const LEFT_OUT: [(LeftOutClass, &str); 78] = [
     (Cluster, "var/roothome/.docker/config.json"),
     (Cluster, "var/roothome/.kube/*"),
     (Cluster, "var/roothome/.ssh/id_*"),
+    (Moment, "etc/gshadow-"),
+    (Moment, "etc/security/opasswd"),
+    (Moment, "etc/shadow-"),
     (Moment, "var/cache/*"),
     (Moment, "var/crash/*"),
     (Moment, "var/home/*/.bash_history"),
@@ -104,21 +124,18 @@ pub const LEFT_OUT: [(LeftOutClass, &str); 78] = [
     (Moment, "var/tmp/*"),
 ];
 
-/// A path that a person leaves out beside the list.
+/// A path, or a pattern of paths, that a person names: as one that a seed has, or has not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Exclusion(String);
+pub struct SeedPath(String);
 
-impl Exclusion {
+impl SeedPath {
     /// Reads a pattern: a path below `/etc` or `/var`.
     pub fn new(text: &str) -> Result<Self, SeedError> {
-        let path = text.trim_matches('/');
-        let names = path.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.contains('\0'));
-        let is_below = path.starts_with("etc/") || path.starts_with("var/");
-        if text.starts_with('/') && names && is_below {
-            return Ok(Self(path.to_owned()));
+        if SeedSettings::is_path(text) {
+            return Ok(Self(text.trim_matches('/').to_owned()));
         }
-        Err(SeedError::Exclusion { path: short(text, 200) })
+        Err(SeedError::Pattern { path: short(text, 200) })
     }
 
     /// Returns the path without its first slash.
@@ -127,22 +144,17 @@ impl Exclusion {
     }
 }
 
-impl TryFrom<String> for Exclusion {
+impl TryFrom<String> for SeedPath {
     type Error = SeedError;
     fn try_from(text: String) -> Result<Self, SeedError> {
         Self::new(&text)
     }
 }
 
-impl From<Exclusion> for String {
-    fn from(exclusion: Exclusion) -> Self {
+impl From<SeedPath> for String {
+    fn from(exclusion: SeedPath) -> Self {
         format!("/{}", exclusion.0)
     }
-}
-
-/// Returns true if a seed has no such path; it is one below the root, without its first slash.
-pub fn is_left_out(path: &str, exclusions: &[Exclusion]) -> bool {
-    class(path).is_some() || exclusions.iter().any(|exclusion| covers(&exclusion.0, path))
 }
 
 /// Returns why a path is on the list.
@@ -160,14 +172,32 @@ pub fn leads_to_identity(path: &str) -> bool {
     LEFT_OUT.into_iter().any(|(class, pattern)| class == Identity && leads(pattern))
 }
 
+/// Returns a path of a config below the root, with the links of an image-based host resolved.
+pub(super) fn real_path(path: &str) -> String {
+    const LINKS: [(&str, &str); 6] = [
+        ("home", "var/home"),
+        ("mnt", "var/mnt"),
+        ("opt", "var/opt"),
+        ("root", "var/roothome"),
+        ("srv", "var/srv"),
+        ("usr/local", "var/usrlocal"),
+    ];
+    let path = path.trim_start_matches('/');
+    let below = |(from, to): (&str, &str)| {
+        let rest = path.strip_prefix(from)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+    };
+    LINKS.into_iter().find_map(below).unwrap_or_else(|| path.to_owned())
+}
+
 /// Returns true if a pattern stands for a path or for a directory above it.
-fn covers(pattern: &str, path: &str) -> bool {
+pub(super) fn covers(pattern: &str, path: &str) -> bool {
     let mut names = path.split('/');
     pattern.split('/').all(|pattern| names.next().is_some_and(|name| matches(pattern, name)))
 }
 
 /// Compares a name with a pattern of at most one `*`.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, tail)) => {
@@ -221,11 +251,10 @@ mod tests {
     #[test]
     fn exclusions_are_paths_below_etc_or_var() {
         for bad in ["", "/", "/etc", "etc/x", "/usr/x", "/etc/../x", "/var//x", "/var/./x", "/etc/a\0"] {
-            assert!(Exclusion::new(bad).is_err(), "{bad:?}");
+            assert!(SeedPath::new(bad).is_err(), "{bad:?}");
         }
-        let own = [Exclusion::new("/var/lib/own-*/").unwrap()];
-        assert!(is_left_out("var/lib/own-data/file", &own) && !is_left_out("var/lib/own", &own));
-        assert!(is_left_out("etc/hostname", &[]));
+        let own = SeedPath::new("/var/lib/own-*/").unwrap();
+        assert!(covers(own.as_str(), "var/lib/own-data/file") && !covers(own.as_str(), "var/lib/own"));
     }
 
     #[test]
@@ -237,6 +266,19 @@ mod tests {
         for pattern in patterns {
             assert!(pattern.starts_with("etc/") || pattern.starts_with("var/"), "{pattern}");
             assert!(pattern.split('/').all(|name| name.matches('*').count() < 2), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn paths_of_a_config_are_those_of_the_host() {
+        for (path, expected) in [
+            ("/root/.kube/config", "var/roothome/.kube/config"),
+            ("/usr/local/bin/a", "var/usrlocal/bin/a"),
+            ("/opt", "var/opt"),
+            ("/optional/a", "optional/a"),
+            ("/etc/a", "etc/a"),
+        ] {
+            assert_eq!(real_path(path), expected);
         }
     }
 }

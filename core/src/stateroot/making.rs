@@ -8,9 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     CLUSTER_INFO_LABEL, FORMAT, FORMAT_LABEL, HostTraits, Layout, SeedError, StaterootDeployment,
-    USE_BOOTC_LABEL, Version, class,
+    USE_BOOTC_LABEL, Version,
 };
-use crate::model::document::{self, Kind};
 use crate::model::{BootId, Reference, Timestamp, UnitName, UpdateId, short};
 
 /// Version of the record that this agent writes.
@@ -169,33 +168,6 @@ pub fn seed_labels(layout: Layout, info: &Map<String, Value>) -> BTreeMap<String
     labels.into_iter().chain(bootc).collect()
 }
 
-/// Returns the config of the seed: that of the host, without the files that a seed leaves out. Pull secrets are among them.
-/// The error is a cause, which quotes no value.
-pub fn config_of_seed(json: &[u8]) -> Result<Vec<u8>, String> {
-    let object = document::one(json, "it", Kind::MACHINE_CONFIG).and_then(|object| object.read::<Value>());
-    let mut config = object.map_err(|error| error.to_string())?.value;
-    if !config.pointer("/spec").is_some_and(Value::is_object) {
-        return Err("it has no spec".to_owned());
-    }
-    if let Some(files) = config.pointer_mut("/spec/config/storage/files").and_then(Value::as_array_mut) {
-        files.retain(|file| {
-            let path = file.get("path").and_then(Value::as_str).unwrap_or_default();
-            class(&real(path)).is_none()
-        });
-    }
-    Ok(config.to_string().into_bytes())
-}
-
-/// Returns the path below the root, with the links of an image-based host resolved.
-fn real(path: &str) -> String {
-    let path = path.trim_start_matches('/');
-    match path.split_once('/') {
-        Some(("root", rest)) => format!("var/roothome/{rest}"),
-        Some(("home", rest)) => format!("var/home/{rest}"),
-        Some(_) | None => path.to_owned(),
-    }
-}
-
 /// Stands in for `rpm-ostree status --json` on a host without rpm-ostree.
 pub fn status_document(booted: &StaterootDeployment) -> String {
     let checksum =
@@ -223,7 +195,7 @@ pub fn container_images(json: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stateroot::{Seed, booted_deployment, seed_config};
+    use crate::stateroot::{Seed, booted_deployment};
 
     #[test]
     fn targets_are_names_of_images() {
@@ -253,7 +225,7 @@ mod tests {
         assert_eq!(named("registry.test:5000/a"), "registry.test:5000/a@sha256:1");
     }
 
-    /// What `stateroot inspect` reads is what is written.
+    /// Labels that are written are those that `stateroot inspect` reads.
     #[test]
     fn labels_are_those_of_a_seed() {
         let host = HostTraits {
@@ -270,22 +242,6 @@ mod tests {
         }
         assert!(is_without_identity(Value::Object(info).to_string().as_bytes()));
         assert!(!is_without_identity(b"{}") && !is_without_identity(b"x"));
-    }
-
-    #[test]
-    fn config_of_seed_has_no_secret_of_the_cluster() {
-        let file = |path: &str| json!({"path": path, "contents": {"source": "data:,hunter2"}});
-        let config = json!({"metadata": {"name": "rendered-a"}, "spec": {"kernelArguments": ["a=1"], "fips": true,
-            "config": {"storage": {"files": [file("/var/lib/kubelet/config.json"), file("/root/.kube/config"),
-                file("/etc/hostname"), {"path": "/etc/motd"}]}}}});
-        let text = String::from_utf8(config_of_seed(config.to_string().as_bytes()).unwrap()).unwrap();
-        assert!(!text.contains("hunter2") && text.contains("/etc/motd"), "{text}");
-        let read = seed_config(text.as_bytes()).unwrap();
-        assert!(read.fips && read.kargs.len() == 1);
-        for bad in ["", "{", "[]", "{\"spec\": \"hunter2\"}"] {
-            let error = config_of_seed(bad.as_bytes()).unwrap_err();
-            assert!(!error.contains("hunter2"), "{error}");
-        }
     }
 
     #[test]

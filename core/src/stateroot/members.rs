@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::{Layout, SeedError};
+use super::{Layout, SeedError, Version};
 use crate::model::document::{self, Kind};
 use crate::model::yaml::redacted;
 use crate::model::{Karg, Sha256, short};
@@ -165,6 +166,20 @@ pub fn deletions(text: &str) -> Result<Vec<String>, SeedError> {
         .collect()
 }
 
+/// Reads the version of the cluster in `manifest.json`, which may have none.
+pub fn manifest_version(json: &[u8]) -> Result<Option<Version>, SeedError> {
+    const KEY: &str = "seed_cluster_ocp_version";
+    let refused = |cause: String| SeedError::Member { member: MANIFEST, cause };
+    let document: Map<String, Value> =
+        serde_json::from_slice(json).map_err(|error| refused(redacted(&error.to_string())))?;
+    let Some(version) = document.get(KEY) else { return Ok(None) };
+    let version = version.as_str().ok_or_else(|| refused(format!("{KEY} is no text")))?;
+    if version.is_empty() {
+        return Ok(None);
+    }
+    Version::new(version).map(Some).map_err(|error| refused(error.to_string()))
+}
+
 /// Reads `containers.list`: the images to have before the new system runs, each once.
 pub fn containers(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -240,6 +255,19 @@ mod tests {
         assert_eq!(deletions("/etc/a\netc/b/c\n\n").unwrap(), ["a", "b/c"]);
         for bad in ["/usr/x", "/etc/../x", "/etc/", "/etc", "/etc/a/./b", "x", "/etc//a"] {
             deletions(bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn manifest_gives_version_where_it_has_one() {
+        let version = |json: &str| manifest_version(json.as_bytes()).map(|found| found.map(String::from));
+        assert_eq!(version(r#"{"seed_cluster_ocp_version":"4.17.2","x":1}"#), Ok(Some("4.17.2".to_owned())));
+        for none in ["{}", r#"{"seed_cluster_ocp_version":""}"#] {
+            assert_eq!(version(none), Ok(None), "{none}");
+        }
+        for bad in ["", "[]", r#"{"seed_cluster_ocp_version":"../x"}"#, r#"{"seed_cluster_ocp_version":4}"#] {
+            let error = version(bad).unwrap_err().to_string();
+            assert!(error.starts_with("manifest.json of the seed can't be read"), "{error}");
         }
     }
 

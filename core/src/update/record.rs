@@ -13,8 +13,11 @@ use crate::model::text::chain;
 use crate::model::{BootId, FaultClass, ImageRef, Target, Timestamp, UpdateId};
 use crate::plan::{Batch, Op, Plan, Step, Undo};
 
-/// The version this agent writes. Older ones are read for ever; newer ones are refused.
-pub const SCHEMA: u32 = 1;
+/// The newest version that this agent reads and writes. Older ones are read for ever; newer ones are refused.
+pub const SCHEMA: u32 = 2;
+
+/// The version of a record without a field that an older agent must not ignore.
+const FIRST_SCHEMA: u32 = 1;
 
 /// Fault and its place: kept in the record, so that "where did it break" is never lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +50,7 @@ impl std::fmt::Display for Fault {
 /// An update in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The version of this shape.
+    /// The version that it was read with; it is written with [`Record::needed_schema`].
     pub schema: u32,
     /// The update's id.
     pub id: UpdateId,
@@ -130,7 +133,7 @@ impl Record {
     /// Opens the record of a plan.
     pub fn new(id: UpdateId, plan: Plan, boot_id: BootId, origin: Option<String>, now: Timestamp) -> Self {
         Self {
-            schema: SCHEMA,
+            schema: FIRST_SCHEMA,
             id,
             from: plan.from().cloned(),
             to: plan.to().clone(),
@@ -159,6 +162,22 @@ impl Record {
             since: now,
             durations: BTreeMap::new(),
         }
+    }
+
+    /// Returns the oldest version whose readers know each field that they must not ignore: without these an agent would commit a
+    /// part as the whole, end a boot that a person keeps, or drop what was forced.
+    pub fn needed_schema(&self) -> u32 {
+        let is_more = self.provisioning || self.forced || self.reboot_left.is_some();
+        if is_more { SCHEMA } else { FIRST_SCHEMA }
+    }
+
+    /// Returns it as it is written.
+    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let schema = self.needed_schema();
+        if self.schema == schema {
+            return serde_json::to_vec(self);
+        }
+        serde_json::to_vec(&Self { schema, ..self.clone() })
     }
 
     /// Sets the contents of its configs: a plan has their names.
@@ -324,4 +343,101 @@ pub enum StagedOs<'a> {
     SameImage,
     /// A deployment of this image.
     Image(&'a ImageRef),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Behaviour of an agent that does not know a field.
+    #[derive(Debug, PartialEq)]
+    enum Older {
+        /// Every version has it.
+        Knows,
+        /// It ignores it, with no more than this.
+        Ignores(&'static str),
+        /// It must not go on.
+        MustNot,
+    }
+
+    use Older::{Ignores, Knows, MustNot};
+
+    /// Each field of the record. A new one is given its row here first; [`Record::needed_schema`] follows.
+    const FIELDS: [(&str, Older); 28] = [
+        ("attempts", Knows),
+        ("boot_id", Knows),
+        ("cuts", Ignores("counts boots of the old deployment anew")),
+        ("drained", Knows),
+        ("draining", Ignores("a wait for the drain begins anew")),
+        ("durations", Knows),
+        ("fallbacks", Ignores("counts the reboots of a fallback anew")),
+        ("fault", Knows),
+        ("faulted", Ignores("the time of a fault is not told")),
+        ("forced", MustNot),
+        ("from", Knows),
+        ("id", Knows),
+        ("origin", Knows),
+        ("origin_image", Ignores("a fallback is known by its deployment alone")),
+        ("phase", Knows),
+        ("plan", Knows),
+        ("provisioning", MustNot),
+        ("reboot_left", MustNot),
+        ("reboots", Knows),
+        ("schema", Knows),
+        ("since", Knows),
+        ("staging", Ignores("a time limit begins anew")),
+        ("started", Knows),
+        ("to", Knows),
+        ("trial", Ignores("a trial begins anew")),
+        ("undo", Knows),
+        ("unfinalised", Ignores("counts failures of libostree anew")),
+        ("waiting", Ignores("what a drain waits for is not told")),
+    ];
+
+    /// A record with each field.
+    fn full() -> Record {
+        let text = include_str!("../../../tests/fixtures/records/v1.json");
+        let mut record: Record = serde_json::from_str(text).unwrap();
+        let begun = Begun { boot_id: record.boot_id.clone(), since: 1 };
+        record.blame(Fault::from_error(FaultClass::Retry, "StateLost", &std::fmt::Error, ""), record.since);
+        record.origin_image = Some(ImageRef::parse(&format!("r.test/os@sha256:{}", "a".repeat(64))).unwrap());
+        (record.reboot_left, record.waiting) = (Some(record.boot_id.clone()), Some("pod".to_owned()));
+        record.trial = Some(Trial { boot_id: record.boot_id.clone(), since: 1 });
+        (record.staging, record.draining) = (Some(begun.clone()), Some(begun));
+        (record.fallbacks, record.failed_finalizations, record.interrupted_finalizations) = (1, 1, 1);
+        (record.forced, record.provisioning) = (true, true);
+        record
+    }
+
+    #[test]
+    fn every_field_says_what_an_older_agent_does() {
+        let written: serde_json::Value = serde_json::from_slice(&full().to_json().unwrap()).unwrap();
+        let keys: Vec<_> = written.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, FIELDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        for (name, older) in &FIELDS {
+            if let Ignores(why) = older {
+                assert!(!why.is_empty(), "{name}");
+            }
+        }
+    }
+
+    /// A field that an older agent must not ignore raises the version, each by itself; it sinks again without them.
+    #[test]
+    fn fields_that_must_not_be_ignored_raise_version() {
+        let plain =
+            Record { forced: false, provisioning: false, reboot_left: None, schema: SCHEMA, ..full() };
+        let schema =
+            |record: &Record| serde_json::from_slice::<Record>(&record.to_json().unwrap()).unwrap().schema;
+        assert_eq!(schema(&plain), FIRST_SCHEMA);
+        for (name, _) in FIELDS.iter().filter(|(_, older)| *older == MustNot) {
+            let full = full();
+            let one = match *name {
+                "forced" => Record { forced: true, ..plain.clone() },
+                "provisioning" => Record { provisioning: true, ..plain.clone() },
+                "reboot_left" => Record { reboot_left: full.reboot_left, ..plain.clone() },
+                other => panic!("{other} has no case here"),
+            };
+            assert_eq!(schema(&one), SCHEMA, "{name}");
+        }
+    }
 }

@@ -8,6 +8,11 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde::forward_to_deserialize_any;
 
 use machine_config_core::model::fate::{FieldFate, OF_IGNITION, OF_SPEC};
+use machine_config_core::model::machineconfig::MachineConfig;
+use machine_config_core::model::observation::{ObservedOs, ObservedUnit, UnitFilePreset, UnitFileState};
+use machine_config_core::model::units::Mask;
+use machine_config_core::model::{HostSpec, Observation, UnitName};
+use machine_config_core::plan::not_applied;
 
 /// A deserializer that gives each type what it asks for, and notes the fields of its structs.
 #[derive(Clone)]
@@ -134,6 +139,43 @@ fn rows(table: &[FieldFate], all: &BTreeSet<String>) -> String {
     let row = |row: &FieldFate| format!("| `{}` | {} | {} |\n", row.field, row.fate.as_str(), row.note);
     let covered = |one: &&FieldFate| all.is_empty() || all.iter().any(|field| one.covers(field));
     table.iter().filter(covered).map(row).collect()
+}
+
+/// A field as plans and errors name it is a row of the table: an entry by its path or name, and what is below it after a space.
+#[test]
+fn named_fields_are_those_of_the_table() {
+    let text = r#"{"kind":"MachineConfig","metadata":{"name":"a"},"spec":{"fips":true,"kernelArguments":["a"],"kernelType":"realtime",
+        "extensions":["usbguard"],"config":{"ignition":{"version":"3.4.0","proxy":{"httpProxy":"http://a"},"timeouts":{"httpTotal":9},
+        "security":{"tls":{"certificateAuthorities":[{"source":"data:,ca"}]}}},"kernelArguments":{"shouldExist":["x"]},
+        "passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-rsa a"]}]},
+        "storage":{"disks":[{"device":"/dev/vda","wipeTable":true}],"filesystems":[{"device":"/dev/vdb","format":"xfs","path":"/a"}],
+        "raid":[{"name":"r","level":"raid1","devices":["/dev/vdc","/dev/vdd"]}],"luks":[{"name":"l","device":"/dev/vde","clevis":{"tpm2":true}}]},
+        "systemd":{"units":[{"name":"a.service","enabled":true}]}}}}"#;
+    let spec = MachineConfig::parse(text.as_bytes(), "a").unwrap().spec(None).unwrap();
+    let bare = HostSpec::empty(spec.name.clone());
+    let mut observed = Observation::as_specified(&bare).unwrap();
+    observed.accounts.clear();
+    observed.os = ObservedOs::NotImageBased;
+    let unit =
+        ObservedUnit { enabled: UnitFileState::NotFound, preset: UnitFilePreset::Enable, mask: Mask::Unset };
+    observed.units.insert(UnitName::new("a.service").unwrap(), unit);
+    let named = not_applied(&spec, &observed);
+    assert!(named.len() >= 13, "{named:?}");
+    for one in named {
+        let mut field = String::new();
+        for word in one.field.split(' ') {
+            match word.starts_with('"') {
+                true => field += "[]",
+                false if field.is_empty() => field += word,
+                false => field += &format!(".{word}"),
+            }
+        }
+        let is_it = |row: &FieldFate| {
+            let row = row.field.strip_suffix(".*").unwrap_or(row.field);
+            row == field || row.strip_prefix(&*field).is_some_and(|rest| rest.starts_with('.'))
+        };
+        assert!(OF_IGNITION.iter().chain(OF_SPEC).any(is_it), "{}", one.field);
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ line 2: an option has no `=`
 passwd.users "core" sshAuthorizedKeys[1]
 keep one
 {"kernelArguments": {"shouldExist": ["a"], "shouldNotExist": ["a"]}}
-config.kernelArguments "a"
+kernelArguments "a"
 keep one
 {"ignition": {"proxy": {"httpProxy": "proxy:3128"}}}
 ignition.proxy.httpProxy

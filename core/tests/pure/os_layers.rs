@@ -165,7 +165,7 @@ fn arguments_are_planned_from_deployment_of_update_that_was_given_up() {
         ("a x", "a x", "rw x a", "rw a x"),
         ("a", "a", "rw own b=1", "rw own a"),
         ("own", "c", "rw own b=1", "rw own c"),
-        ("own", "own", "rw own b=1", "rw own own"),
+        ("own", "own", "rw own b=1", "rw own"),
     ] {
         let with = |name: &str, kargs: &str| {
             spec(name, json!({"kernelArguments": kargs.split(' ').collect::<Vec<_>>()}))
@@ -174,7 +174,7 @@ fn arguments_are_planned_from_deployment_of_update_that_was_given_up() {
         let mut facts = ModelHost::holding(&old).facts(&old, &to, EmbeddedConfig::Unknown);
         let split = machine_config_core::model::Karg::split;
         facts.observed.kargs = split(line);
-        facts.observed.former_kargs.learn(&split("a x b=1 b=2 own"), &split("rw own own"));
+        facts.observed.former_kargs.learn_applied(&split("a x b=1 b=2 own"), &split("rw own own"));
         let origin = observed_origin(&old, &to, &facts.observed);
         let plan = plan(&origin, &to, &facts, &DisruptionPolicy::defaults()).unwrap();
         let Some(Op::SetKargs { delete, append }) = plan.steps().first().map(|step| step.op.clone()) else {

@@ -146,6 +146,7 @@ fn each_obstacle_refuses(
                 let is_right = match op {
                     FileOp::Write | FileOp::Directory | FileOp::Link => right.contains(&path),
                     FileOp::Remove | FileOp::LeaveDirectory => is_gone,
+                    FileOp::OpenDirectory => false,
                     FileOp::Restore => is_gone && !facts.restorable.contains(&path),
                 };
                 if is_right {

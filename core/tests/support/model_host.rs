@@ -449,7 +449,8 @@ impl ModelHost {
                 | Op::MakeDirectory { .. }
                 | Op::WriteLink { .. }
                 | Op::RemoveDirectory { .. }
-                | Op::RestoreDirectory { .. } => self.apply_path(&step.op, to),
+                | Op::RestoreDirectory { .. }
+                | Op::OpenDirectory { .. } => self.apply_path(&step.op, to),
                 Op::CreateGroup { .. }
                 | Op::ModifyGroup { .. }
                 | Op::RemoveGroup { .. }
@@ -509,8 +510,12 @@ impl ModelHost {
                 assert!(!holds || matches!(entries[path], PathSpec::Directory(_)), "{path} is in use");
                 self.put(path, Some(made(&entries[path], before.as_ref())));
             }
-            Op::RemoveDirectory { path } | Op::RestoreDirectory { path } => {
-                let restores = matches!(op, Op::RestoreDirectory { .. });
+            Op::OpenDirectory { path } if entries.contains_key(path) => {
+                let before = self.entry(path);
+                self.put(path, Some(made(&entries[path], before.as_ref())));
+            }
+            Op::RemoveDirectory { path } | Op::RestoreDirectory { path } | Op::OpenDirectory { path } => {
+                let restores = !matches!(op, Op::RemoveDirectory { .. });
                 let original = self.image.entry(path).filter(|_| restores);
                 let needed = to.entries().keys().any(|other| other.is_below(path.as_str()));
                 if original.is_some() || needed || !self.holds_below(path) {
@@ -579,7 +584,7 @@ impl ModelHost {
 /// An account as a host has it, without keys and password.
 pub fn account(name: &str, id: u32, maker: Maker) -> ObservedAccount {
     ObservedAccount {
-        keys_path: ManagedPath::new(format!("/home/{name}/.ssh/authorized_keys.d/ignition")).unwrap(),
+        keys_path: ManagedPath::new(format!("/home/{name}/.ssh/authorized_keys.d/ignition")).ok(),
         keys: ObservedFile::Absent,
         uid: id,
         gid: id,

@@ -13,7 +13,7 @@ use crate::model::ids::STATE_DIR;
 use crate::model::image::PULL_SECRETS;
 use crate::model::text::chain;
 use crate::model::{Contents, FaultClass, FileMode, ImageRef};
-use crate::stateroot::{SEED_SCHEMA, SeedOrder, SeedRecord, SeedStep, Version, is_emptied};
+use crate::stateroot::{SEED_SCHEMA, SeedOrder, SeedPaths, SeedRecord, SeedStep, Version, is_emptied};
 use crate::update::Fault;
 
 /// The credentials of the push, while a seed is made: not in `/etc` or `/var`, and gone with the boot.
@@ -39,13 +39,17 @@ pub(super) struct SeedOfObject {
 
 impl<E: Into<AgentError>> From<E> for Obstacle {
     fn from(error: E) -> Self {
-        let Fault { class, message, next, .. } = error.into().fault();
-        let why = format!("{message}. Next: {next}");
-        if class == FaultClass::Retry { Self::Passing(why) } else { Self::Final(why) }
+        Self::of_fault(error.into().fault())
     }
 }
 
 impl Obstacle {
+    fn of_fault(fault: Fault) -> Self {
+        let Fault { class, message, next, .. } = fault;
+        let why = format!("{message}. Next: {next}");
+        if class == FaultClass::Retry { Self::Passing(why) } else { Self::Final(why) }
+    }
+
     fn of_inputs(none: NoInputs) -> Self {
         match none {
             NoInputs::Missing(why) => Self::Final(why),
@@ -69,7 +73,9 @@ pub(super) async fn gather(
     let mut journal = SeedJournal::open(host.root.clone(), host.fail_points.clone())?.ok_or_else(busy)?;
     restore_seed(&mut journal, &SeedHost { root: &host.root, systemd: &host.systemd }).await?;
     let (root, systemd) = (&host.root, &host.systemd);
-    let facts = seed_facts(root, &host.stateroots, systemd, order.layout, &version, Vec::new()).await?;
+    let declared = host.settings.read().map_err(Obstacle::of_fault)?.settings.seed;
+    let paths = SeedPaths::new(&declared.include, &[], &declared.exclude)?;
+    let facts = seed_facts(root, &host.stateroots, systemd, order.layout, &version, paths).await?;
     let now = host.clock.now();
     let record = SeedRecord {
         schema: SEED_SCHEMA,

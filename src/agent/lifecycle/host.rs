@@ -1,5 +1,6 @@
 //! Means of the stages, beside the host that the loop owns.
 
+use super::super::SettingsLoader;
 use crate::host::clock::Clock;
 use crate::host::os::stateroots::Stateroots;
 use crate::host::{FailPoints, Power, Proxies, Root, Systemd};
@@ -19,6 +20,8 @@ pub struct LifecycleHost {
     pub clock: Clock,
     /// The reboot.
     pub power: Box<dyn Power>,
+    /// This node's settings.
+    pub settings: SettingsLoader,
     /// Fail points of tests.
     pub fail_points: FailPoints,
 }

@@ -22,9 +22,11 @@ const MAX_MANIFESTS: usize = 1000;
 /// Flags of `seed containerfile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  machine-config-agent seed containerfile --config DIR --image registry.example/seed@sha256:DIGEST > Containerfile\n  \
+    after_help = "Example:\n  machine-config-agent seed containerfile --config DIR --image registry.example/seed@sha256:DIGEST \\\n    \
+    --include-secret install-config.yaml > Containerfile\n  \
     podman build --file Containerfile DIR\n\n\
-    Exits with 3 and names every fault when the directory is not as `openshift-install image-based` takes it."
+    Exits with 3 and names every fault if `openshift-install image-based` would not take the directory,\n\
+    or a file holds a secret that is not named."
 )]
 pub(super) struct Arguments {
     /// Directory with install-config.yaml, image-based-config.yaml and, if there are any, extra-manifests
@@ -33,12 +35,16 @@ pub(super) struct Arguments {
     /// The bootc seed, by digest
     #[arg(long, value_name = "SEED")]
     image: String,
+    /// File of the directory to take although it holds a secret; repeatable
+    #[arg(long, value_name = "FILE")]
+    include_secret: Vec<String>,
 }
 
 /// Prints the Containerfile.
 pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let seed = ImageRef::parse(&arguments.image).map_err(|error| error.in_field("--image", ""))?;
-    let files = read(&Root::open(&arguments.config)?)?;
+    let mut files = read(&Root::open(&arguments.config)?)?;
+    files.named.clone_from(&arguments.include_secret);
     match files.check() {
         Ok(config) => print(&containerfile(&seed, &config)).map(|()| 0),
         Err(problems) => {
@@ -67,7 +73,7 @@ fn read(directory: &Root) -> Result<ConfigFiles, CliError> {
         };
         manifests.insert(name, contents);
     }
-    Ok(ConfigFiles { install, image_based, manifests })
+    Ok(ConfigFiles { install, image_based, manifests, named: Vec::new() })
 }
 
 fn text(directory: &Root, name: &str) -> Result<Option<String>, CliError> {

@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::super::CliError;
 use super::super::output::{Output, print, print_json};
+use super::super::settings::read_usual;
 use super::super::stateroot::machine::Machine;
+use super::list;
 use super::restore::open_journal;
 use crate::agent::{
     SeedEnd, SeedFacts, active_services, make_seed, restore_seed, seed_directory, seed_facts, update_id,
@@ -20,7 +22,7 @@ use crate::journal::seed::SeedJournal;
 use crate::model::ids::STATE_DIR;
 use crate::model::{FaultClass, UnitName};
 use crate::settings::Environment;
-use crate::stateroot::{Exclusion, Layout, SEED_SCHEMA, SeedRecord, SeedStep, SeedTarget, Version};
+use crate::stateroot::{Layout, SEED_SCHEMA, SeedPaths, SeedRecord, SeedStep, SeedTarget, Version};
 use crate::telemetry::log::{self, Format};
 
 /// Form of a seed.
@@ -41,21 +43,34 @@ impl Form {
     }
 }
 
+/// Flags that change nothing.
+#[derive(Debug, clap::Args)]
+struct Preview {
+    /// List what the seed has and leaves out, and why; change nothing; exits with 3 if it would be refused
+    #[arg(long, conflicts_with_all = ["plan", "push"])]
+    list: bool,
+    /// Print the plan, and change nothing
+    #[arg(long)]
+    plan: bool,
+}
+
 /// Flags of `seed create`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  machine-config-agent seed create --image registry.example/seeds/sno:4.17.2 --version 4.17.2 --push --yes\n\n\
-    Kubelet and CRI-O rest while /etc and /var are archived. Identity and secrets stay on this host.\n\
+    A seed has changed files of packages, files of the committed config and what --include names; `--list` shows it.\n\
+    It is refused when a file that it would have looks like a secret.\n\
+    The kubelet and CRI-O are stopped while /etc and /var are archived. Identity and secrets stay on this host.\n\
     After a failure the host is as it was; after a kill, `seed restore` restores it, and so do the\n\
     next `seed create` and the start of the daemon."
 )]
 pub(super) struct Arguments {
     /// Name of the image, with a tag
-    #[arg(long, value_name = "REF")]
-    image: String,
+    #[arg(long, value_name = "REF", required_unless_present = "list")]
+    image: Option<String>,
     /// Version of the seed: that of its cluster
-    #[arg(long, value_name = "VERSION")]
-    version: String,
+    #[arg(long, value_name = "VERSION", required_unless_present = "list")]
+    version: Option<String>,
     /// Push the image; otherwise it stays in the directory
     #[arg(long)]
     push: bool,
@@ -65,15 +80,20 @@ pub(super) struct Arguments {
     /// Directory with room for the archives
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     directory: String,
-    /// A path below /etc or /var that the seed has not, beside those of docs/stateroots.md
+    /// Path below /etc or /var to take, with everything below it; repeatable
+    #[arg(long, value_name = "PATH")]
+    include: Vec<String>,
+    /// File to take although it looks like a secret; repeatable
+    #[arg(long, value_name = "PATH")]
+    include_secret: Vec<String>,
+    /// Path below /etc or /var to leave out; repeatable
     #[arg(long, value_name = "PATH")]
     exclude: Vec<String>,
     /// Credentials for the push [default: those of pulls]
     #[arg(long, value_name = "FILE")]
     authfile: Option<String>,
-    /// Print the plan, and change nothing
-    #[arg(long)]
-    plan: bool,
+    #[command(flatten)]
+    preview: Preview,
     /// Do not ask before services are stopped
     #[arg(long)]
     yes: bool,
@@ -108,11 +128,16 @@ struct Made<'a> {
 
 /// Makes a seed, or prints the plan.
 pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Result<u8, CliError> {
-    let image = SeedTarget::new(&arguments.image)?;
-    let version = Version::new(&arguments.version)?;
-    let exclusions =
-        arguments.exclude.iter().map(|path| Exclusion::new(path)).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::open(environment)?;
+    let declared = read_usual(&machine.root)?.seed;
+    let included = [&*arguments.include, &declared.include].concat();
+    let excluded = [&*arguments.exclude, &declared.exclude].concat();
+    let paths = SeedPaths::new(&included, &arguments.include_secret, &excluded)?;
+    if arguments.preview.list {
+        return list::run(&machine, paths, arguments.output).await;
+    }
+    let image = SeedTarget::new(arguments.image.as_deref().unwrap_or_default())?;
+    let version = Version::new(arguments.version.as_deref().unwrap_or_default())?;
     if !Path::new(&arguments.directory).is_absolute() {
         let cause = format!("--directory {}: give an absolute path", arguments.directory);
         return Err(CliError::Usage(cause));
@@ -120,7 +145,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
     let directory = seed_directory(&machine.root, &arguments.directory)?;
     let systemd = Systemd::detect(&machine.root)?;
     let host = SeedHost { root: &machine.root, systemd: &systemd };
-    let journal = if arguments.plan { None } else { Some(open_journal(&machine.root, environment)?) };
+    let journal = if arguments.preview.plan { None } else { Some(open_journal(&machine.root, environment)?) };
     if let Some(mut journal) = journal {
         machine.ensure_no_update()?;
         if !arguments.yes {
@@ -130,8 +155,7 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
         // What an earlier one has stopped is to be stopped by this one, too.
         restore_seed(&mut journal, &host).await?;
         let layout = arguments.form.layout();
-        let facts =
-            seed_facts(&machine.root, &machine.stateroots, &systemd, layout, &version, exclusions).await?;
+        let facts = seed_facts(&machine.root, &machine.stateroots, &systemd, layout, &version, paths).await?;
         let names = Names { image, version, directory };
         return make(arguments, environment, &machine, &host, facts, names, journal).await;
     }

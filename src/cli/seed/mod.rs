@@ -2,6 +2,7 @@
 
 mod containerfile;
 mod create;
+mod list;
 mod restore;
 
 use clap::Subcommand;

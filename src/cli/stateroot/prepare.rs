@@ -7,6 +7,7 @@ use super::super::output::{Output, print, print_json};
 use super::machine::{Machine, conclude};
 use crate::agent::{Preparation, SeedRequest, preparation};
 use crate::model::ImageRef;
+use crate::model::text::escaped;
 use crate::settings::Environment;
 use crate::stateroot::{Findings, Job, StaterootName, Version};
 
@@ -110,7 +111,7 @@ fn shown(output: Output, stateroot: &StaterootName, found: &Findings) -> Result<
             let mut text = format!("{stateroot} is prepared: {deployment}\n");
             if !found.containers.is_empty() {
                 text += &format!("Images to pull before it runs ({}):\n", found.containers.len());
-                text.extend(found.containers.iter().map(|image| format!("  {image}\n")));
+                text.extend(found.containers.iter().map(|image| format!("  {}\n", escaped(image))));
             }
             print(&text)?;
         }

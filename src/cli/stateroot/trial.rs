@@ -9,6 +9,7 @@ use crate::agent::{BootEnd, BootWorker};
 use crate::host::machine_name;
 use crate::settings::Environment;
 use crate::telemetry::log::{self, Format};
+use crate::telemetry::notify::Notify;
 
 /// Flags of `stateroot trial`.
 #[derive(Debug, clap::Args)]
@@ -28,7 +29,9 @@ pub(super) async fn run(arguments: &Arguments, environment: &Environment) -> Res
     let machine = Machine::open(environment)?;
     let worker =
         BootWorker { host: &host, stateroots: &machine.stateroots, rules: &rules, node: &machine_name() };
-    let end = Box::pin(worker.settle()).await?;
+    // Each wait has a limit: a sign of life says that this process still comes to them.
+    let mut notify = Notify::new(environment.notify.clone(), environment.watchdog);
+    let end = notify.during(Box::pin(worker.settle())).await?;
     if let Some(count) = environment.fail_points.counted() {
         print(&format!("fail points: {count}"))?;
     }

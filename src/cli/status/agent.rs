@@ -7,12 +7,11 @@ use crate::host::root::Holder;
 use crate::host::systemd::ServiceState;
 use crate::host::{Host, HostError};
 use crate::journal::{JournalError, place};
+use crate::model::ids::AGENT_UNIT;
 use crate::model::text::chain;
 use crate::model::{FaultClass, UnitName};
+use crate::telemetry::notify::WAITS_FOR;
 use crate::update::Fault;
-
-/// The agent's unit.
-const UNIT: &str = "machine-config-agent.service";
 
 /// Facts of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,6 +28,9 @@ pub(super) struct AgentStatus {
     /// Since when it does not run, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<String>,
+    /// File of its first target, which it waits for.
+    #[serde(skip)]
+    pub(super) awaits: Option<String>,
 }
 
 /// An update that was left in the middle.
@@ -56,13 +58,13 @@ impl AgentStatus {
             Err(JournalError::Host(error)) if error.is_denied() => Lock::Unknown,
             other => other?.map_or(Lock::Free, Lock::Held),
         };
-        let Ok(unit) = UnitName::new(UNIT) else { return Ok(Self::unknown(String::new())) };
+        let Ok(unit) = UnitName::new(AGENT_UNIT) else { return Ok(Self::unknown(String::new())) };
         let service = host.systemd.service(&unit).await;
         Ok(Self::known(lock, service, left))
     }
 
     fn unknown(text: String) -> Self {
-        Self { running: None, pid: None, expected: false, text, since: None }
+        Self { running: None, pid: None, expected: false, text, since: None, awaits: None }
     }
 
     /// Returns true if it works, or was never requested.
@@ -77,7 +79,7 @@ impl AgentStatus {
     ) -> Self {
         if let Lock::Held(Holder { pid }) = lock {
             let text = pid.map_or("running".to_owned(), |pid| format!("running (pid {pid})"));
-            return Self { running: Some(true), pid, expected: true, text, since: None };
+            return Self { running: Some(true), pid, expected: true, ..Self::unknown(text) };
         }
         let died = left.is_some_and(|left| !left.stopped);
         match service {
@@ -104,27 +106,41 @@ impl AgentStatus {
         if lock == Lock::Unknown && matches!(service.active.as_str(), "active" | "reloading") {
             return Self { running: Some(true), expected: true, ..Self::unknown("running".to_owned()) };
         }
+        // It holds no lock: it has touched nothing of the host.
+        if let (true, Some(file)) = (service.active == "active", service.text.strip_prefix(WAITS_FOR)) {
+            let text = format!("waiting for {file}, which is not there");
+            return Self { running: Some(false), awaits: Some(file.to_owned()), ..Self::unknown(text) };
+        }
         let failed = service.active == "failed" || service.sub == "auto-restart";
         let starts = service.active == "activating" && !failed;
         let expected = failed || starts || service.file == "enabled";
         let text =
             if starts { "starting".to_owned() } else { format!("not running ({})", service_text(service)) };
         let since = service.since.filter(|_| !starts).map(|since| since.to_string());
-        Self { running: Some(false), pid: None, expected, text, since }
+        Self { running: Some(false), expected, since, ..Self::unknown(text) }
     }
 
-    /// Returns the fault of an agent that should run and does not, or of an open update that no agent continues.
-    pub(super) fn fault(&self, unfinished: Option<&Unfinished>) -> Option<Fault> {
+    /// Returns the fault of an agent that should run and does not, of a host with a config that nothing watches any more, or of an open
+    /// update that no agent continues.
+    pub(super) fn fault(&self, unfinished: Option<&Unfinished>, is_managed: bool) -> Option<Fault> {
         if self.running != Some(false) {
             return None;
         }
         let fault = |message: String, next: String| {
             Some(Fault { class: FaultClass::Degraded, reason: "AgentNotRunning".to_owned(), message, next })
         };
+        if let (Some(file), true) = (&self.awaits, is_managed) {
+            return fault(
+                format!("nothing watches the config of this host: the agent is {}", self.text),
+                format!("Write {file} again; if another agent manages this host, disable {AGENT_UNIT}."),
+            );
+        }
         if self.expected {
             return fault(
                 format!("no process follows the target of this node: the agent is {}", self.text),
-                format!("See `systemctl status {UNIT}` and `journalctl -u {UNIT} -p warning -b`."),
+                format!(
+                    "See `systemctl status {AGENT_UNIT}` and `journalctl -u {AGENT_UNIT} -p warning -b`."
+                ),
             );
         }
         let Unfinished { update, phase } = unfinished?;
@@ -133,7 +149,9 @@ impl AgentStatus {
                 "no process continues update {update}, which is in phase {phase}: the agent is {}",
                 self.text
             ),
-            format!("Repeat the `apply` that began it, or `systemctl start {UNIT}`."),
+            format!(
+                "Repeat the `apply` that began it, or give the agent a target and `systemctl start {AGENT_UNIT}`."
+            ),
         )
     }
 }
@@ -177,10 +195,10 @@ mod tests {
     fn dead_agent_is_fault_with_its_exit() {
         let dead = status_of(ServiceState { exit: Some(104), ..service("failed", "exit-code", "enabled") });
         assert_eq!(dead.text, "not running (failed, exit 104)");
-        assert_eq!(dead.fault(None).unwrap().reason, "AgentNotRunning");
+        assert_eq!(dead.fault(None, false).unwrap().reason, "AgentNotRunning");
         let killed = status_of(ServiceState { signal: Some(9), ..service("failed", "watchdog", "disabled") });
         assert_eq!(killed.text, "not running (failed, watchdog, signal 9, disabled)");
-        assert!(killed.fault(None).is_some());
+        assert!(killed.fault(None, false).is_some());
         let again =
             ServiceState { sub: "auto-restart".to_owned(), ..service("activating", "exit-code", "enabled") };
         assert_eq!(
@@ -193,17 +211,40 @@ mod tests {
     #[test]
     fn only_expected_agent_is_missed() {
         let disabled = status_of(service("inactive", "success", "disabled"));
-        assert_eq!(disabled.fault(None), None);
+        assert_eq!(disabled.fault(None, false), None);
         let unfinished = Unfinished { update: "u1".to_owned(), phase: "Verifying".to_owned() };
-        let fault = disabled.fault(Some(&unfinished)).unwrap();
+        let fault = disabled.fault(Some(&unfinished), false).unwrap();
         assert!(fault.message.contains("update u1, which is in phase Verifying"), "{}", fault.message);
         let skipped = ServiceState { condition: false, ..service("inactive", "success", "enabled") };
         let skipped = status_of(skipped);
         assert_eq!(skipped.text, "not running (inactive, a condition of its unit is not met)");
-        assert!(skipped.fault(None).is_some());
+        assert!(skipped.fault(None, false).is_some());
         let absent = ServiceState { load: "not-found".to_owned(), ..ServiceState::default() };
         assert_eq!(status_of(absent).text, "not running (no unit of systemd starts it)");
-        assert_eq!(AgentStatus::known(Lock::Free, Ok(None), None).fault(None), None);
+        assert_eq!(AgentStatus::known(Lock::Free, Ok(None), None).fault(None, false), None);
+    }
+
+    /// Nobody misses an agent that waits for its first target; an update that was left in the middle is named.
+    #[test]
+    fn agent_without_target_waits() {
+        let text = "Waits for /etc/machine-config-agent/target.yaml".to_owned();
+        let waits = status_of(ServiceState { text, ..service("active", "success", "enabled") });
+        assert_eq!(waits.text, "waiting for /etc/machine-config-agent/target.yaml, which is not there");
+        assert_eq!((waits.fault(None, false), waits.is_well()), (None, true));
+        let unfinished = Unfinished { update: "u1".to_owned(), phase: "Verifying".to_owned() };
+        assert!(
+            waits
+                .fault(Some(&unfinished), false)
+                .unwrap()
+                .message
+                .contains("target.yaml, which is not there")
+        );
+        let managed = waits.fault(None, true).unwrap();
+        assert!(
+            managed.next.starts_with("Write /etc/machine-config-agent/target.yaml again"),
+            "{}",
+            managed.next
+        );
     }
 
     /// Its lock counts, whatever systemd knows: in a pod it is no unit of the host.
@@ -213,7 +254,7 @@ mod tests {
         let unfinished = Unfinished { update: "u1".to_owned(), phase: "Applying".to_owned() };
         let observed = AgentStatus::known(Lock::Held(Holder { pid: Some(7) }), Ok(Some(inactive)), None);
         assert_eq!(
-            (observed.running, observed.text.as_str(), observed.fault(Some(&unfinished))),
+            (observed.running, observed.text.as_str(), observed.fault(Some(&unfinished), false)),
             (Some(true), "running (pid 7)", None)
         );
         let unprivileged =

@@ -14,6 +14,7 @@ use super::CliError;
 use super::host::{HostFlags, runtime};
 use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
+use super::settings::faults_of_usual;
 use crate::agent::drift::{add_diffs, watched};
 use crate::control::ControlPlane as _;
 use crate::control::directory::{Directory, pool_file};
@@ -21,21 +22,20 @@ use crate::host::account_records::AccountRecords;
 use crate::host::watch::{Watch, WatchSet};
 use crate::host::{Host, Root, machine_name};
 use crate::journal::origin::{State, check_commit};
-use crate::journal::state;
-use crate::journal::stateroot::load_record as load_stateroot_work;
+use crate::journal::stateroot::{load_record as load_stateroot_work, load_trial};
 use crate::journal::stored::{Stored, load_record};
+use crate::journal::{lifecycle, seed, state};
 use crate::model::observation::ObservedOs;
 use crate::model::os::Layers;
 use crate::model::text::chain;
-use crate::model::{ConfigName, HostSpec, Target};
+use crate::model::{ConfigName, HostSpec, Target, Timestamp};
 use crate::observe::{lost, observe};
 use crate::plan::differences::Difference;
 use crate::plan::drift::drift;
 use crate::plan::{Warning, not_applied, not_restorable};
 use crate::report::{LoopState, NodeReport, NodeState, Progress, report};
-use crate::settings::file;
 use crate::stateroot::OpenWork;
-use crate::update::{Fault, Record};
+use crate::update::Record;
 
 use agent::{AgentStatus, Unfinished};
 use shown::{BootedOs, MovedAside, NextBoot, Status};
@@ -146,6 +146,9 @@ impl Disk {
         let State { open, current, .. } = State::load(root)?;
         let record = open.map(|open| open.record);
         let work = load_stateroot_work(root)?.as_ref().map(OpenWork::new);
+        load_trial(root)?;
+        seed::load_record(root)?;
+        lifecycle::check(root)?;
         let moved = AccountRecords::load(root)?.still_moved(root).into_iter();
         let moved = moved.map(|(aside, path)| MovedAside { path, aside }).collect();
         let not_restorable = match &current {
@@ -195,7 +198,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     }
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     // A start takes the defaults in their place, and other verbs end with it.
-    health.duty = settings_fault(&host.root);
+    (health.settings, health.unknown_settings) = faults_of_usual(&host.root);
     let spec = match &disk {
         Disk { record: None, stored: Some(stored), .. } => Some(stored.known_spec()),
         Disk { .. } => None,
@@ -212,7 +215,7 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         Some(left) => left.report.clone(),
         None => alone(report(disk.record.as_ref(), &health), &agent),
     };
-    reported.duty = reported.duty.or(health.duty);
+    reported.duty = reported.duty.or(health.settings);
     // Layers of the config are no manual change.
     let layers = disk.stored.map(|stored| stored.known_spec().layers()).unwrap_or_default();
     let idle = disk.record.is_none();
@@ -233,13 +236,6 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
         not_restorable: disk.not_restorable,
     };
     Ok(Status { staged_by_hand: staged, ..status(reported, &os, host, &layers, around) })
-}
-
-/// Returns the fault of a settings file that no start can use, and a running agent does not.
-fn settings_fault(root: &Root) -> Option<Fault> {
-    let error = file::read(root, file::SETTINGS_PATH, file::SETTINGS_PATH).err()?;
-    let is_denied = matches!(&error, file::FileError::Read(error) if error.is_denied());
-    (!is_denied).then(|| Fault::from_error(error.class(), error.reason(), &error, &error.next()))
 }
 
 /// Returns true if the last report counts: its agent works, or nothing better may be read.
@@ -299,7 +295,8 @@ const REBOOTING: &str = "Rebooting";
 fn alone(report: NodeReport, agent: &AgentStatus) -> NodeReport {
     let unfinished = report.update.clone().filter(|_| report.phase != REBOOTING);
     let unfinished = unfinished.map(|update| Unfinished { update, phase: report.phase.clone() });
-    let fault = agent.fault(unfinished.as_ref()).filter(|_| report.fault.is_none());
+    let fault =
+        agent.fault(unfinished.as_ref(), report.current_config.is_some()).filter(|_| report.fault.is_none());
     let Some(fault) = fault else { return report };
     let since = agent.since.clone().unwrap_or_else(|| report.since.clone());
     NodeReport { state: NodeState::Degraded, reason: fault.to_string(), fault: Some(fault), since, ..report }
@@ -327,7 +324,8 @@ fn status(report: NodeReport, os: &ObservedOs, host: &Host, layers: &Layers, aro
         node: report.node,
         state: report.state,
         phase: report.phase,
-        since: began.then_some(report.since),
+        // Nothing of this host has a time yet.
+        since: began.then_some(report.since).filter(|since| *since != Timestamp::default().to_string()),
         current: pair(report.current_config, report.current_image),
         desired: pair(report.desired_config, report.desired_image),
         content_changed: report.content_changed,
@@ -385,8 +383,14 @@ mod tests {
     use crate::model::observation::{Booted, EmbeddedConfig, Staged};
 
     fn alone_here() -> Around {
-        let agent =
-            AgentStatus { running: None, pid: None, expected: false, since: None, text: "gone".to_owned() };
+        let agent = AgentStatus {
+            running: None,
+            pid: None,
+            expected: false,
+            since: None,
+            text: "gone".to_owned(),
+            awaits: None,
+        };
         Around {
             agent,
             follows: None,

@@ -14,7 +14,10 @@ const DIFFS: usize = 1;
 fn agent(status: &Status) -> String {
     let since = status.agent.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
     let follows = match &status.follows {
-        Some(Follows::FirstBoot(path)) => format!("; it completes the first boot from {path}"),
+        Some(Follows::FirstBoot(path)) if status.agent.running == Some(true) => {
+            format!("; it completes the first boot from {path}")
+        }
+        Some(Follows::FirstBoot(path)) => format!("; its last work was the first boot from {path}"),
         Some(Follows::Directory(path)) => format!("; it follows {path}"),
         Some(Follows::Rendered { directory, pool }) => format!("; it follows pool {pool} of {directory}"),
         Some(Follows::Cluster(access)) => format!("; it follows the Node object, with {access}"),
@@ -26,6 +29,7 @@ fn agent(status: &Status) -> String {
 fn head(status: &Status) -> String {
     match &status.since {
         Some(since) => format!("Node {} is {:?}, since {since}", status.node, status.state),
+        None if status.fault.is_some() => format!("Node {} is {:?}", status.node, status.state),
         None => format!("Node {} is not managed yet", status.node),
     }
 }

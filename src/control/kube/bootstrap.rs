@@ -2,9 +2,10 @@
 
 use crate::control::ControlError;
 use crate::host::{HostError, Root};
-use crate::model::FileMode;
+use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE};
+use crate::model::{ConfigName, FileMode, ImageRef};
 
-use super::annotations::Annotations;
+use super::annotations::{Annotations, CURRENT_CONFIG, CURRENT_IMAGE};
 
 /// File that the machine-config-server's Ignition writes them to.
 const FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
@@ -29,6 +30,14 @@ pub(super) fn read(root: &Root) -> Result<Option<Annotations>, ControlError> {
         cause: format!("line {}, column {}", error.line(), error.column()),
     });
     Ok(Some(read?))
+}
+
+/// Returns them as the provisioning leaves them for a host with this config and image.
+pub(super) fn of_host(config: &ConfigName, image: Option<&ImageRef>) -> Annotations {
+    let configs = [CURRENT_CONFIG, DESIRED_CONFIG].map(|key| (key.to_owned(), config.to_string()));
+    let images =
+        image.map(|image| [CURRENT_IMAGE, DESIRED_IMAGE[0]].map(|key| (key.to_owned(), image.to_string())));
+    configs.into_iter().chain(images.into_iter().flatten()).collect()
 }
 
 /// Puts them away: the current config is stored by now, and the name goes last (W-11).

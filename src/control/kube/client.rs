@@ -274,7 +274,7 @@ mod tests {
         answer: impl Fn() -> http::response::Builder + Clone + Send + 'static,
         body: Vec<u8>,
     ) -> kube::Client {
-        let connector = Connector::new(Identity::kubeconfig(std::path::Path::new("/none")).unwrap());
+        let connector = Connector::new(Identity::kubeconfig(&["/none".into()]).unwrap());
         let busy = Arc::new(Busy::new(Arc::new(connector)));
         let timeout = Arc::<AdaptiveTimeout>::default();
         let exchange = service_fn(move |request: Request<Body>| {

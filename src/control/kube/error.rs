@@ -6,7 +6,7 @@ use crate::model::FaultClass;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
     /// The API server is unreachable or overloaded.
-    #[error("the API server {server} can't be reached: {cause}")]
+    #[error("the API server {server} {}: {}", way(cause), of_reader(cause))]
     Away {
         /// URL of the server.
         server: String,
@@ -49,6 +49,12 @@ pub enum KubeError {
         /// The cause.
         cause: String,
     },
+    /// No kubeconfig is there yet: the kubelet of a new node writes it when the cluster has taken the node in.
+    #[error("there is no kubeconfig: {cause}")]
+    NoKubeconfig {
+        /// The cause for each file.
+        cause: String,
+    },
 }
 
 /// Details of a refusal.
@@ -58,6 +64,20 @@ pub struct Details {
     pub budget: Option<String>,
     /// Seconds after which the request may be repeated; 0 where none are given.
     pub retry_after: u32,
+}
+
+/// Returns true if a server answered, whose certificate is not taken: of another CA or name, or by another clock.
+fn is_of_certificate(cause: &str) -> bool {
+    cause.contains("invalid peer certificate")
+}
+
+/// Returns a cause without the page that TLS's library names for those who program with it.
+fn of_reader(cause: &str) -> &str {
+    cause.split_once(": https://docs.rs/").map_or(cause, |(cause, _)| cause)
+}
+
+fn way(cause: &str) -> &'static str {
+    if is_of_certificate(cause) { "is not trusted" } else { "can't be reached" }
 }
 
 impl KubeError {
@@ -99,7 +119,7 @@ impl KubeError {
     /// a file is wrong in one.
     pub(super) fn identity(&self) -> String {
         match self {
-            Self::Config { .. } => self.to_string(),
+            Self::Config { .. } | Self::NoKubeconfig { .. } => self.to_string(),
             Self::Away { .. } | Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => {
                 self.reason().to_owned()
             }
@@ -109,7 +129,7 @@ impl KubeError {
     /// Returns true if this passes without a change of the object: requests to the API server wait.
     pub fn is_away(&self) -> bool {
         match self {
-            Self::Away { .. } | Self::Config { .. } => true,
+            Self::Away { .. } | Self::Config { .. } | Self::NoKubeconfig { .. } => true,
             Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => false,
         }
     }
@@ -122,7 +142,8 @@ impl KubeError {
             | Self::NotFound { .. }
             | Self::Refused { .. }
             | Self::Invalid { .. }
-            | Self::Config { .. } => FaultClass::Retry,
+            | Self::Config { .. }
+            | Self::NoKubeconfig { .. } => FaultClass::Retry,
         }
     }
 
@@ -135,13 +156,17 @@ impl KubeError {
             Self::Refused { status: 403, .. } => "Forbidden",
             Self::Refused { .. } => "ApiServerRefused",
             Self::Invalid { .. } => "InvalidObject",
-            Self::Config { .. } => "CredentialsUnusable",
+            Self::Config { .. } | Self::NoKubeconfig { .. } => "CredentialsUnusable",
         }
     }
 
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
+            Self::Away { cause, .. } if is_of_certificate(cause) => {
+                "Check the node's clock (`timedatectl`), and the CA and the server in the kubeconfig; the agent connects by itself."
+                    .to_owned()
+            }
             Self::Away { .. } => {
                 "See that the node reaches the API server; the agent connects by itself.".to_owned()
             }
@@ -156,6 +181,34 @@ impl KubeError {
                 format!("Correct {object}; the agent tries again by itself.")
             }
             Self::Config { file, .. } => format!("Correct {file}; the agent reads it again by itself."),
+            Self::NoKubeconfig { .. } => "On a new node, wait until the kubelet has written it; otherwise name the right file with \
+                --kubeconfig. The agent looks again by itself."
+                .to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::CertificateError::{NotValidYet, UnknownIssuer};
+
+    use super::*;
+
+    /// A server whose certificate is not taken was reached: the clock or the CA is wrong, not the way.
+    #[test]
+    fn refused_certificate_is_no_silence() {
+        for refused in [NotValidYet, UnknownIssuer] {
+            let cause = rustls::Error::InvalidCertificate(refused).to_string();
+            let error = KubeError::Away { server: "https://a:6443".to_owned(), cause };
+            let text = error.to_string();
+            assert!(text.starts_with("the API server https://a:6443 is not trusted: "), "{text}");
+            assert!(error.next().contains("clock"), "{}", error.next());
+        }
+        let cause = "peer closed connection without sending TLS close_notify: \
+            https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
+        let error = KubeError::Away { server: "s".to_owned(), cause: cause.to_owned() };
+        assert!(error.to_string().ends_with("TLS close_notify"), "{error}");
+        let error = KubeError::Away { server: "s".to_owned(), cause: "connection refused".to_owned() };
+        assert!(error.to_string().contains("can't be reached") && !error.next().contains("clock"));
     }
 }

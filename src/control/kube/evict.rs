@@ -312,7 +312,16 @@ async fn eviction(api: ApiClient, pod: Pod) -> (String, Outcome) {
         // A webhook that does not answer; if it is the whole API server, no request is sent before it is back.
         Err(error) => Outcome::of_failure(&error.to_string()),
     };
+    let outcome = if outcome == Outcome::Gone { seen_again(&pods, &pod).await } else { outcome };
     (pod.uid, outcome)
+}
+
+/// Looks at a pod that is said to be gone.
+async fn seen_again(pods: &Api<CorePod>, pod: &Pod) -> Outcome {
+    match pods.get_metadata_opt(&pod.name).await.map_err(KubeError::about("Pod")) {
+        Ok(found) => Outcome::Gone.confirmed(&pod.uid, found.and_then(|found| found.metadata.uid).as_deref()),
+        Err(error) => Outcome::of_failure(&error.to_string()),
+    }
 }
 
 fn seen(metadata: ObjectMeta) -> PodSeen {

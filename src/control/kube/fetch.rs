@@ -237,7 +237,7 @@ mod tests {
     async fn unmerged_policy_is_reported_after_two_minutes() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path()).unwrap();
-        let access = Identity::kubeconfig(&directory.path().join("none")).unwrap();
+        let access = Identity::kubeconfig(&[directory.path().join("none")]).unwrap();
         let mut cluster = Cluster::start(access, "a", root, DrainBy::Controller).unwrap();
         let policy = |observed: u32| {
             format!(

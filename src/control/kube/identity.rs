@@ -41,8 +41,11 @@ pub struct Identity {
 
 #[derive(Debug, Clone)]
 enum Source {
-    Kubeconfig(PathBuf),
-    ServiceAccount { server: String },
+    /// The first of these files that is there.
+    Kubeconfig(Vec<PathBuf>),
+    ServiceAccount {
+        server: String,
+    },
 }
 
 /// The credentials as read once. `Debug` shows no secret.
@@ -69,16 +72,17 @@ pub(super) struct ApiCredentials {
 type Proof = (Option<(Vec<u8>, Vec<u8>)>, Option<SecretString>);
 
 impl Identity {
-    /// Takes a kubeconfig. It is read when it is needed.
-    pub fn kubeconfig(path: &Path) -> Result<Self, KubeError> {
-        let absolute =
-            std::path::absolute(path).map_err(|error| wrong(&path.display(), error.to_string()))?;
-        Ok(Self::new(machine()?, Source::Kubeconfig(absolute)))
+    /// Takes the first of these kubeconfigs that is there. It is looked for and read when it is needed.
+    pub fn kubeconfig(paths: &[PathBuf]) -> Result<Self, KubeError> {
+        let absolute = |path: &PathBuf| {
+            std::path::absolute(path).map_err(|error| wrong(&path.display(), error.to_string()))
+        };
+        Ok(Self::new(machine()?, Source::Kubeconfig(paths.iter().map(absolute).collect::<Result<_, _>>()?)))
     }
 
     /// Takes a kubeconfig of the host, which a container may have entered.
     pub fn host_kubeconfig(host: &Root, path: &Path) -> Self {
-        Self::new(host.clone(), Source::Kubeconfig(path.to_owned()))
+        Self::new(host.clone(), Source::Kubeconfig(vec![path.to_owned()]))
     }
 
     fn new(root: Root, source: Source) -> Self {
@@ -156,7 +160,7 @@ impl Identity {
     /// Reads the files.
     pub(super) fn read(&self) -> Result<ApiCredentials, KubeError> {
         match &self.source {
-            Source::Kubeconfig(path) => self.read_kubeconfig(path),
+            Source::Kubeconfig(paths) => self.read_kubeconfig(self.first_kubeconfig(paths)?),
             Source::ServiceAccount { server } => {
                 let token = self.token(Path::new(&format!("{SERVICE_ACCOUNT}/token")))?;
                 let other = self.at.as_ref().map(|other| other.read()).transpose()?;
@@ -176,6 +180,23 @@ impl Identity {
                 })
             }
         }
+    }
+
+    /// Returns the first kubeconfig. A file of another kind is none: OpenShift's `kubelet.conf` is not what kubeadm's is.
+    fn first_kubeconfig<'a>(&self, paths: &'a [PathBuf]) -> Result<&'a Path, KubeError> {
+        let mut causes = Vec::new();
+        for path in paths {
+            let name = path.display().to_string();
+            let read = self.root.read(&name).map_err(|error| wrong(&name, error.to_string()))?;
+            match read.map(|bytes| kind(&bytes)) {
+                None => causes.push(format!("{name} is not there")),
+                Some(Some(kind)) if kind != "Config" => {
+                    causes.push(format!("{name} is a {}", short(&kind, MAX_NAME)));
+                }
+                Some(_) => return Ok(path),
+            }
+        }
+        Err(KubeError::NoKubeconfig { cause: causes.join(", ") })
     }
 
     fn read_kubeconfig(&self, path: &Path) -> Result<ApiCredentials, KubeError> {
@@ -286,6 +307,15 @@ impl std::fmt::Debug for ApiCredentials {
     }
 }
 
+/// Returns the kind of a document.
+fn kind(bytes: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Document {
+        kind: Option<String>,
+    }
+    yaml::strings::<Document>(&String::from_utf8_lossy(bytes)).ok()?.kind
+}
+
 /// Returns cluster and user of the current context, and the user's name.
 pub(super) fn selected(text: &str, path: &Path) -> Result<(Cluster, AuthInfo, String), KubeError> {
     let wrong = |cause: String| wrong(&path.display(), cause);
@@ -374,7 +404,7 @@ mod tests {
         );
         let path = directory.join("kubeconfig");
         std::fs::write(&path, text).unwrap();
-        Identity::kubeconfig(&path).unwrap()
+        Identity::kubeconfig(&[path]).unwrap()
     }
 
     fn token(credentials: &ApiCredentials) -> Option<&str> {
@@ -398,6 +428,32 @@ mod tests {
         std::fs::write(directory.path().join("ca.crt"), "OTHER").unwrap();
         assert_ne!(identity.read().unwrap().fingerprint(), second.fingerprint());
         assert!(!format!("{second:?}").contains("two"));
+    }
+
+    /// The kubelet of a new node writes its kubeconfig late, and kubeadm's has the name of another file of OpenShift.
+    #[test]
+    fn first_kubeconfig_that_is_there_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let [kubelet, kubeadm] = ["kubeconfig", "kubelet.conf"].map(|name| directory.path().join(name));
+        let identity = Identity::kubeconfig(&[kubelet.clone(), kubeadm.clone()]).unwrap();
+        let missing = identity.node_name().unwrap_err();
+        let [first, second] = [&kubelet, &kubeadm].map(|path| path.display().to_string());
+        assert_eq!(
+            missing.to_string(),
+            format!("there is no kubeconfig: {first} is not there, {second} is not there")
+        );
+        assert!(missing.next().starts_with("On a new node, wait"), "{}", missing.next());
+        std::fs::write(&kubeadm, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+            .unwrap();
+        let other = identity.node_name().unwrap_err().to_string();
+        assert!(other.ends_with(&format!("{second} is a KubeletConfiguration")), "{other}");
+        drop(kubeconfig(directory.path(), "token: x", ", certificate-authority-data: eA=="));
+        std::fs::rename(&kubelet, &kubeadm).unwrap();
+        assert_eq!(identity.node_name().unwrap().as_deref(), Some("w"));
+        // One that can't be read is no reason to take another identity.
+        std::fs::write(&kubelet, "kind: Config\n").unwrap();
+        let broken = identity.node_name().unwrap_err().to_string();
+        assert!(broken.starts_with(&first), "{broken}");
     }
 
     #[test]

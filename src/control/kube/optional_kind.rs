@@ -53,7 +53,7 @@ impl OptionalKind {
     pub(super) async fn wait_after(&mut self, error: &KubeError, wait: Duration) {
         match error {
             // The Node's watch delivers it.
-            KubeError::Away { .. } | KubeError::Config { .. } => {
+            KubeError::Away { .. } | KubeError::Config { .. } | KubeError::NoKubeconfig { .. } => {
                 tokio::time::sleep(wait).await;
                 self.until_up().await;
             }

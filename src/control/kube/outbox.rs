@@ -237,7 +237,7 @@ mod tests {
              users: [{{name: u, user: {{tokenFile: token}}}}]\n"
         );
         std::fs::write(directory.join("kubeconfig"), text).unwrap();
-        ApiClient::new(Identity::kubeconfig(&directory.join("kubeconfig")).unwrap())
+        ApiClient::new(Identity::kubeconfig(&[directory.join("kubeconfig")]).unwrap())
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,13 +3,14 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::error::KubeError;
 use super::node::{NodeView, nodes};
 use super::{Cluster, annotations, bootstrap};
 use crate::control::{ControlError, ControlPlane as _};
 use crate::model::message;
+use crate::model::text::chain;
 use crate::report::{Event, NodeReport, NodeState};
 
 use annotations::Changes;
@@ -35,41 +36,62 @@ impl Cluster {
     }
 
     async fn publish_to(&mut self, node: &NodeView, report: &NodeReport) -> Result<(), ControlError> {
-        if self.initialise(node).await? {
-            // The new annotations are read first; the report of that pass follows.
-            return Ok(());
-        }
+        let unread = match self.provisioned(node, report) {
+            Ok(Some(changes)) => return self.initialise(node, &changes).await,
+            Ok(None) => None,
+            // What the provisioning left does not hold back what this node says of itself.
+            Err(error) => Some(error),
+        };
         let changes = annotations::changes(&node.annotations, report);
         let node = if changes.is_empty() { node.clone() } else { self.patch(node, &changes).await? };
         if report.state == NodeState::Done {
             self.done(report, changes.contains_key(annotations::STATE)).await?;
         }
         self.outbox.report(node, report.clone()).await;
-        Ok(())
+        unread.map_or(Ok(()), Err)
     }
 
-    /// Gives a new Node the annotations that its provisioning left (MCD-022, MCD-025); returns true if it did.
-    async fn initialise(&mut self, node: &NodeView) -> Result<bool, ControlError> {
+    /// Returns the annotations that a new Node lacks (MCD-022, MCD-025): those that its provisioning left. Where they can't be
+    /// read, they are made of the config that the host has.
+    fn provisioned(&self, node: &NodeView, report: &NodeReport) -> Result<Option<Changes>, ControlError> {
         let named =
             node.annotations.get(annotations::CURRENT_CONFIG).is_some_and(|config| !config.is_empty());
         if named || !self.bootstrapping {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(provisioned) = bootstrap::read(&self.root)? else { return Ok(false) };
+        let provisioned = match (bootstrap::read(&self.root), &report.current_config) {
+            (Ok(provisioned), _) => provisioned.unwrap_or_default(),
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(config)) => {
+                warn!(
+                    MESSAGE_ID = message::PROVISIONED,
+                    "Node {} gets annotations made from config {config} of this host: {}. The agent continues. Next: find out what \
+                     damaged the file",
+                    self.node,
+                    chain(&error)
+                );
+                let mut made = bootstrap::of_host(config, report.current_image.as_ref());
+                // What the controllers want by now stays.
+                made.retain(|key, _| node.annotations.get(key).is_none_or(String::is_empty));
+                made
+            }
+        };
         let changes = annotations::initial(&node.annotations, &provisioned);
         // A file that does not name the config does not help.
-        if !changes.contains_key(annotations::CURRENT_CONFIG) {
-            return Ok(false);
-        }
+        Ok(changes.contains_key(annotations::CURRENT_CONFIG).then_some(changes))
+    }
+
+    /// Gives a new Node its first annotations. They are read first: the report of that pass follows.
+    async fn initialise(&mut self, node: &NodeView, changes: &Changes) -> Result<(), ControlError> {
         info!(
             MESSAGE_ID = message::PROVISIONED,
             "Node {} gets the annotations of its provisioning", self.node
         );
         let known = self.known.clone();
-        self.patch(node, &changes).await?;
+        self.patch(node, changes).await?;
         // They are news to the loop, unlike its own writes.
         self.known = known;
-        Ok(true)
+        Ok(())
     }
 
     /// Emits once that the node is done; the provisioning's annotations have served then.

@@ -1,7 +1,7 @@
 //! Changes of paths, and their result.
 
 use crate::host::root::Hands;
-use crate::model::ObservedFile;
+use crate::model::{ObservedFile, Sha256};
 
 /// Desired state of a path.
 #[derive(Clone)]
@@ -199,12 +199,12 @@ impl<'a> Change<'a> {
         matches!(other.want, DesiredPath::Link { .. }) && !other.over_directory && self.is_below(other)
     }
 
-    /// Returns true if the change, carried out or not, may have left what is found where nothing was. An edit of its own file can't be
-    /// told from another file.
+    /// Returns true if the change, carried out or not, may have left what is found where nothing was. A name never shows a file that is
+    /// not whole, so one of another content is somebody's.
     pub fn may_have_made(&self, found: &ObservedFile) -> bool {
-        let (is_file, is_link) = match found {
-            ObservedFile::Regular { .. } => (true, None),
-            ObservedFile::Symlink { target, .. } => (false, Some(target)),
+        let (file, link) = match found {
+            ObservedFile::Regular { sha256, .. } => (Some(sha256), None),
+            ObservedFile::Symlink { target, .. } => (None, Some(target)),
             // A directory is never replaced, but for an empty one of the old config.
             ObservedFile::Absent
             | ObservedFile::Directory { .. }
@@ -213,8 +213,9 @@ impl<'a> Change<'a> {
         };
         match &self.want {
             DesiredPath::Absent | DesiredPath::NoDirectory => true,
-            DesiredPath::File { .. } | DesiredPath::HardLink { .. } => is_file,
-            DesiredPath::Link { target, .. } => is_link == Some(target),
+            DesiredPath::File { bytes, .. } => file == Some(&Sha256::digest(bytes)),
+            DesiredPath::HardLink { .. } => file.is_some(),
+            DesiredPath::Link { target, .. } => link == Some(target),
             DesiredPath::Directory { .. } => false,
         }
     }

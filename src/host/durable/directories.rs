@@ -9,12 +9,13 @@ use rustix::io::Errno;
 use super::change::{Attempt, Change, DesiredPath};
 use super::target::Comparison;
 use super::temp_file::temporary;
-use super::{Batch, clear, labels, leads_elsewhere, named, sync};
+use super::{Batch, clear, is_in_sync, labels, leads_elsewhere, named, sync};
 use crate::host::HostError;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{
     Dir, Entry, Hands, MadeDirectory, Missing, Root, mode_bits, no_name, same_inode, split, unlink,
 };
+use crate::model::walk;
 
 /// Permission bits and owner of a directory that is made, where nothing is set.
 const MADE: (u32, u32, u32) = (0o755, 0, 0);
@@ -81,7 +82,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Makes directories, parents first, or gives them their mode and owner. Returns how many were not right.
+    /// Makes directories, parents first, or gives them their mode and owner: those that are opened to others last, children first, as
+    /// nothing is reached through them from then on. Returns how many were not right.
     pub(super) fn directories(
         &mut self,
         changes: &[Change<'_>],
@@ -90,9 +92,25 @@ impl Batch<'_> {
         let mut desired: Vec<_> =
             changes.iter().filter(|change| matches!(change.want, DesiredPath::Directory { .. })).collect();
         desired.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut opened = Vec::new();
+        for change in &desired {
+            if opens(self.root, change)? {
+                opened.push(*change);
+            }
+        }
+        desired.retain(|change| !opened.iter().any(|other| other.path == change.path));
         let mut changed = 0;
-        for change in desired {
-            if matches!(self.compare(change)?, Comparison::Equal) {
+        for change in desired.into_iter().chain(opened.into_iter().rev()) {
+            let comparison = match self.compare(change) {
+                // The one above it was opened after it was right.
+                Err(HostError::UnsafeDirectory { .. })
+                    if self.run != Attempt::First && is_in_sync(self.root, change)? =>
+                {
+                    continue;
+                }
+                compared => compared?,
+            };
+            if matches!(comparison, Comparison::Equal) {
                 if self.run != Attempt::First {
                     self.set_directory(change)?;
                 }
@@ -292,6 +310,13 @@ impl Batch<'_> {
         self.made.push(MadeDirectory { parent, name: name.to_owned(), fd, path, is_foreign });
         Ok(())
     }
+}
+
+/// Returns true if a change opens a directory to others.
+fn opens(root: &Root, change: &Change<'_>) -> Result<bool, HostError> {
+    let DesiredPath::Directory { mode, uid, .. } = &change.want else { return Ok(false) };
+    let found = root.observe(&change.path)?.directory();
+    Ok(found.is_some_and(|found| walk::opens(found, (mode.unwrap_or(found.0), uid.unwrap_or(found.1)))))
 }
 
 /// Returns the hard links of a batch; one that leads to another one comes after it.

@@ -15,12 +15,12 @@ use rustix::fs::{IFlags, StatVfsMountFlags};
 use rustix::process::{Resource, getrlimit};
 
 use super::temp_file::temporary;
-use super::{Change, DesiredPath, in_the_way, named};
+use super::{Change, DesiredPath, in_the_way, is_gone, named};
 use crate::host::HostError;
-use crate::host::error::OTHERS_MAY_WRITE;
+use crate::host::error::{DIRECTORY, OTHERS_MAY_WRITE};
 use crate::host::root::{Dir, Entry, LaidPath, Look, Root, attributes, no_name, split};
 use crate::model::obstacles::{Obstacle, Space};
-use crate::model::text::chain;
+use crate::model::text::{chain, shell_word};
 
 /// Result of the look at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +47,7 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
     }
     let (dir, is_whole) = match root.walk_existing(directory, change.hands()) {
         Ok(walked) => walked,
+        Err(error) if is_gone(root, change, &error) => return Ok(Examined { obstacle: None, space: None }),
         Err(error) if error.is_lasting() => return Ok(closed(&named(error, path))),
         Err(error) => return Err(named(error, path)),
     };
@@ -56,7 +57,11 @@ pub fn examine(root: &Root, change: &Change<'_>) -> Result<Examined, HostError> 
         Ok(Standing::Fixed(obstacle)) => Some(obstacle),
         Ok(Standing::Kept) => None,
         Ok(Standing::Nothing | Standing::Replaceable) => {
-            closed_directory(&dir, path)?.or_else(|| limit(change)).or_else(|| no_draft(&dir, name, change))
+            let closed = closed_directory(&dir, path)?.or_else(|| limit(change));
+            match closed.or_else(|| no_draft(&dir, name, change)) {
+                None => no_link(root, change, space.0)?,
+                obstacle => obstacle,
+            }
         }
         Err(error) if error.is_lasting() => Some((&error).into()),
         Err(error) => return Err(error),
@@ -86,7 +91,7 @@ fn laid(root: &Root, change: &Change<'_>) -> Result<Option<Examined>, HostError>
             None
         }
         (LaidPath::File { .. }, _) if real != above => {
-            let error = HostError::Kind { path: above, expected: "a directory", found: "a regular file" };
+            let error = HostError::Kind { path: above, expected: DIRECTORY, found: "a regular file" };
             Some((&named(error, path)).into())
         }
         (LaidPath::Link { .. }, _) if real != above => {
@@ -142,6 +147,7 @@ fn in_place(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Resul
         }
         Entry::Directory { .. } if change.may_be_directory() => Standing::Replaceable,
         Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
+        Entry::Other(_) if change.is_directory() && change.is_removal() => Standing::Nothing,
         Entry::Other(found) => {
             let expected = "a file, a link or nothing";
             return Err(HostError::Kind { path: path.to_owned(), expected, found });
@@ -174,7 +180,7 @@ fn fixed(flags: rustix::io::Result<IFlags>, object: &str) -> Option<Obstacle> {
     } else {
         return None;
     };
-    let cause = format!("{object} is {word} (lsattr -d {object})");
+    let cause = format!("{object} is {word} (lsattr -d {quoted})", quoted = shell_word(object));
     Some(Obstacle { cause, next: format!("Find out who made it so, then: chattr -{letter} {object}") })
 }
 
@@ -189,6 +195,23 @@ fn limit(change: &Change<'_>) -> Option<Obstacle> {
     })
 }
 
+/// Returns why a hard link can't be made to its file from a device.
+fn no_link(root: &Root, change: &Change<'_>, device: u64) -> Result<Option<Obstacle>, HostError> {
+    let Some(target) = change.hard_target() else { return Ok(None) };
+    let (directory, _) = split(target).ok_or_else(|| no_name(target))?;
+    let dir = match root.walk_existing(directory, change.hands()) {
+        Ok((dir, _)) => dir,
+        Err(error @ HostError::UnsafeDirectory { .. }) => return Ok(Some((&named(error, target)).into())),
+        // What is in the way there may go before the link is made.
+        Err(error) if error.is_lasting() => return Ok(None),
+        Err(error) => return Err(named(error, target)),
+    };
+    Ok((space(&dir, target)?.0 != device).then(|| Obstacle {
+        cause: format!("{} and {target} are on different file systems", change.path()),
+        next: "Make it a symbolic link (hard: false).".to_owned(),
+    }))
+}
+
 /// Returns the obstacle of a directory in the place of the new version, which is no leftover of a run.
 fn no_draft(dir: &Dir, name: &str, change: &Change<'_>) -> Option<Obstacle> {
     let draft = temporary(name);
@@ -196,7 +219,7 @@ fn no_draft(dir: &Dir, name: &str, change: &Change<'_>) -> Option<Obstacle> {
     (is_written && dir.has_directory(&draft)).then(|| {
         let draft = format!("{}/{draft}", dir.path());
         let cause = format!("{draft}, the name of the new version of {}, is a directory", change.path());
-        Obstacle { cause, next: format!("Move it away (ls -ld {draft}).") }
+        Obstacle { cause, next: format!("Move it away (ls -ld {quoted}).", quoted = shell_word(&draft)) }
     })
 }
 
@@ -247,8 +270,8 @@ mod tests {
             assert_eq!(seen(&root, path), None, "{path}");
         }
         let absent = Change::new("/etc/a/x/y", 0, DesiredPath::Absent);
-        let found = examine(&root, &absent).unwrap();
-        assert!(found.obstacle.unwrap().cause.contains("not a directory"), "a parent is a file");
+        assert_eq!(examine(&root, &absent).unwrap().obstacle, None, "nothing is below a file");
+        assert!(seen(&root, "/etc/a/x/y").unwrap().cause.contains("not a directory"), "a parent is a file");
         let (_, space) =
             examine(&root, &Change::new("/etc/b", 0, DesiredPath::Absent)).unwrap().space.unwrap();
         assert!(space.directory == "/etc" && space.bytes > 0 && space.block > 0, "{space:?}");

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::HostError;
 use crate::model::FaultClass;
+use crate::model::text::shown;
 
 /// The object of errors that are about no image.
 pub(super) const SYSROOT: &str = "the libostree sysroot";
@@ -30,8 +31,8 @@ impl OsError {
         object: impl Into<String>,
         cause: impl Into<String>,
     ) -> Self {
-        // The tooling's own words may be of any length; a report cuts them here, too.
-        let cause = cause.into().chars().take(MAX_CAUSE_CHARS).collect();
+        // The tooling's own words may be of any length, and hold names of others; a report cuts them here, too.
+        let cause = shown(&cause.into(), MAX_CAUSE_CHARS);
         Self { object: object.into(), cause, trouble }
     }
 
@@ -85,7 +86,8 @@ impl OsError {
     /// Converts it to an error of the host.
     pub(in crate::host) fn into_error(self) -> HostError {
         let Self { object, cause, trouble } = self;
-        let next = next::about(trouble.next(), &object);
+        let text = if trouble == OsErrorKind::PullFailed { next::of_pull(&cause) } else { trouble.next() };
+        let next = next::about(text, &object);
         HostError::Os { object, cause, class: trouble.class(), reason: trouble.reason(), next }
     }
 }

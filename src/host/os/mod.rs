@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::observation::{EmbeddedConfig, ObservedOs, Staged};
 use crate::model::os::Layers;
 use crate::model::soft_reboot::SoftRebootFacts;
+use crate::model::text::escaped;
 use crate::model::{Contents, ImageRef, Karg};
 
 use super::{AuthFile, BoxFuture, HostError};
@@ -116,7 +117,8 @@ const MAX_PROGRESS_CHARS: usize = 200;
 impl OsProgress {
     /// Takes a tool's progress, cut to a line.
     pub(super) fn new(text: &str, percent: Option<u8>) -> Self {
-        Self { text: text.trim().chars().take(MAX_PROGRESS_CHARS).collect(), percent }
+        let text: String = text.trim().chars().take(MAX_PROGRESS_CHARS).collect();
+        Self { text: escaped(&text), percent }
     }
 
     /// Returns the awaited object, when nothing else is being done.

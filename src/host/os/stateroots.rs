@@ -16,7 +16,8 @@ use crate::host::HostError;
 use crate::model::{BootId, Contents, ImageRef, Sha256};
 use crate::stateroot::lifecycle::Lifecycle;
 use crate::stateroot::{
-    Exclusion, Layout, Return, Stateroot, StaterootDeployment, StaterootName, StaterootTrial, Version,
+    Layout, Return, SeedEntry, SeedRules, Stateroot, StaterootDeployment, StaterootName, StaterootTrial,
+    Version,
 };
 
 /// The stateroots of a host.
@@ -73,7 +74,7 @@ impl Stateroots {
     ) -> Result<FoundSeed, HostError> {
         let credentials = credentials.and_then(Secret::from_json);
         let command = StaterootCommand::Inspect { image: image.clone(), credentials };
-        let reply = self.pull(command, &|_| {}).await?;
+        let reply = self.in_time(command, &|_| {}).await?;
         let StaterootReply::Labels { labels, download } = reply else { return Err(other()) };
         Ok(FoundSeed { labels, download })
     }
@@ -84,7 +85,7 @@ impl Stateroots {
         seed: &SeedToFetch<'_>,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<Vec<String>, HostError> {
-        let reply = self.pull(StaterootCommand::Fetch(seed.request()), progress).await?;
+        let reply = self.in_time(StaterootCommand::Fetch(seed.request()), progress).await?;
         let StaterootReply::Fetched(seed) = reply else { return Err(other()) };
         Ok(seed.containers)
     }
@@ -99,7 +100,7 @@ impl Stateroots {
     ) -> Result<String, HostError> {
         let (version, carried) = (version.clone(), carried.to_vec());
         let request = DeployRequest { seed: seed.request(), version, carried };
-        let reply = self.pull(StaterootCommand::Deploy(request), progress).await?;
+        let reply = self.in_time(StaterootCommand::Deploy(request), progress).await?;
         let StaterootReply::Deployed(deployment) = reply else { return Err(other()) };
         Ok(deployment)
     }
@@ -115,7 +116,19 @@ impl Stateroots {
         let credentials = credentials.and_then(Secret::from_json);
         let (image, directory) = (image.clone(), directory.to_owned());
         let command = StaterootCommand::FetchBase { image, credentials, directory };
-        self.pull(command, progress).await.map(drop)
+        self.in_time(command, progress).await.map(drop)
+    }
+
+    /// Lists what a seed of this host has and what it leaves out, or only what refuses it. Nothing is changed.
+    pub async fn list_files(
+        &self,
+        rules: &SeedRules,
+        refusals_only: bool,
+    ) -> Result<Vec<SeedEntry>, HostError> {
+        let command = StaterootCommand::ListFiles { rules: rules.clone(), refusals_only };
+        let reply = self.in_time(command, &|_| {}).await?;
+        let StaterootReply::Files(found) = reply else { return Err(other()) };
+        Ok(found)
     }
 
     /// Archives `/etc` and `/var` of this host.
@@ -128,10 +141,10 @@ impl Stateroots {
         let request = ArchiveRequest {
             directory: directory.to_owned(),
             layout: seed.layout,
-            exclusions: seed.exclusions.clone(),
+            rules: seed.rules.clone(),
             config: seed.config.clone(),
         };
-        self.worker.stateroot(StaterootCommand::Archive(request), progress).await.map(drop)
+        self.in_time(StaterootCommand::Archive(request), progress).await.map(drop)
     }
 
     /// Puts the image of a seed together, as a directory in OCI layout; returns the digest of its manifest.
@@ -150,7 +163,7 @@ impl Stateroots {
             containers: seed.containers.clone(),
             manifest: seed.manifest.clone(),
         };
-        let reply = self.worker.stateroot(StaterootCommand::Assemble(request), progress).await?;
+        let reply = self.in_time(StaterootCommand::Assemble(request), progress).await?;
         let StaterootReply::Assembled(digest) = reply else { return Err(other()) };
         Ok(digest)
     }
@@ -163,7 +176,7 @@ impl Stateroots {
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<(), HostError> {
         let command = StaterootCommand::Remove { name: name.clone(), image };
-        self.worker.stateroot(command, progress).await.map(drop)
+        self.in_time(command, progress).await.map(drop)
     }
 
     /// Writes down in the `/var` of a deployment's stateroot what it has to show; `None` is one that ran before.
@@ -200,20 +213,23 @@ impl Stateroots {
         self.quietly(StaterootCommand::HandOver { deployment: deployment.to_owned(), state }).await
     }
 
-    /// Does what pulls an image, within the limits. Late, its worker is ended, and lets go of its locks.
-    async fn pull(
+    /// Does work within the limits of pulls: it may reach out, or wait for the sysroot. Late, its worker is ended, and lets go of
+    /// its locks.
+    async fn in_time(
         &self,
         command: StaterootCommand,
         progress: &(dyn Fn(OsProgress) + '_),
     ) -> Result<StaterootReply, HostError> {
         let (limits, object) = (self.limits.get(), command.object());
+        // An archive is written without progress.
+        let stall = if command.shows_progress() { limits.stall } else { limits.total };
         let work = async |heard: &dyn Fn(OsProgress)| self.worker.stateroot(command, heard).await;
-        let done = in_time(limits.total, |_| limits.stall, progress, work).await;
+        let done = in_time(limits.total, |_| stall, progress, work).await;
         done.unwrap_or_else(|late| Err(late.into_error(object, limits)))
     }
 
     async fn quietly(&self, command: StaterootCommand) -> Result<(), HostError> {
-        self.worker.stateroot(command, &|_| {}).await.map(drop)
+        self.in_time(command, &|_| {}).await.map(drop)
     }
 
     /// Returns the deployment that runs and the one that boots next.
@@ -280,8 +296,8 @@ impl Stateroots {
 pub struct SeedToMake {
     /// Its layout.
     pub layout: Layout,
-    /// Paths that are left out beside those that always are.
-    pub exclusions: Vec<Exclusion>,
+    /// The rules by which paths are taken.
+    pub rules: SeedRules,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its `rpm-ostree.json`.

@@ -4,6 +4,7 @@
 //! on the way is opened without following links and must be in safe hands. Invariant: nothing outside the root is
 //! ever opened, and nothing is written where another user could have put a link.
 
+mod ahead;
 mod aside;
 mod kind;
 mod laid;
@@ -29,6 +30,7 @@ use super::failpoint::FailPoints;
 use super::fsync::fsync;
 use super::meter::Meter;
 
+pub use ahead::{DirectoriesAhead, DirectoryAhead};
 pub(in crate::host) use kind::kind_word;
 pub(in crate::host) use laid::Look;
 pub use laid::{LaidPath, LaidPaths};

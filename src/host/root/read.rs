@@ -316,7 +316,9 @@ impl Root {
         let failed = |errno: Errno| HostError::io("list", directory, errno);
         let mut names = Vec::new();
         match self.resolve(directory, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Err(errno) if is_absent(errno) => {}
+            // A link that leads to itself leads to no directory, and no directory has a name that is too long, such as that of
+            // the drop-ins of a unit whose own name is as long as names may be.
+            Err(errno) if is_absent(errno) || matches!(errno, Errno::LOOP | Errno::NAMETOOLONG) => {}
             other => {
                 for entry in Listing::new(other.map_err(failed)?).map_err(failed)? {
                     let entry = entry.map_err(failed)?;

@@ -15,18 +15,21 @@
 //! - a directory that is made keeps the mode and the label that it is made with: by its name another may be there by now.
 //!
 //! Directories that a group or everybody may write to have no one owner, and are refused. So is one of another account below
-//! a sticky one: in `/tmp`, whoever comes first owns the name.
+//! a sticky one: in `/tmp`, whoever comes first owns the name. The rule itself is [`Reached::enter`].
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::ahead::{DirectoriesAhead, DirectoryAhead};
+use super::laid::LaidPath;
 use super::{HostError, Root, relative};
-use crate::host::error::{MOUNT_POINT, OTHERS_MAY_WRITE, Unsafe};
+use crate::host::error::{DIRECTORY, MOUNT_POINT, Unsafe};
+pub use crate::model::walk::Hands;
+use crate::model::walk::{Closed, Reached, Use};
 
 /// As many links as the kernel follows in one path.
 const MAX_LINKS: u32 = 40;
-const STICKY: u32 = 0o1000;
 
 /// Handling of a missing directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,28 +38,6 @@ pub(in crate::host) enum Missing {
     Make,
     /// Report it as absent.
     Leave,
-}
-
-/// Accounts, besides root and the agent's own, whose directories a walk may lead through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Hands {
-    /// This user.
-    pub trusted: u32,
-    /// Any other one as well. See the module's rules.
-    pub enters: bool,
-}
-
-impl Hands {
-    /// Trusts a user, and enters directories of any other.
-    pub fn entering(trusted: u32) -> Self {
-        Self { trusted, enters: true }
-    }
-}
-
-impl From<u32> for Hands {
-    fn from(trusted: u32) -> Self {
-        Self { trusted, enters: false }
-    }
 }
 
 /// A directory below the root, checked and open.
@@ -113,9 +94,13 @@ impl Dir {
 
     /// Returns true if a name is a directory, whatever is mounted on it.
     pub(in crate::host) fn has_directory(&self, name: &str) -> bool {
-        let found = rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+        is_directory(self.as_fd(), name)
     }
+}
+
+fn is_directory(at: BorrowedFd<'_>, name: &str) -> bool {
+    let found = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
 /// Returns the error of a mount where none may be.
@@ -134,16 +119,22 @@ struct Way<'a> {
     root: &'a Root,
     requested: &'a str,
     hands: Hands,
+    /// The root itself.
+    base: Reached,
     stack: Vec<Passed>,
     links: u32,
+    /// The last link that was followed, and the number of names that were left behind it.
+    link: Option<(String, usize)>,
     missing: Missing,
+    /// Directories as they will be.
+    ahead: Option<&'a DirectoriesAhead>,
 }
 
 /// A directory on the way.
 struct Passed {
     fd: OwnedFd,
     name: String,
-    account: Option<u32>,
+    reached: Reached,
 }
 
 impl Root {
@@ -168,7 +159,7 @@ impl Root {
     ) -> Result<Vec<String>, HostError> {
         self.note_walk(directory)?;
         let mut way = Way::new(self, directory, hands.into(), Missing::Leave);
-        way.check(self.as_fd())?;
+        way.begin()?;
         let mut rest = components(directory);
         while let Some(name) = rest.pop() {
             if way.step(&name, &mut rest, &mut Vec::new())?.is_none() {
@@ -199,12 +190,38 @@ impl Root {
 }
 
 impl Root {
+    /// Walks to a directory as it will be, and as far as that can be told: an error is the refusal of a later walk.
+    pub fn walk_ahead(
+        &self,
+        directory: &str,
+        hands: impl Into<Hands>,
+        ahead: &DirectoriesAhead,
+    ) -> Result<(), HostError> {
+        let mut way = Way::new(self, directory, hands.into(), Missing::Leave);
+        way.ahead = Some(ahead);
+        way.begin()?;
+        let mut rest = components(directory);
+        while let Some(name) = rest.pop() {
+            let path = format!("{}/{name}", way.path());
+            // What an open update has made goes with its undo.
+            let is_gone = matches!(self.laid_at(&path), Some(LaidPath::Absent));
+            if is_gone
+                || ahead.get(&path).is_some() && !is_directory(way.here(), &name)
+                || way.step(&name, &mut rest, &mut Vec::new())?.is_none()
+            {
+                rest.push(name);
+                return way.go_beyond(&rest);
+            }
+        }
+        Ok(())
+    }
+
     /// Opens a regular file that only root and the agent's user may change or redirect;
     /// `None` when there is none. Unlike [`Root::walk`], the directory that holds it may not even be sticky.
     pub(super) fn walk_to_file(&self, path: &str) -> Result<Option<(OwnedFd, Stat)>, HostError> {
         let own = rustix::process::geteuid().as_raw();
         let mut way = Way::new(self, path, own.into(), Missing::Leave);
-        way.check(self.as_fd())?;
+        way.begin()?;
         let mut rest = components(path);
         rest.retain(|name| !matches!(name.as_str(), "" | "."));
         while let Some(name) = rest.pop() {
@@ -214,7 +231,7 @@ impl Root {
                 }
                 continue;
             }
-            way.check_strictly(way.here())?;
+            way.check_strictly(way.here(), &way.path())?;
             let flags =
                 OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match rustix::fs::openat(way.here(), &*name, flags, Mode::empty()) {
@@ -236,21 +253,27 @@ impl Root {
         let Some(dir) = self.walk(directory, trusted, Missing::Leave, &mut Vec::new())? else {
             return Ok(None);
         };
-        Way::new(self, directory, trusted.into(), Missing::Leave).check_strictly(dir.as_fd())?;
+        Way::new(self, directory, trusted.into(), Missing::Leave).check_strictly(dir.as_fd(), &dir.path)?;
         Ok(Some(self.below(directory, dir.fd)))
     }
 }
 
 impl<'a> Way<'a> {
     fn new(root: &'a Root, requested: &'a str, hands: Hands, missing: Missing) -> Self {
-        Self { root, requested, hands, stack: Vec::new(), links: 0, missing }
+        let (base, stack, ahead) = (Reached::default(), Vec::new(), None);
+        Self { root, requested, hands, base, stack, links: 0, link: None, missing, ahead }
     }
 }
 
 impl Way<'_> {
+    fn begin(&mut self) -> Result<(), HostError> {
+        self.base = self.check(self.root.as_fd(), "")?;
+        Ok(())
+    }
+
     /// Walks; returns false where a directory is missing.
     fn go(&mut self, made: &mut Vec<MadeDirectory>) -> Result<bool, HostError> {
-        self.check(self.root.as_fd())?;
+        self.begin()?;
         let mut rest = components(self.requested);
         while let Some(name) = rest.pop() {
             if self.step(&name, &mut rest, made)?.is_none() {
@@ -260,11 +283,26 @@ impl Way<'_> {
         Ok(true)
     }
 
+    /// Goes on through directories that are not there yet.
+    fn go_beyond(&self, rest: &[String]) -> Result<(), HostError> {
+        let (mut path, mut reached) = (self.path(), self.reached());
+        let names = rest.iter().rev().filter(|name| !matches!(name.as_str(), "" | "."));
+        for name in names.take_while(|name| *name != "..") {
+            path = format!("{path}/{name}");
+            let ahead = self.ahead.and_then(|ahead| ahead.get(&path)).unwrap_or(DirectoryAhead::MADE);
+            let DirectoryAhead { mode, uid } = ahead;
+            reached = reached
+                .enter(mode, other_hands(uid), self.hands, Use::Way)
+                .map_err(|closed| self.unsafe_directory(path.clone(), unsafe_because(closed, uid, mode)))?;
+        }
+        Ok(())
+    }
+
     /// Returns the directory that was reached.
     fn end(mut self) -> Result<Dir, HostError> {
         let path = self.path();
         Ok(match self.stack.pop() {
-            Some(Passed { fd, account, .. }) => Dir { fd, path, account },
+            Some(Passed { fd, reached, .. }) => Dir { fd, path, account: reached.account },
             None => Dir { fd: self.error("open", rustix::io::dup(self.root.as_fd()))?, path, account: None },
         })
     }
@@ -274,12 +312,14 @@ impl Way<'_> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(self.not_a_file(super::kind_word(&stat)));
         }
-        match unsafe_because(&stat, self.hands.trusted, false) {
-            Some(rule) => {
+        let owner = other_hands(stat.st_uid);
+        match Reached::default().enter(stat.st_mode, owner, self.hands.trusted.into(), Use::Trust) {
+            Err(closed) => {
+                let rule = unsafe_because(closed, stat.st_uid, stat.st_mode & 0o7777);
                 let path = real_path(fd.as_fd(), self.root).unwrap_or_else(|| self.requested.to_owned());
                 Err(HostError::UnsafeFile { path, rule })
             }
-            None => Ok((fd, stat)),
+            Ok(_) => Ok((fd, stat)),
         }
     }
 
@@ -287,8 +327,8 @@ impl Way<'_> {
         HostError::Kind { path: self.requested.to_owned(), expected: "a regular file", found }
     }
 
-    fn check_strictly(&self, fd: BorrowedFd<'_>) -> Result<(), HostError> {
-        self.check_as(fd, false).map(drop)
+    fn check_strictly(&self, fd: BorrowedFd<'_>, path: &str) -> Result<(), HostError> {
+        self.check_as(fd, path, Use::Trust).map(drop)
     }
 
     fn here(&self) -> BorrowedFd<'_> {
@@ -301,7 +341,11 @@ impl Way<'_> {
 
     /// Returns the account, other than root and the agent's user, in whose directory the way is.
     fn account(&self) -> Option<u32> {
-        self.stack.last().and_then(|passed| passed.account)
+        self.reached().account
+    }
+
+    fn reached(&self) -> Reached {
+        self.stack.last().map_or(self.base, |passed| passed.reached)
     }
 
     /// Opens a directory here. In one of another account than the trusted one, no mount is crossed.
@@ -315,8 +359,8 @@ impl Way<'_> {
     }
 
     fn push(&mut self, fd: OwnedFd, name: &str) -> Result<(), HostError> {
-        let account = self.check(fd.as_fd())?;
-        self.stack.push(Passed { fd, name: name.to_owned(), account });
+        let reached = self.check(fd.as_fd(), &format!("{}/{name}", self.path()))?;
+        self.stack.push(Passed { fd, name: name.to_owned(), reached });
         Ok(())
     }
 
@@ -379,10 +423,17 @@ impl Way<'_> {
     fn follow(&mut self, name: &str, rest: &mut Vec<String>) -> Result<(), HostError> {
         let link = self.error("inspect", rustix::fs::statat(self.here(), name, AtFlags::SYMLINK_NOFOLLOW))?;
         if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
-            return Err(HostError::Kind {
-                path: format!("{}/{name}", self.path()),
-                expected: "a directory",
-                found: super::kind_word(&link),
+            let end = self.link.take().filter(|(_, left)| *left == rest.len());
+            return Err(match end {
+                // What it leads to may be anybody's, and right as it is.
+                Some((path, _)) => {
+                    HostError::Kind { path, expected: DIRECTORY, found: "a link that leads to none" }
+                }
+                None => HostError::Kind {
+                    path: format!("{}/{name}", self.path()),
+                    expected: DIRECTORY,
+                    found: super::kind_word(&link),
+                },
             });
         }
         let here = self.error("inspect", rustix::fs::fstat(self.here()))?;
@@ -395,10 +446,12 @@ impl Way<'_> {
         }
         self.links += 1;
         if self.links > MAX_LINKS {
-            return self.error("resolve", Err(Errno::LOOP));
+            let path = format!("{}/{name}", self.path());
+            return Err(HostError::Kind { path, expected: DIRECTORY, found: "a link that leads to itself" });
         }
         let target = self.error("read the link to", rustix::fs::readlinkat(self.here(), name, Vec::new()))?;
         let target = target.into_string().map_err(|_| self.unsafe_link(name, Unsafe::LinkText))?;
+        self.link = Some((format!("{}/{name}", self.path()), rest.len()));
         if target.starts_with('/') {
             self.stack.clear();
         }
@@ -406,26 +459,24 @@ impl Way<'_> {
         Ok(())
     }
 
-    fn check(&self, fd: BorrowedFd<'_>) -> Result<Option<u32>, HostError> {
-        self.check_as(fd, true)
+    fn check(&self, fd: BorrowedFd<'_>, path: &str) -> Result<Reached, HostError> {
+        self.check_as(fd, path, Use::Way)
     }
 
-    /// Checks a directory that the way would lead to; returns the account in whose directory it is then.
-    fn check_as(&self, fd: BorrowedFd<'_>, may_be_sticky: bool) -> Result<Option<u32>, HostError> {
-        let stat = self.error("inspect the directory of", rustix::fs::fstat(fd))?;
-        let sticky = may_be_sticky && stat.st_mode & STICKY != 0;
-        let (owner, account) = (stat.st_uid, self.account());
-        let entered = self.hands.enters
-            && !own_hands(owner)
-            && account.is_none_or(|account| account == owner)
-            && !self.is_shared()?;
-        let trusted = if entered { owner } else { self.hands.trusted };
-        let Some(rule) = unsafe_because(&stat, trusted, sticky) else {
-            return Ok(account.or((!own_hands(owner)).then_some(owner)));
-        };
-        // The directory itself is not on the stack yet: the one requested is named as far as the walk got.
-        let directory = real_path(fd, self.root).unwrap_or_else(|| self.path());
-        Err(self.unsafe_directory(directory, rule))
+    /// Checks a directory that the way would lead to; returns where it is then.
+    fn check_as(&self, fd: BorrowedFd<'_>, path: &str, of: Use) -> Result<Reached, HostError> {
+        let mut stat = self.error("inspect the directory of", rustix::fs::fstat(fd))?;
+        // As the undo of an open update leaves it.
+        if let Some(LaidPath::Directory { mode, uid, .. }) = self.root.laid_at(path) {
+            (stat.st_mode, stat.st_uid) = (*mode, *uid);
+        }
+        if let Some(ahead) = self.ahead.and_then(|ahead| ahead.get(path)) {
+            (stat.st_mode, stat.st_uid) = (ahead.mode, ahead.uid);
+        }
+        self.reached().enter(stat.st_mode, other_hands(stat.st_uid), self.hands, of).map_err(|closed| {
+            let directory = real_path(fd, self.root).unwrap_or_else(|| path.to_owned());
+            self.unsafe_directory(directory, unsafe_because(closed, stat.st_uid, stat.st_mode & 0o7777))
+        })
     }
 
     fn unsafe_directory(&self, directory: String, rule: Unsafe) -> HostError {
@@ -444,12 +495,6 @@ impl Way<'_> {
         HostError::UnsafeDirectory { path: self.requested.to_owned(), directory, rule }
     }
 
-    /// Returns true if others may make names here, as in `/tmp`.
-    fn is_shared(&self) -> Result<bool, HostError> {
-        let here = self.error("inspect the directory of", rustix::fs::fstat(self.here()))?;
-        Ok(here.st_mode & OTHERS_MAY_WRITE != 0)
-    }
-
     fn unsafe_link(&self, name: &str, rule: Unsafe) -> HostError {
         self.unsafe_directory(format!("{}/{name}", self.path()), rule)
     }
@@ -459,14 +504,16 @@ fn own_hands(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Returns why others than root, the agent's user and a trusted one may change something. In a sticky directory
-/// everybody may write, but only change their own files.
-fn unsafe_because(stat: &Stat, trusted: u32, sticky: bool) -> Option<Unsafe> {
-    let (uid, mode) = (stat.st_uid, stat.st_mode & 0o7777);
-    if !own_hands(uid) && uid != trusted {
-        return Some(Unsafe::Owner { uid, mode });
+/// Returns the owner of something, if that is neither root nor the agent's user.
+fn other_hands(uid: u32) -> Option<u32> {
+    (!own_hands(uid)).then_some(uid)
+}
+
+fn unsafe_because(closed: Closed, uid: u32, mode: u32) -> Unsafe {
+    match closed {
+        Closed::Owner => Unsafe::Owner { uid, mode },
+        Closed::Writable => Unsafe::Writable { uid, mode },
     }
-    (mode & OTHERS_MAY_WRITE != 0 && !sticky).then_some(Unsafe::Writable { uid, mode })
 }
 
 fn open_directory(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {

@@ -10,17 +10,19 @@ use crate::host::durable::{Change, DesiredPath};
 use crate::host::root::Root;
 
 use crate::model::ids::UNIT_DIR;
+use crate::model::install::{Install, template};
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::rehearsal::Renamed;
 use crate::model::units::Mask;
 use crate::model::{LinkSpec, ManagedPath, UnitName};
 
 use super::coming::{Coming, Source, Sources};
-use super::install::{Install, template};
+use super::left_units::LeftUnits;
 use super::link_verbs::Calls;
 use super::preset::{Preset, Presets};
 
-pub(super) const DEV_NULL: &str = "/dev/null";
+/// A link to it masks a unit.
+pub const DEV_NULL: &str = "/dev/null";
 /// Directories of unit files besides `/etc`, highest priority first.
 const VENDOR_DIRS: [&str; 4] = [
     "/run/systemd/system",
@@ -28,6 +30,9 @@ const VENDOR_DIRS: [&str; 4] = [
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
+/// Directories of systemd: a file elsewhere is no unit until a link brings it.
+const OWN_DIRS: [&str; 5] =
+    ["/etc/systemd/", "/run/systemd/", "/usr/local/lib/systemd/", "/usr/lib/systemd/", "/lib/systemd/"];
 /// Links from unit to unit end after a few; more are a loop.
 const MAX_HOPS: u32 = 8;
 
@@ -52,13 +57,6 @@ enum Found {
     Nothing,
 }
 
-/// Handling of a link that brings a unit file from elsewhere: it is the unit while that is to be enabled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bringing {
-    Stays,
-    Goes,
-}
-
 /// The links of a root's units, as they are and as they should become.
 #[derive(Debug, Clone)]
 pub struct UnitLinks<'a> {
@@ -67,6 +65,7 @@ pub struct UnitLinks<'a> {
     pub(super) now: BTreeMap<String, Node>,
     pub(super) calls: Calls,
     presets: Presets,
+    left: LeftUnits,
 }
 
 impl<'a> UnitLinks<'a> {
@@ -100,8 +99,15 @@ impl<'a> UnitLinks<'a> {
             before,
             calls: Calls::default(),
             presets: Presets::load(&sources)?,
+            left: LeftUnits::default(),
             sources,
         })
+    }
+
+    /// Sets the units that leave with a config.
+    #[must_use]
+    pub fn leaving(self, left: LeftUnits) -> Self {
+        Self { left, ..self }
     }
 
     /// Makes a unit's `[Install]` links, and those of the units in its `Also=`, exactly. A unit that is not there, and
@@ -110,25 +116,35 @@ impl<'a> UnitLinks<'a> {
         self.enable_all(unit.as_str())
     }
 
-    /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it.
-    pub(super) fn disable(&mut self, unit: &UnitName) -> Result<(), HostError> {
+    /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it; returns true if systemd does the
+    /// same. It would also remove a link that brings a unit file from elsewhere, which nothing could restore.
+    pub(super) fn disable(&mut self, unit: &UnitName) -> Result<bool, HostError> {
         let names: BTreeSet<String> = self.together(unit.as_str())?.into_iter().collect();
-        self.remove_links(names, &BTreeSet::new(), Bringing::Goes);
-        Ok(())
+        let is_brought = names.iter().any(|name| self.is_brought(name));
+        self.remove_links(names, &BTreeSet::new());
+        Ok(!is_brought)
     }
 
-    /// Applies the presets; returns true if one names the unit. A unit that can't be enabled stays as it is
+    /// Applies the presets; returns true if systemd does the same. A unit that can't be enabled stays as it is
     /// (MCD-150).
     pub(super) fn preset(&mut self, unit: &UnitName) -> Result<bool, HostError> {
         let found = self.find(unit.as_str())?;
+        let own = BTreeSet::from([unit.to_string()]);
         match (self.presets.lookup(unit.as_str()), found) {
+            (_, Found::Masked) if self.left.all.contains(unit) => {
+                self.preset_below_mask(unit).map(|()| false)
+            }
+            // Another unit has the name again, which the config did not turn.
+            (_, Found::At { name, .. }) if name != unit.as_str() && self.left.replaced.contains(unit) => {
+                self.remove_links(own, &self.names_of(&name));
+                Ok(false)
+            }
             (_, Found::Masked) | (Preset::Ignore, _) => Ok(false),
-            (_, Found::Nothing) => self.disable(unit).map(|()| true),
+            (_, Found::Nothing) => self.disable(unit),
             (Preset::Disable, Found::At { .. }) => {
                 // Not those of its `Also=`: each has a preset of its own.
-                let own = BTreeSet::from([unit.to_string()]);
-                self.remove_links(own, &BTreeSet::new(), Bringing::Goes);
-                Ok(true)
+                self.remove_links(own, &BTreeSet::new());
+                Ok(!self.is_brought(unit.as_str()))
             }
             (Preset::Enable, Found::At { .. }) => {
                 for name in self.presets.named(unit.as_str()) {
@@ -140,6 +156,32 @@ impl<'a> UnitLinks<'a> {
                 Ok(true)
             }
         }
+    }
+
+    /// The host has masked a unit again that leaves: its presets decide about the unit below the mask, and of no unit all links go.
+    fn preset_below_mask(&mut self, unit: &UnitName) -> Result<(), HostError> {
+        let mask = self.now.remove(unit.as_str());
+        let done = match self.find(unit.as_str()) {
+            Ok(Found::Masked) => {
+                self.remove_links(BTreeSet::from([unit.to_string()]), &BTreeSet::new());
+                Ok(())
+            }
+            Ok(Found::At { .. } | Found::Nothing) => self.preset(unit).map(|_| ()),
+            Err(error) => Err(error),
+        };
+        self.now.extend(mask.map(|mask| (unit.to_string(), mask)));
+        done
+    }
+
+    /// Returns the links that are other names of a unit.
+    fn names_of(&self, unit: &str) -> BTreeSet<String> {
+        let is_name = |(at, node): &(&String, &Node)| matches!(node, Node::Link(target) if !at.contains('/') && base(target) == unit);
+        self.now.iter().filter(is_name).map(|(at, _)| at.clone()).collect()
+    }
+
+    /// Returns true if a link brings the file of a unit from outside of systemd's directories, as `systemctl link` makes it.
+    fn is_brought(&self, unit: &str) -> bool {
+        matches!(self.now.get(unit), Some(Node::Link(target)) if brings(unit, target))
     }
 
     /// Returns true if there is a unit file, or a mask, of this name.
@@ -174,10 +216,12 @@ impl<'a> UnitLinks<'a> {
     }
 
     /// Returns the directories of links that lose their last one. systemd removes them, too.
-    pub fn emptied(&self) -> Result<BTreeSet<ManagedPath>, HostError> {
+    /// `earlier` as in [`UnitLinks::changes`].
+    pub fn emptied(&self, earlier: &[String]) -> Result<BTreeSet<ManagedPath>, HostError> {
         let folder = |at: &String| at.split_once('/').map(|(folder, _)| folder.to_owned());
-        let (before, now): (BTreeSet<_>, BTreeSet<_>) =
-            (self.before.keys().filter_map(folder).collect(), self.now.keys().filter_map(folder).collect());
+        let changed = self.changing(earlier);
+        let before: BTreeSet<_> = self.before.keys().chain(&changed).filter_map(folder).collect();
+        let now: BTreeSet<_> = self.now.keys().filter_map(folder).collect();
         let mut emptied = BTreeSet::new();
         for folder in before.difference(&now) {
             let Ok(path) = ManagedPath::new(format!("{UNIT_DIR}/{folder}")) else { continue };
@@ -228,6 +272,7 @@ impl<'a> UnitLinks<'a> {
         let stray = |(at, node): (&String, &Node)| match node {
             Node::Link(target)
                 if target != DEV_NULL
+                    && !brings(at, target)
                     && leads(at, target)
                     && install_links.iter().all(|link| link.at != *at) =>
             {
@@ -244,8 +289,8 @@ impl<'a> UnitLinks<'a> {
         let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
         let other = |at: String| match self.now.get(&at) {
             Some(Node::Link(target)) if !self.leads_to(&at, &path) => {
-                let other = base(target).to_owned();
-                Some((at, other))
+                let other = if target == DEV_NULL { target } else { base(target) };
+                Some((at, other.to_owned()))
             }
             Some(Node::Link(_) | Node::File) | None => None,
         };
@@ -343,7 +388,8 @@ impl<'a> UnitLinks<'a> {
                 Found::Nothing if name == unit => drop(enabled.insert(name)),
                 Found::Masked | Found::Nothing => {}
                 Found::At { name: own, path } => {
-                    let links = self.install(&own, &path)?.links(&own)?;
+                    let links =
+                        self.install(&own, &path)?.links(&own).map_err(|cause| not_enabled(&own, cause))?;
                     if !links.is_empty() || name == unit && own == unit {
                         enabled.insert(own);
                         enabled_links.extend(links.into_iter().map(|link| (link.at, path.clone())));
@@ -354,7 +400,9 @@ impl<'a> UnitLinks<'a> {
         if let Some(cause) = enabled_links.keys().find_map(|at| self.in_the_way(at)) {
             return Err(HostError::Unit { unit: unit.to_owned(), cause });
         }
-        self.remove_links(enabled, &enabled_links.keys().cloned().collect(), Bringing::Stays);
+        // A link that brings one of these stays.
+        let kept = enabled_links.keys().chain(&enabled).cloned().collect();
+        self.remove_links(enabled, &kept);
         for (at, path) in enabled_links {
             if !self.leads_to(&at, &path) {
                 self.now.insert(at, Node::Link(path));
@@ -373,14 +421,14 @@ impl<'a> UnitLinks<'a> {
         }
     }
 
-    /// Removes links by their own name or by the name of their target, but for `kept`. A removed alias is a name
-    /// of the unit too.
-    fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>, bringing: Bringing) {
+    /// Removes links by their own name or by the name of their target, but for `kept` and those that bring a unit file. A removed alias is
+    /// a name of the unit too.
+    fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>) {
         loop {
             let of_these = |at: &String, node: &Node| match node {
                 Node::File => false,
                 Node::Link(target) if target == DEV_NULL || kept.contains(at) => false,
-                Node::Link(_) if bringing == Bringing::Stays && names.contains(at) => false,
+                Node::Link(target) if brings(at, target) => false,
                 Node::Link(target) => names.contains(base(at)) || names.contains(base(target)),
             };
             let gone: Vec<String> =
@@ -402,7 +450,9 @@ impl<'a> UnitLinks<'a> {
         while let Some(name) = names.get(at).cloned() {
             at += 1;
             if let Found::At { name, path } = self.find(&name)? {
-                for other in self.install(&name, &path)?.also(&name)?.into_iter().chain([name]) {
+                let also = self.install(&name, &path)?.also(&name);
+                let also = also.map_err(|cause| not_enabled(&name, cause))?;
+                for other in also.into_iter().chain([name]) {
                     if !names.contains(&other) {
                         names.push(other);
                     }
@@ -494,6 +544,10 @@ impl<'a> UnitLinks<'a> {
     }
 }
 
+fn not_enabled(unit: &str, cause: String) -> HostError {
+    HostError::Unit { unit: unit.to_owned(), cause }
+}
+
 fn node(entry: Source) -> Option<Node> {
     match entry {
         Source::Absent => None,
@@ -505,7 +559,8 @@ fn node(entry: Source) -> Option<Node> {
 /// Returns the meaning of a link in a unit directory: another name for a unit, or a unit file from elsewhere.
 fn linked(name: &str, unit: &str, directory: &str, target: &str) -> (Found, Option<String>) {
     let path = if target.starts_with('/') { target.to_owned() } else { format!("{directory}/{target}") };
-    let points_to = base(target);
+    // A link to a file elsewhere is the unit, whatever the file's name is.
+    let points_to = if is_elsewhere(target) { unit } else { base(target) };
     // The alias of a template keeps the instance.
     let instance = name.split_once('@').filter(|_| unit != name);
     let alias = match (instance, points_to.split_once("@.")) {
@@ -513,6 +568,17 @@ fn linked(name: &str, unit: &str, directory: &str, target: &str) -> (Found, Opti
         (Some(_), None) | (None, _) => points_to.to_owned(),
     };
     (Found::At { name: name.to_owned(), path }, Some(alias))
+}
+
+/// Returns true if a link among the units brings a unit file from elsewhere, under whatever name it has there.
+pub(super) fn brings(at: &str, target: &str) -> bool {
+    !at.contains('/') && target != DEV_NULL && (base(target) == at || is_elsewhere(target))
+}
+
+/// Returns true for an absolute path outside of systemd's directories.
+fn is_elsewhere(path: &str) -> bool {
+    let is_own = OWN_DIRS.iter().any(|directory| path.starts_with(directory));
+    path.starts_with('/') && !path.contains("/../") && !is_own
 }
 
 fn below(at: &str) -> Option<ManagedPath> {

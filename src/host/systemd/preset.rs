@@ -1,9 +1,9 @@
 //! Preset files: the distribution's and the administrator's wish for a unit that the config does not enable or disable.
 
 use crate::host::HostError;
+use crate::model::install::template;
 
 use super::coming::Sources;
-use super::install::template;
 
 /// Highest priority first.
 const DIRECTORIES: [&str; 5] = [

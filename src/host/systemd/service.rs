@@ -34,6 +34,8 @@ pub struct ServiceState {
     pub since: Option<Timestamp>,
     /// Set if its conditions were met at its last start.
     pub condition: bool,
+    /// Its own line on its state.
+    pub text: String,
 }
 
 impl Systemd {
@@ -51,6 +53,7 @@ impl Systemd {
                 file: of_unit("UnitFileState").await.unwrap_or_default(),
                 result: property(&bus, &path, SERVICE_UNIT, "Result").await.unwrap_or_default(),
                 condition: property(&bus, &path, UNIT, "ConditionResult").await.unwrap_or(true),
+                text: property(&bus, &path, SERVICE_UNIT, "StatusText").await.unwrap_or_default(),
                 ..ServiceState::default()
             };
             let since: u64 = property(&bus, &path, UNIT, "StateChangeTimestamp").await.unwrap_or_default();

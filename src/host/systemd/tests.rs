@@ -114,9 +114,9 @@ fn enabling_makes_install_links_and_disabling_removes_them() {
             0,
             "{name}: a second run writes nothing"
         );
-        edit_links(&root, |units| units.disable(&name).unwrap());
+        edit_links(&root, |units| assert!(units.disable(&name).unwrap()));
         assert_eq!(links(dir.path()), BTreeMap::new(), "{name}");
-        assert_eq!(edit_links(&root, |units| units.disable(&name).unwrap()), 0);
+        assert_eq!(edit_links(&root, |units| assert!(units.disable(&name).unwrap())), 0);
     }
 }
 

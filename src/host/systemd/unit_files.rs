@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bus::{ServiceOutcome, Systemd};
 use super::call::{call, refusal, within};
 use super::link_verbs::{Calls, LinkVerb};
-use super::links::Node;
+use super::links::{Node, brings};
 use super::{LINKS_TIMEOUT, UnitLinks};
 use crate::host::HostError;
 use crate::host::durable::{Change, DesiredPath};
@@ -75,10 +75,7 @@ impl UnitLinks<'_> {
                 self.enable(unit)?;
                 known
             }
-            LinkVerb::Disable => {
-                self.disable(unit)?;
-                known
-            }
+            LinkVerb::Disable => self.disable(unit)? && known,
             LinkVerb::Mask => {
                 // systemd refuses to replace a file.
                 let file = self.before.get(unit.as_str()) == Some(&Node::File);
@@ -109,10 +106,14 @@ impl UnitLinks<'_> {
                 unforeseen.insert(at.clone(), was.cloned());
             }
         }
+        let was = |at: &String| self.before.get(at);
         let change = |at: &String| {
             let made = after.before.get(at);
             let desired = self.now.get(at);
-            let same = !predicted.contains(at) || equivalent(made, desired);
+            // systemd removes a link that brings a unit with the unit's other links.
+            let is_lost =
+                || made.is_none() && matches!(was(at), Some(Node::Link(target)) if brings(at, target));
+            let same = (!predicted.contains(at) && !is_lost()) || equivalent(made, desired);
             let want = match if same { made } else { desired } {
                 Some(Node::Link(target)) => DesiredPath::link(target),
                 Some(Node::File) => return None,

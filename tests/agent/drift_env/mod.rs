@@ -141,7 +141,7 @@ impl Scene {
             ..Host::in_directory(Root::open(&self.node.path("root")).unwrap(), FailPoints::off())
         };
         let node_settings = self.node_settings.clone();
-        self.plane.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings.clone())))
+        self.plane.agent(host).with_settings(SettingsLoader::new(move || Ok(node_settings.clone().into())))
     }
 
     /// Moves the clock: an update's id is the time it began.

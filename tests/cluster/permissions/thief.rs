@@ -142,6 +142,7 @@ pub(crate) fn at_the_controllers_annotations() -> Vec<Call> {
             "drain-failed",
             "drain-since",
             "excluded-from-load-balancers",
+            "left-pool-at-work",
             "prefetch-image",
             "prefetch-since",
         ]

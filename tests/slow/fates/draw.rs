@@ -227,6 +227,10 @@ fn accounts(chance: &mut Chance, host: &[Item], entries: &mut Vec<Entry>) {
 /// Keys and password, which wait for `core` where the host lacks it.
 fn secrets(chance: &mut Chance, user: &mut Entry, is_lacking: bool) {
     let name = user.name().to_owned();
+    if is_lacking {
+        user.fates.clear();
+        user.also("name", Fate::Named(format!("passwd.users {name:?}"), vec![]));
+    }
     let fate = |check| {
         if is_lacking { Fate::Named(format!("passwd.users {name:?}"), vec![]) } else { Fate::Applied(check) }
     };
@@ -239,11 +243,6 @@ fn secrets(chance: &mut Chance, user: &mut Entry, is_lacking: bool) {
     if let Some(hash) = maybe(chance, &HASHES) {
         let check = Check::Shadow("shadow", name.clone(), hash.to_owned());
         user.set("passwordHash", json!(hash), fate(check));
-    }
-    // Without keys and password nothing is asked for.
-    if is_lacking && user.fates.len() > 1 {
-        user.fates.remove(0);
-        user.also("name", Fate::Named(format!("passwd.users {name:?}"), vec![]));
     }
 }
 
@@ -400,7 +399,8 @@ fn file(chance: &mut Chance, path: &str, owners: &[String]) -> Entry {
     owner(chance, &mut entry, owners, true);
     let has_text = entry.value["contents"]["source"].is_string();
     if let Some(overwrite) = maybe(chance, &[has_text, false]) {
-        entry.set("overwrite", json!(overwrite), Fate::Way);
+        let named = || Fate::Named(format!("storage.files {path:?} overwrite"), vec![]);
+        entry.set("overwrite", json!(overwrite), if overwrite { Fate::Way } else { named() });
     }
     entry
 }
@@ -441,11 +441,12 @@ fn units(chance: &mut Chance, entries: &mut Vec<Entry>) {
         unit.set("name", json!(name), Fate::Way);
         let folder = "/etc/systemd/system";
         let is_masked = odds(chance, 5);
-        if !is_masked && (name == "ours.service" || odds(chance, 2)) {
+        if (!is_masked && name == "ours.service") || odds(chance, 2) {
             let text = one(chance, &["/bin/true", "/bin/false"]);
             let text = format!("[Service]\nExecStart={text}\n[Install]\nWantedBy=multi-user.target\n");
             let check = Check::Text(format!("{folder}/{name}"), text.clone().into_bytes());
-            unit.set("contents", json!(text), Fate::Applied(check));
+            let named = || Fate::Named(format!("systemd.units {name:?} contents"), vec![]);
+            unit.set("contents", json!(text), if is_masked { named() } else { Fate::Applied(check) });
         }
         if odds(chance, 3) {
             let text = format!("[Service]\nNice={}\n", chance.draw(5));
@@ -540,7 +541,7 @@ fn installation(chance: &mut Chance, entries: &mut Vec<Entry>) {
         ),
     ];
     let objects = [
-        ("config.kernelArguments", "config.kernelArguments", json!({"shouldExist": ["nosmt"]})),
+        ("config.kernelArguments", "kernelArguments", json!({"shouldExist": ["nosmt"]})),
         (
             "config.ignition",
             "ignition.proxy",

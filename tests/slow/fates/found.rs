@@ -28,16 +28,16 @@ fn locked_password_of_group_is_applied() {
     }
 }
 
-/// A kernel that does not report its FIPS mode is not in it: the first config said nothing about that.
+/// A kernel that does not report its FIPS mode is not in it, and this host has no OS backend.
 #[test]
-fn fips_is_named_where_kernel_does_not_report_it() {
+fn fips_is_refused_where_kernel_does_not_report_it() {
     let home = sweep::scratch();
     let mut host = Host::new(home.path().join("host"), &[]);
     fs::remove_file(host.root().join("proc/sys/crypto/fips_enabled")).unwrap();
     let mut entry = Entry::new("");
-    entry.set("fips", json!(true), Fate::Named("spec.fips".to_owned(), vec![]));
+    entry.set("fips", json!(true), Fate::Refused);
     let played = host.play("first", &[entry], &mut Counts::default());
-    assert!(matches!(played, Ok(Outcome::Applied)), "{played:?}");
+    assert!(matches!(played, Ok(Outcome::Refused)), "{played:?}");
 }
 
 fn user(groups: &[&str], more: &[(&str, serde_json::Value)]) -> Entry {

@@ -12,6 +12,7 @@ mod layers;
 mod os;
 mod reader;
 mod sequences;
+mod ways;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -302,7 +303,7 @@ impl Host {
             let is_of_host = self.names_of_host(&text, before, entries);
             let is_fixed = fixed != self.fixed
                 && (field.starts_with("storage.")
-                    || field.starts_with("config.")
+                    || field.starts_with("kernelArguments")
                     || field.starts_with("ignition."));
             if !is_expected && !is_of_host && !is_fixed {
                 return Err(wrong(format!("refused without a cause: {field}"), message));
@@ -394,7 +395,7 @@ fn policy() -> String {
     let none = json!([{"type": "None"}]);
     let units = draw::UNITS.iter().chain(&draw::INSTANCES).chain([&draw::TEMPLATE]);
     let units: Vec<Value> = units.map(|name| json!({"name": name, "actions": none})).collect();
-    let files = ["/etc", "/opt", "/var", "/home"].map(|path| json!({"path": path, "actions": none}));
+    let files = ["/etc", "/opt", "/var", "/home", "/tmp"].map(|path| json!({"path": path, "actions": none}));
     json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
         "spec": {"nodeDisruptionPolicy": {"files": files, "units": units, "sshkey": {"actions": none}}}})
     .to_string()

@@ -47,8 +47,10 @@ fn list(root: &Path, below: &str, seen: &mut Listing) {
             ("directory", vec![])
         } else if stat.is_symlink() {
             ("link", fs::read_link(entry.path()).unwrap().to_str().unwrap().as_bytes().to_vec())
-        } else {
+        } else if stat.is_file() {
             ("file", fs::read(entry.path()).unwrap())
+        } else {
+            ("special", vec![])
         };
         let written = (stat.ino(), stat.mtime(), stat.mtime_nsec());
         seen.insert(

@@ -316,7 +316,7 @@ impl Scenario {
         super::tree::read(&host.state(), "", &|_| false, &mut state);
         super::tree::read(&host.of_mcd(), "", &|_| false, &mut of_mcd);
         let known = |path: &str| {
-            matches!(path, "/lock" | "/current.json" | "/kargs.json")
+            matches!(path, "/lock" | "/current.json" | "/kargs.json" | "/machine.json")
                 || path.starts_with("/history/")
                 || path.starts_with("/preimages/kept/")
         };

@@ -18,6 +18,10 @@ use super::identity::{Authority, Identity, replace};
 use super::process::{Child, Kept, Start, shown_on_failure};
 use super::server::{self, Addresses};
 
+/// The directory of etcd, and its copy.
+const DATA: &str = "etcd";
+const SAVED: &str = "etcd.saved";
+
 /// The part of a path that marks a position in the audit log.
 const MARK: &str = "bench-mark";
 
@@ -172,6 +176,30 @@ impl Bench {
             crds::namespaces(&client).await;
             crds::apply(&client, gates).await;
         });
+    }
+
+    /// Copies the database, as a backup; the server is away meanwhile.
+    pub fn save(&self) {
+        self.swap_data(DATA, SAVED);
+    }
+
+    /// Puts the database of the last backup in the place of the present one: versions go back.
+    pub fn restore(&self) {
+        self.swap_data(SAVED, DATA);
+    }
+
+    fn swap_data(&self, from: &str, to: &str) {
+        {
+            let mut running = self.running.lock().unwrap();
+            running.api = None;
+            running.etcd = None;
+            let data = running.data.as_ref().expect("the server has run").path();
+            let (from, to) = (data.join(from), data.join(to));
+            drop(fs::remove_dir_all(&to));
+            let copied = std::process::Command::new("cp").arg("-r").args([&from, &to]).status().unwrap();
+            assert!(copied.success());
+        }
+        self.start();
     }
 
     /// Stops the API server's process: connections stay, and get no answer.

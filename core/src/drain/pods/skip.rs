@@ -51,6 +51,7 @@ impl Pods {
 
     /// Names the pods that were skipped; `None` where there is none.
     pub fn skipped(&self) -> Option<String> {
-        named(&self.skipped).map(|names| format!("pods {names} were skipped, and are still on the node"))
+        named(self.skipped.values().cloned())
+            .map(|names| format!("pods {names} were skipped, and are still on the node"))
     }
 }

@@ -2,52 +2,82 @@
 
 use std::collections::BTreeMap;
 
-use ignition_config::v3_6::File;
+use ignition_config::v3_6::{File, NodeGroup, NodeUser};
 
 use super::super::decode::{Decoded, Decoder};
 use super::super::error::ModelError;
 use super::super::text::short;
-use super::super::{FileMode, FileSpec, ManagedPath, NotApplied, Owner, Principal, UserName};
+use super::super::{
+    FileMode, FileSpec, ManagedPath, NotApplied, NotAppliedReason, Owner, Principal, UserName,
+};
 use super::stale::stale;
-use super::within::Within;
+use super::within::Entries;
 
 /// Reads all files; each is dropped from the document as soon as it is decoded.
 pub(super) fn read(
-    within: Within<'_>,
+    entries: &mut Entries<'_>,
     files: Vec<File>,
     decoder: &mut Decoder,
-    remarks: &mut Vec<NotApplied>,
-) -> Result<BTreeMap<ManagedPath, FileSpec>, ModelError> {
+) -> BTreeMap<ManagedPath, FileSpec> {
     let mut read = BTreeMap::new();
     for file in files {
         let field = |part: &str| format!("storage.files {:?}{part}", short(&file.path, 200));
-        let path = ManagedPath::new(file.path.as_str())
-            .map_err(|error| within.unreachable(field(""), format!("{error}; choose another path")))?;
-        let fail = |part: &str, cause: String| within.error(field(part), cause);
+        let within = entries.within;
+        let path = path_of(entries, &field(""), &file.path);
         if file.append.as_ref().is_some_and(|append| !append.is_empty()) {
             let cause = "appending is not supported; write the whole file".to_owned();
-            return Err(within.unreachable(field(" append"), cause));
+            entries.faults.add(within.unreachable(field(" append"), cause));
         }
-        let Decoded { contents, is_stale } =
-            decoder.decode(file.contents.as_ref()).map_err(|cause| fail(" contents", cause))?;
-        if is_stale {
-            remarks.push(stale(&file.path));
+        let decoded = decoder.decode(file.contents.as_ref());
+        let decoded = decoded.map_err(|cause| within.error(field(" contents"), cause));
+        if file.overwrite == Some(false) {
+            let message = "a file that the host has there is replaced all the same, as by MCD, and comes back when the entry leaves; \
+                           remove the field";
+            entries.remarks.push(NotApplied::new(field(" overwrite"), NotAppliedReason::NoEffect, message));
         }
         let mode = file
             .mode
             .map_or(Some(FileMode::DEFAULT), FileMode::new)
-            .ok_or_else(|| within.unreachable(field(" mode"), wrong_mode(file.mode.unwrap_or_default())))?;
-        let user = file.user.unwrap_or_default();
-        let group = file.group.unwrap_or_default();
-        let owner = Owner {
-            user: principal(user.id, user.name).map_err(|cause| fail(" user", cause))?,
-            group: principal(group.id, group.name).map_err(|cause| fail(" group", cause))?,
+            .ok_or_else(|| within.unreachable(field(" mode"), wrong_mode(file.mode.unwrap_or_default())));
+        let decoded = entries.faults.take(decoded);
+        let mode = entries.faults.take(mode);
+        let owner = owner(entries, field, (file.user, file.group));
+        let (Some(path), Some(decoded), Some(mode), Some(owner)) = (path, decoded, mode, owner) else {
+            continue;
         };
+        let Decoded { contents, is_stale } = decoded;
+        if is_stale {
+            entries.remarks.push(stale(&file.path));
+        }
         if read.insert(path, FileSpec { contents, mode, owner }).is_some() {
-            return Err(within.unreachable(field(""), "the path is listed twice; keep one entry"));
+            entries.faults.add(within.unreachable(field(""), TWICE));
         }
     }
-    Ok(read)
+    read
+}
+
+/// The cause of a second entry of a path.
+pub(super) const TWICE: &str = "the path is listed twice; keep one entry";
+
+/// Reads the path of an entry.
+pub(super) fn path_of(entries: &mut Entries<'_>, field: &str, path: &str) -> Option<ManagedPath> {
+    let wrong =
+        |error: ModelError| entries.within.unreachable(field, format!("{error}; choose another path"));
+    let path = ManagedPath::new(path).map_err(wrong);
+    entries.faults.take(path)
+}
+
+/// Reads the owner of a file or a link.
+pub(super) fn owner(
+    entries: &mut Entries<'_>,
+    field: impl Fn(&str) -> String,
+    (user, group): (Option<NodeUser>, Option<NodeGroup>),
+) -> Option<Owner> {
+    let (user, group) = (user.unwrap_or_default(), group.unwrap_or_default());
+    let user = principal(user.id, user.name).map_err(|cause| entries.within.error(field(" user"), cause));
+    let group = principal(group.id, group.name).map_err(|cause| entries.within.error(field(" group"), cause));
+    let (user, group) = (entries.faults.take(user), entries.faults.take(group));
+    Some(Owner { user: user?, group: group? })
 }
 
 /// Returns why a mode is refused. One that is octal digits was meant so: `mode: 644` is 01204.
@@ -64,7 +94,7 @@ fn wrong_mode(mode: i64) -> String {
 }
 
 /// A number wins over a name; nothing means root (MCD-124).
-pub(super) fn principal(id: Option<i64>, name: Option<String>) -> Result<Principal, String> {
+fn principal(id: Option<i64>, name: Option<String>) -> Result<Principal, String> {
     Ok(principal_if_set(id, name)?.unwrap_or(Principal::Id(0)))
 }
 

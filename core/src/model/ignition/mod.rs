@@ -15,7 +15,7 @@ mod units;
 mod users;
 mod within;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use ignition_config::v3_6::{Config, Ignition, Proxy, Security, Storage, Timeouts};
@@ -24,13 +24,15 @@ use serde_json::{Map, Value};
 
 use super::decode::Decoder;
 use super::error::ModelError;
+use super::faults::Faults;
+use super::kargs::blank_kargs;
 use super::reading::{self, Fault, Found};
 use super::spec::FixedSections;
 use super::text::short;
 use super::units::{Mask, UnitSpec};
 use super::{ConfigName, HostSpec, ManagedPath, NotApplied, NotAppliedReason, UnitName};
 use rules::Violation;
-use within::Within;
+use within::{Entries, Within};
 
 pub use installed::installed_storage;
 pub use stale::drop_stale_digests;
@@ -43,9 +45,6 @@ pub(super) enum Reading {
     /// A config that an agent committed: an earlier one took what this one refuses, and the node has to be able to leave it.
     Committed,
 }
-
-/// Most violations of the rules that an error names after the first.
-const MAX_NAMED: usize = 20;
 
 /// The versions that are read; the newest is the one MCO and Butane write next.
 const VERSIONS: [&str; 7] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0"];
@@ -71,24 +70,23 @@ struct Header {
 }
 
 /// Reads `spec.config` into the spec. An empty object sets nothing.
-pub(super) fn read_into(spec: &mut HostSpec, json: &str, reading: Reading) -> Result<(), ModelError> {
+pub(super) fn read_into(spec: &mut HostSpec, json: &str, reading: Reading, faults: &mut Faults) {
     let name = spec.name.clone();
     let within = Within(&name);
-    match parse(within, json)? {
-        Some(found) => fill(spec, within, found, reading),
-        None => Ok(()),
+    if let Some(found) = faults.take(parse(within, json)).flatten() {
+        fill(spec, within, found, reading, faults);
     }
 }
 
 /// The same from a tree.
-pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value, reading: Reading) -> Result<(), ModelError> {
+pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value, reading: Reading, faults: &mut Faults) {
     match reading::from_tree::<Config>(tree) {
         Ok(found) if VERSIONS.contains(&found.value.ignition.version.as_str()) => {
             let name = spec.name.clone();
-            fill(spec, Within(&name), found, reading)
+            fill(spec, Within(&name), found, reading, faults);
         }
         // An empty one, or an error: it is named as that of a text.
-        _ => read_into(spec, &tree.to_string(), reading),
+        _ => read_into(spec, &tree.to_string(), reading, faults),
     }
 }
 
@@ -103,10 +101,9 @@ pub fn check_ignition(name: &ConfigName, config: &Map<String, Value>) -> Result<
         }
     };
     let broken = config.map(|config| rules::check(&config, minor(&config.ignition.version)));
-    match broken.filter(|broken| !broken.is_empty()) {
-        Some(broken) => Err(refused(within, broken)),
-        None => Ok(()),
-    }
+    let mut faults = Faults::default();
+    add_broken(&mut faults, within, broken.unwrap_or_default());
+    faults.into_result(())
 }
 
 /// Reads the sections. The rules are looked at first, since reading takes the config apart; an error of the readers comes first all
@@ -116,7 +113,8 @@ fn fill(
     within: Within<'_>,
     found: Found<Config>,
     reading: Reading,
-) -> Result<(), ModelError> {
+    faults: &mut Faults,
+) {
     let Found { value: config, mut unknown } = found;
     unknown.extend(reading::newer(&config));
     spec.remarks.extend(reading::all_below("spec.config", unknown));
@@ -125,14 +123,11 @@ fn fill(
         Reading::Committed => Vec::new(),
     };
     if let (Some(field), Reading::Target) = (rules::names_configs(&config.ignition), reading) {
-        return Err(within.error(field, "it names other configs, which are not fetched; merge them into one"));
+        faults.add(within.error(field, "it names other configs, which are not fetched; merge them into one"));
     }
     name_ignition(spec, &config.ignition);
-    match (read_sections(spec, within, config), broken.is_empty()) {
-        (read, true) => read,
-        (Ok(()), false) => Err(refused(within, broken)),
-        (Err(error), false) => Err(with_others(error, &broken)),
-    }
+    read_sections(spec, within, config, faults);
+    add_broken(faults, within, broken);
 }
 
 /// The minor of a version that is read.
@@ -159,46 +154,47 @@ fn name_ignition(spec: &mut HostSpec, ignition: &Ignition) {
         .extend(set.map(|(field, _)| NotApplied::new(field, NotAppliedReason::Installation, message)));
 }
 
-/// Returns the error of the first violation, which names the others.
-fn refused(within: Within<'_>, broken: Vec<Violation>) -> ModelError {
-    let mut broken = broken.into_iter();
-    let first = broken.next().unwrap_or_default();
-    let others: Vec<Violation> = broken.collect();
-    with_others(within.error(first.field, first.cause), &others)
-}
-
-/// Adds violations to an error that is not one of them.
-fn with_others(mut error: ModelError, broken: &[Violation]) -> ModelError {
-    if let ModelError::Field { field, cause, .. } | ModelError::Unreachable { field, cause, .. } = &mut error
-    {
-        let is_same =
-            |other: &Violation| other.field.starts_with(field.as_str()) || field.starts_with(&other.field);
-        let others: Vec<&Violation> = broken.iter().filter(|other| !is_same(other)).collect();
-        for other in others.iter().take(MAX_NAMED) {
-            cause.push_str(&format!("; also {}: {}", other.field, other.cause));
-        }
-        if let Some(more) = others.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
-            cause.push_str(&format!("; and {more} more"));
+/// Adds the violations that no reader has named: of a part of its field it knows more.
+fn add_broken(faults: &mut Faults, within: Within<'_>, broken: Vec<Violation>) {
+    // Which of them the readers have counted alone, nobody knows.
+    if faults.is_full() {
+        return;
+    }
+    let known: Vec<String> =
+        faults.kept().iter().filter_map(|fault| fault.field()).map(str::to_owned).collect();
+    let is_known = |field: &str| {
+        known.iter().any(|known| {
+            field
+                .strip_prefix(known.as_str())
+                .is_some_and(|rest| rest.is_empty() || known.ends_with(" contents"))
+        })
+    };
+    for Violation { field, cause } in broken {
+        if !is_known(&field) {
+            faults.add(within.error(field, cause));
         }
     }
-    error
 }
 
-fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config) -> Result<(), ModelError> {
+fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config, faults: &mut Faults) {
     let mut decoder = Decoder::default();
     let storage = config.storage.unwrap_or_default();
     fixed_storage(&mut spec.fixed, &storage);
-    fix(&mut spec.fixed, "config.kernelArguments", config.kernel_arguments.as_ref());
+    fix(&mut spec.fixed, "kernelArguments", config.kernel_arguments.as_ref());
+    for list in config.kernel_arguments.iter().flat_map(|one| [&one.should_exist, &one.should_not_exist]) {
+        spec.remarks.extend(blank_kargs("kernelArguments", list.as_deref().unwrap_or_default()));
+    }
     let passwd = config.passwd.unwrap_or_default();
-    spec.users = users::read(within, passwd.users.unwrap_or_default(), passwd.groups.unwrap_or_default())?;
-    spec.files = files::read(within, storage.files.unwrap_or_default(), &mut decoder, &mut spec.remarks)?;
+    let mut entries = Entries { within, faults, remarks: &mut spec.remarks };
+    let users = passwd.users.unwrap_or_default();
+    spec.users = users::read(&mut entries, users, passwd.groups.unwrap_or_default());
+    spec.files = files::read(&mut entries, storage.files.unwrap_or_default(), &mut decoder);
     let version = &config.ignition.version;
-    let remarks = &mut spec.remarks;
-    let directories = storage.directories.unwrap_or_default();
-    spec.directories = paths::directories(within, version, directories, remarks)?;
-    spec.links = paths::links(within, storage.links.unwrap_or_default(), remarks)?;
-    spec.units = units::read(within, config.systemd.and_then(|systemd| systemd.units).unwrap_or_default())?;
-    one_writer(within, spec)
+    spec.directories = paths::directories(&mut entries, version, storage.directories.unwrap_or_default());
+    spec.links = paths::links(&mut entries, storage.links.unwrap_or_default());
+    let units = config.systemd.and_then(|systemd| systemd.units).unwrap_or_default();
+    spec.units = units::read(&mut entries, units);
+    one_writer(within, spec, faults);
 }
 
 fn parse(within: Within<'_>, json: &str) -> Result<Option<Found<Config>>, ModelError> {
@@ -215,7 +211,8 @@ fn parse(within: Within<'_>, json: &str) -> Result<Option<Found<Config>>, ModelE
     // One pass more, so that an error of the version is reported first.
     let broken = |fault: Fault| {
         let field = reading::below("spec.config", &fault.field);
-        within.unreachable(field, format!("it is no Ignition config: {}", fault.cause()))
+        let whole = if fault.field.is_empty() { "it is no Ignition config: " } else { "" };
+        within.unread(field, format!("{whole}{}", fault.cause()))
     };
     let versioned: Versioned = reading::from_text(json).map_err(broken)?.value;
     let version = versioned.ignition.and_then(|ignition| ignition.version);
@@ -262,7 +259,7 @@ fn without_nulls(tree: Value) -> Option<Value> {
 }
 
 /// Refuses two entries that write one path, and a file or a link in the place of a directory that another entry needs.
-fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
+fn one_writer(within: Within<'_>, spec: &HostSpec, faults: &mut Faults) {
     let of_units: Vec<(ManagedPath, &UnitName)> =
         spec.units.iter().flat_map(|(name, unit)| paths(name, unit)).collect();
     let mut writers: HashMap<&str, Writer<'_>> =
@@ -273,28 +270,28 @@ fn one_writer(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
     for (path, writer) in directories.chain(links).chain(units) {
         if let Some(other) = writers.insert(path, writer) {
             let cause = format!("{other} writes {path} too; keep one of them");
-            return Err(within.unreachable(writer.to_string(), cause));
+            faults.add(within.unreachable(writer.to_string(), cause));
         }
     }
-    // By their order: of several errors the same one is reported each time.
+    // By their order: of several errors the same one is reported first each time.
     let stored = spec.files.keys().chain(spec.directories.keys()).chain(spec.links.keys());
     let ordered = stored.chain(of_units.iter().map(|(path, _)| path));
-    let blocked = ordered
-        .filter_map(|path| Some((path.as_str(), above(path.as_str(), &writers)?)))
-        .min_by_key(|(path, _)| *path);
-    let Some((path, (parent, other))) = blocked else { return dead_ends(within, spec) };
-    let field = writers.get(path).map(ToString::to_string).unwrap_or_default();
-    let cause = format!("{other} writes {parent}, which has to be a directory for {path}; move one of them");
-    Err(within.unreachable(field, cause))
+    let blocked = ordered.filter_map(|path| Some((path.as_str(), above(path.as_str(), &writers)?)));
+    let blocked: BTreeMap<&str, (&str, Writer<'_>)> = blocked.collect();
+    for (path, (parent, other)) in blocked {
+        let field = writers.get(path).map(ToString::to_string).unwrap_or_default();
+        let cause =
+            format!("{other} writes {parent}, which has to be a directory for {path}; move one of them");
+        faults.add(within.unreachable(field, cause));
+    }
+    dead_ends(within, spec, faults);
 }
 
 /// Refuses hard links that can't lead to a file.
-fn dead_ends(within: Within<'_>, spec: &HostSpec) -> Result<(), ModelError> {
-    let dead = |path| Some((path, paths::dead_end(path, &spec.links, &spec.directories)?));
-    match spec.links.keys().find_map(dead) {
-        None => Ok(()),
-        Some((path, cause)) => {
-            Err(within.unreachable(format!("storage.links {:?} target", path.as_str()), cause))
+fn dead_ends(within: Within<'_>, spec: &HostSpec, faults: &mut Faults) {
+    for path in spec.links.keys() {
+        if let Some(cause) = paths::dead_end(path, &spec.links, &spec.directories) {
+            faults.add(within.unreachable(format!("storage.links {:?} target", path.as_str()), cause));
         }
     }
 }

@@ -7,9 +7,9 @@ use ignition_config::v3_6::{Directory, Link};
 use super::super::error::ModelError;
 use super::super::paths::{DirectorySpec, LinkSpec, LinkTarget};
 use super::super::text::short;
-use super::super::{FileMode, ManagedPath, NotApplied, NotAppliedReason, Owner};
-use super::files::{principal, principal_if_set};
-use super::within::Within;
+use super::super::{FileMode, ManagedPath, NotApplied, NotAppliedReason};
+use super::files::{TWICE, owner, path_of, principal_if_set};
+use super::within::{Entries, Within};
 
 /// `PATH_MAX` without its last byte: symlink(2) takes no longer text.
 const LONGEST_TARGET: usize = 4095;
@@ -19,77 +19,59 @@ const SPECIAL_BITS_SINCE: &str = "3.4.0";
 
 /// Reads all directories of a config of this version.
 pub(super) fn directories(
-    within: Within<'_>,
+    entries: &mut Entries<'_>,
     version: &str,
     directories: Vec<Directory>,
-    remarks: &mut Vec<NotApplied>,
-) -> Result<BTreeMap<ManagedPath, DirectorySpec>, ModelError> {
+) -> BTreeMap<ManagedPath, DirectorySpec> {
     let mut read = BTreeMap::new();
     for directory in directories {
         let field = |part: &str| format!("storage.directories {:?}{part}", short(&directory.path, 200));
-        let path = path_of(within, &field(""), &directory.path)?;
-        let mode = directory.mode.map(|bits| directory_mode(within, &field(" mode"), bits)).transpose()?;
-        let mode = mode.map(|mode| plain_mode(version, &field(" mode"), mode, remarks));
+        let within = entries.within;
+        let path = path_of(entries, &field(""), &directory.path);
+        let mode = directory.mode.map(|bits| directory_mode(within, &field(" mode"), bits)).transpose();
+        let mode = entries.faults.take(mode);
         let user = directory.user.unwrap_or_default();
         let group = directory.group.unwrap_or_default();
-        let wrong = |part: &str| {
-            let field = field(part);
-            move |cause: String| within.error(field, cause)
-        };
-        let spec = DirectorySpec {
-            mode,
-            user: principal_if_set(user.id, user.name).map_err(wrong(" user"))?,
-            group: principal_if_set(group.id, group.name).map_err(wrong(" group"))?,
-            overwrite: directory.overwrite == Some(true),
-        };
+        let user = principal_if_set(user.id, user.name).map_err(|cause| within.error(field(" user"), cause));
+        let group =
+            principal_if_set(group.id, group.name).map_err(|cause| within.error(field(" group"), cause));
+        let (user, group) = (entries.faults.take(user), entries.faults.take(group));
+        let (Some(path), Some(mode), Some(user), Some(group)) = (path, mode, user, group) else { continue };
+        let mode = mode.map(|mode| plain_mode(version, &field(" mode"), mode, entries.remarks));
+        let spec = DirectorySpec { mode, user, group, overwrite: directory.overwrite == Some(true) };
         if read.insert(path, spec).is_some() {
-            return Err(within.unreachable(field(""), TWICE));
+            entries.faults.add(within.unreachable(field(""), TWICE));
         }
     }
-    Ok(read)
+    read
 }
 
 /// Reads all links.
-pub(super) fn links(
-    within: Within<'_>,
-    links: Vec<Link>,
-    remarks: &mut Vec<NotApplied>,
-) -> Result<BTreeMap<ManagedPath, LinkSpec>, ModelError> {
+pub(super) fn links(entries: &mut Entries<'_>, links: Vec<Link>) -> BTreeMap<ManagedPath, LinkSpec> {
     let mut read = BTreeMap::new();
     for link in links {
         let field = |part: &str| format!("storage.links {:?}{part}", short(&link.path, 200));
-        let path = path_of(within, &field(""), &link.path)?;
+        let within = entries.within;
+        let path = path_of(entries, &field(""), &link.path);
         let text = link.target.as_deref().unwrap_or_default();
         let is_hard = link.hard == Some(true);
-        let target = if is_hard { hard(&path, text) } else { soft(text) };
-        let target = target.map_err(|cause| within.unreachable(field(" target"), cause))?;
-        let user = link.user.unwrap_or_default();
-        let group = link.group.unwrap_or_default();
-        let is_owned = user.id.is_some() || user.name.is_some() || group.id.is_some() || group.name.is_some();
-        if is_hard && is_owned {
+        let target = if is_hard { hard(path.as_ref(), text) } else { soft(text) };
+        let target = target.map_err(|cause| within.unreachable(field(" target"), cause));
+        let target = entries.faults.take(target);
+        let has_user = link.user.as_ref().is_some_and(|user| user.id.is_some() || user.name.is_some());
+        let has_group = link.group.as_ref().is_some_and(|group| group.id.is_some() || group.name.is_some());
+        let owner = owner(entries, field, (link.user, link.group));
+        let (Some(path), Some(target), Some(owner)) = (path, target, owner) else { continue };
+        if is_hard && (has_user || has_group) {
             let message = "a hard link has the owner of its target; remove user and group";
-            remarks.push(NotApplied::new(field(" user, group"), NotAppliedReason::Stale, message));
+            entries.remarks.push(NotApplied::new(field(" user, group"), NotAppliedReason::Stale, message));
         }
-        let wrong = |part: &str| {
-            let field = field(part);
-            move |cause: String| within.error(field, cause)
-        };
-        let owner = Owner {
-            user: principal(user.id, user.name).map_err(wrong(" user"))?,
-            group: principal(group.id, group.name).map_err(wrong(" group"))?,
-        };
         let overwrite = link.overwrite == Some(true);
         if read.insert(path, LinkSpec { target, owner, overwrite }).is_some() {
-            return Err(within.unreachable(field(""), TWICE));
+            entries.faults.add(within.unreachable(field(""), TWICE));
         }
     }
-    Ok(read)
-}
-
-const TWICE: &str = "the path is listed twice; keep one entry";
-
-fn path_of(within: Within<'_>, field: &str, path: &str) -> Result<ManagedPath, ModelError> {
-    ManagedPath::new(path).map_err(|error| within.unreachable(field, format!("{error}; choose another path")))
+    read
 }
 
 fn directory_mode(within: Within<'_>, field: &str, bits: i64) -> Result<FileMode, ModelError> {
@@ -127,12 +109,12 @@ fn soft(text: &str) -> Result<LinkTarget, String> {
     }
 }
 
-fn hard(path: &ManagedPath, text: &str) -> Result<LinkTarget, String> {
+fn hard(path: Option<&ManagedPath>, text: &str) -> Result<LinkTarget, String> {
     if text.is_empty() {
         return Err("it is missing; give the path of the file that the link is another name of".to_owned());
     }
     let target = ManagedPath::new(text).map_err(|error| format!("{error}; choose another file"))?;
-    if target == *path {
+    if Some(&target) == path {
         return Err("the link names itself; give the path of another file".to_owned());
     }
     Ok(LinkTarget::Hard(target))
@@ -156,7 +138,7 @@ pub(super) fn dead_end(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Principal;
+    use super::super::super::{Owner, Principal};
     use super::*;
 
     fn read(version: &str, storage: &str) -> Result<crate::model::HostSpec, ModelError> {

@@ -7,48 +7,50 @@ use ignition_config::v3_6::{Group as PasswdGroup, User as PasswdUser};
 
 use super::super::UserName;
 use super::super::error::ModelError;
+use super::super::faults::Faults;
 use super::super::text::short;
 use super::super::users::{Account, CORE, Group, PasswordHash, SshKey, Users, group_field, user_field};
-use super::within::Within;
+use super::within::{Entries, Within};
 
 /// Reads all users and groups.
-pub(super) fn read(
-    within: Within<'_>,
-    users: Vec<PasswdUser>,
-    groups: Vec<PasswdGroup>,
-) -> Result<Users, ModelError> {
+pub(super) fn read(entries: &mut Entries<'_>, users: Vec<PasswdUser>, groups: Vec<PasswdGroup>) -> Users {
+    let within = entries.within;
     let mut read = Users { accounts: BTreeMap::new(), groups: BTreeMap::new() };
     for user in users {
         let field = user_field(&short(&user.name, 40));
-        let name = UserName::new(user.name.as_str())
-            .map_err(|error| within.error(field.clone(), error.to_string()))?;
-        let account = account(within, &field, &name, user)?;
+        let name =
+            UserName::new(user.name.as_str()).map_err(|error| within.error(field.clone(), error.to_string()));
+        let name = entries.faults.take(name);
+        let account = account(entries, &field, &user.name.clone(), user);
         let owner = owner_of(&read.accounts, |other| other.uid.filter(|_| other.should_exist), account.uid);
         if let Some(owner) = owner.filter(|_| account.should_exist) {
-            return Err(within.error(format!("{field} uid"), same_id("uid", account.uid, &owner, "user")));
+            let cause = same_id("uid", account.uid, &owner, "user");
+            entries.faults.add(within.error(format!("{field} uid"), cause));
         }
-        if read.accounts.insert(name, account).is_some() {
-            return Err(within.unreachable(field, "the user is listed twice; keep one entry"));
+        if name.is_some_and(|name| read.accounts.insert(name, account).is_some()) {
+            entries.faults.add(within.unreachable(field, "the user is listed twice; keep one entry"));
         }
     }
     for group in groups {
         let field = group_field(&short(&group.name, 40));
-        let name = group_name(group.name).map_err(|cause| within.error(field.clone(), cause))?;
+        let name = group_name(group.name).map_err(|cause| within.error(field.clone(), cause));
+        let name = entries.faults.take(name);
         let entry = Group {
             should_exist: group.should_exist != Some(false),
-            gid: id(within, &field, "gid", group.gid)?,
-            password: password(within, &field, filled(group.password_hash))?,
+            gid: entries.faults.take(id(within, &field, "gid", group.gid)).flatten(),
+            password: entries.faults.take(password(within, &field, filled(group.password_hash))).flatten(),
             system: group.system == Some(true),
         };
         let owner = owner_of(&read.groups, |other| other.gid.filter(|_| other.should_exist), entry.gid);
         if let Some(owner) = owner.filter(|_| entry.should_exist) {
-            return Err(within.error(format!("{field} gid"), same_id("gid", entry.gid, &owner, "group")));
+            let cause = same_id("gid", entry.gid, &owner, "group");
+            entries.faults.add(within.error(format!("{field} gid"), cause));
         }
-        if read.groups.insert(name, entry).is_some() {
-            return Err(within.unreachable(field, "the group is listed twice; keep one entry"));
+        if name.is_some_and(|name| read.groups.insert(name, entry).is_some()) {
+            entries.faults.add(within.unreachable(field, "the group is listed twice; keep one entry"));
         }
     }
-    Ok(read)
+    read
 }
 
 /// Returns the entry that has an id already: `useradd` and `groupadd` make no second one of it.
@@ -71,62 +73,55 @@ fn group_name(name: String) -> Result<UserName, String> {
     UserName::new(name).map_err(|error| error.to_string().replacen("user name", "group name", 1))
 }
 
-fn account(
-    within: Within<'_>,
-    field: &str,
-    name: &UserName,
-    user: PasswdUser,
-) -> Result<Account, ModelError> {
-    let keys = keys(within, field, &user)?;
-    let mut hash = password(within, field, user.password_hash.clone())?;
+fn account(entries: &mut Entries<'_>, field: &str, name: &str, user: PasswdUser) -> Account {
+    let within = entries.within;
+    let keys = keys(entries, field, &user);
+    let faults = &mut *entries.faults;
+    let mut hash = faults.take(password(within, field, user.password_hash.clone())).flatten();
     // As with MCD, keys alone lock the password of core (MCD-161).
     let sets_keys = user.ssh_authorized_keys.as_ref().is_some_and(|keys| !keys.is_empty());
-    if name.as_str() == CORE && hash.is_none() && (sets_keys || user.password_hash.is_some()) {
+    if name == CORE && hash.is_none() && (sets_keys || user.password_hash.is_some()) {
         hash = Some(PasswordHash::locked());
     }
-    let group = |part: &str, group: String| {
-        let name = group_name(group).map_err(|cause| within.error(format!("{field} {part}"), cause))?;
-        Ok::<_, ModelError>(String::from(name))
+    let group = |faults: &mut Faults, part: &str, group: String| {
+        let name = group_name(group).map_err(|cause| within.error(format!("{field} {part}"), cause));
+        faults.take(name).map(String::from)
     };
-    let groups: BTreeSet<String> = user
-        .groups
-        .unwrap_or_default()
-        .into_iter()
-        .map(|one| group("groups", one))
-        .collect::<Result<_, _>>()?;
-    Ok(Account {
+    let groups = user.groups.unwrap_or_default().into_iter();
+    let groups: BTreeSet<String> = groups.filter_map(|one| group(faults, "groups", one)).collect();
+    Account {
         should_exist: user.should_exist != Some(false),
         keys,
         password: hash,
-        uid: id(within, field, "uid", user.uid)?,
-        gecos: text(within, field, "gecos", filled(user.gecos))?,
-        home: path(within, field, "homeDir", user.home_dir)?,
+        uid: faults.take(id(within, field, "uid", user.uid)).flatten(),
+        gecos: faults.take(text(within, field, "gecos", filled(user.gecos))).flatten(),
+        home: faults.take(path(within, field, "homeDir", user.home_dir)).flatten(),
         no_create_home: user.no_create_home == Some(true),
-        primary_group: filled(user.primary_group).map(|one| group("primaryGroup", one)).transpose()?,
+        primary_group: filled(user.primary_group).and_then(|one| group(faults, "primaryGroup", one)),
         groups,
         no_user_group: user.no_user_group == Some(true),
         no_log_init: user.no_log_init == Some(true),
-        shell: path(within, field, "shell", user.shell)?,
+        shell: faults.take(path(within, field, "shell", user.shell)).flatten(),
         system: user.system == Some(true),
-    })
+    }
 }
 
 /// Reads the keys of a user: an entry of several lines is several keys (install-config's `sshKey: |`), and lines that
 /// hold none are skipped, as sshd skips them.
-fn keys(within: Within<'_>, field: &str, user: &PasswdUser) -> Result<Vec<SshKey>, ModelError> {
+fn keys(entries: &mut Entries<'_>, field: &str, user: &PasswdUser) -> Vec<SshKey> {
     let mut keys = Vec::new();
     for (place, entry) in user.ssh_authorized_keys.iter().flatten().enumerate() {
         for line in SshKey::lines(entry) {
             let key = SshKey::new(line).ok_or_else(|| {
-                within.error(
+                entries.within.error(
                     format!("{field} sshAuthorizedKeys[{place}]"),
                     "it holds a NUL or a carriage return inside of a line; give one key a line",
                 )
-            })?;
-            keys.push(key);
+            });
+            keys.extend(entries.faults.take(key));
         }
     }
-    Ok(keys)
+    keys
 }
 
 fn filled(text: Option<String>) -> Option<String> {

@@ -262,6 +262,29 @@ fn document() -> impl Strategy<Value = Value> {
     })
 }
 
+/// A unit that is left out for another of its name takes its drop-ins with it: the unit before it has a drop-in of that name, too.
+#[test]
+fn unit_that_is_left_out_takes_its_drop_ins_along() {
+    let unit = |name: &str, enabled: Value, dropin: &str| {
+        let dropins = [json!({ "name": dropin, "contents": "[Unit]\n" })];
+        json!({ "name": name, "enabled": enabled, "dropins": dropins })
+    };
+    for dropin in ["10.conf", "20.conf"] {
+        let units = [
+            json!({ "name": "a.service", "enabled": "yes" }),
+            unit("b.socket", json!(true), "10.conf"),
+            unit("a.service", json!(true), dropin),
+        ];
+        let config = json!({ "ignition": { "version": "3.4.0" }, "systemd": { "units": units } });
+        let read = parsed(&json!({ "config": config })).known_spec(None);
+        let units: Vec<_> =
+            read.units.iter().map(|(name, unit)| (name.as_str(), unit.dropins.len())).collect();
+        assert_eq!(units, [("b.socket", 1)], "{:?}", read.remarks);
+        let fields: Vec<&str> = read.opaque().map(|remark| &*remark.field).collect();
+        assert_eq!(fields.len(), 3, "{fields:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -96,7 +96,18 @@ mod tests {
         ] {
             assert_eq!(stage_record.is(&request, &staged).unwrap(), expected, "{request:?} {staged:?}");
         }
-        std::fs::write(dir.path().join("run/machine-config-agent-bootc.json"), "{").unwrap();
-        assert!(!stage_record.is(&request, &staged).unwrap());
+        // One that can't be read, or another version's, means that it is staged again, and noted again.
+        let path = dir.path().join("run/machine-config-agent-bootc.json");
+        for bytes in [&b"{"[..], b"", b"hunter2\xff\x00", br#"{"schema":99}"#, b"null", b"[]"] {
+            std::fs::write(&path, bytes).unwrap();
+            assert!(!stage_record.is(&request, &staged).unwrap(), "{bytes:?}");
+            stage_record.note(&request, &staged).unwrap();
+            assert!(stage_record.is(&request, &staged).unwrap(), "{bytes:?}");
+        }
+        // What is no file is in the way, by its name.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir_all(path.join("child")).unwrap();
+        let error = stage_record.is(&request, &staged).unwrap_err().to_string();
+        assert!(error.contains(PATH), "{error}");
     }
 }

@@ -13,7 +13,10 @@ use ostree_ext::container::store::{
     ImageImporter, ImageProxyConfig, ImportProgress, LayerProgress, LayeredImageState, PrepareResult,
     PreparedImport, list_images, query_image,
 };
-use ostree_ext::container::{ImageReference, OstreeImageReference, SignatureSource, Transport as From};
+use ostree_ext::container::{
+    ImageReference, OstreeImageReference, SignatureSource, Transport as From,
+    merge_default_container_proxy_opts,
+};
 use ostree_ext::containers_image_proxy::{ImageProxy, OpenedImage};
 use ostree_ext::gio::Cancellable;
 use ostree_ext::glib::{Variant, VariantDict};
@@ -211,7 +214,11 @@ pub(super) struct OpenSource {
 
 impl Source {
     /// Opens the image. skopeo holds its manifest against its digest.
-    pub(super) async fn open(self, image: &ImageRef) -> Result<OpenSource, OsError> {
+    ///
+    /// As the importer of images does: without credentials of ours skopeo gets those of the host or none, and under systemd it runs
+    /// as `nobody`, without capabilities and with `no_new_privs`.
+    pub(super) async fn open(mut self, image: &ImageRef) -> Result<OpenSource, OsError> {
+        merge_default_container_proxy_opts(&mut self.proxy).map_err(|e| pull_failed(image, e))?;
         let name = self.reference.imgref.to_string();
         let proxy = ImageProxy::new_with_config(self.proxy).await.map_err(|e| pull_failed(image, e))?;
         let open = proxy.open_image(&name).await.map_err(|e| pull_failed(image, e))?;

@@ -2,7 +2,7 @@
 //!
 //! | in the agent | in the worker |
 //! |---|---|
-//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `prefetch`, `pace`, `soft`, `space`, `image`, `unverified`, `oci`, `stateroot`; `install`, for the sandbox |
+//! | [`OstreeBackend`] | [`serve`], `sysroot`, `stage`, `prefetch`, `pace`, `soft`, `space`, `image`, `unverified`, `misplaced`, `oci`, `stateroot`; `install`, for the sandbox |
 //! | the asking half of labels | [`labels`], the answering half |
 //!
 //! Invariant: staging is all or nothing: a deployment with the desired digest and arguments is staged, or none is.
@@ -23,6 +23,8 @@ pub mod serve;
 mod failed;
 #[cfg(feature = "backend-ostree")]
 mod image;
+#[cfg(feature = "backend-ostree")]
+mod misplaced;
 #[cfg(feature = "backend-ostree")]
 mod oci;
 #[cfg(feature = "backend-ostree")]

@@ -2,7 +2,7 @@
 //!
 //! Invariant: writing requests run in a mount namespace of their own, taken before any thread exists.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,13 +10,23 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::super::error::{OsError, OsErrorKind, SYSROOT};
 use super::super::worker::executable::NAME;
-use super::super::worker::protocol::{Greeting, Line, Request, VERSION, WorkerCommand, WorkerReply};
+use super::super::worker::protocol::{
+    Greeting, Line, Request, VERSION, WorkerCommand, WorkerReply, write_line,
+};
 use super::sysroot::Access;
 use super::{image, prefetch, soft, stage, stateroot, sysroot};
 use crate::host::mounts;
 
 /// The longest request: kernel arguments, and a pull secret of as much as the cluster stores of one.
 const MAX_REQUEST_BYTES: u64 = 8 << 20;
+
+/// The verb of a process that the worker starts to unpack what others made.
+pub const UNPACK_VERB: &str = stateroot::UNPACK_VERB;
+
+/// Runs that verb.
+pub fn unpack() -> ExitCode {
+    stateroot::unpack()
+}
 
 /// Runs the worker's verb `os-worker`: reads a request on standard input and answers on standard output.
 pub fn main() -> ExitCode {
@@ -25,14 +35,6 @@ pub fn main() -> ExitCode {
         Err(failure) => Line::Failed(failure),
     };
     if write_line(&line) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Writes one line; returns false if the reader is gone.
-fn write_line(line: &Line) -> bool {
-    let Ok(mut bytes) = serde_json::to_vec(line) else { return false };
-    bytes.push(b'\n');
-    let mut out = std::io::stdout().lock();
-    out.write_all(&bytes).and_then(|()| out.flush()).is_ok()
 }
 
 fn serve() -> Result<WorkerReply, OsError> {

@@ -47,6 +47,8 @@ const MODULES: &str = "usr/lib/modules";
 struct Space {
     total: u64,
     free: u64,
+    /// The same without the blocks that the file system keeps for root.
+    available: u64,
 }
 
 impl Space {
@@ -54,7 +56,7 @@ impl Space {
     fn load(path: &Path) -> Result<Self, OsError> {
         let stat = statvfs(path).map_err(|e| failed(format!("{} can't be read: {e}", path.display())))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Ok(Self { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree) })
+        Ok(Self { total: bytes(stat.f_blocks), free: bytes(stat.f_bfree), available: bytes(stat.f_bavail) })
     }
 }
 
@@ -97,8 +99,17 @@ pub(super) fn before_unpacking(
     image: &ImageRef,
     compressed: u64,
 ) -> Result<(), OsError> {
-    let space = Space::load(&path.join("ostree/repo"))?;
+    let mut space = Space::load(&path.join("ostree/repo"))?;
+    // Who unpacks is not root.
+    let reserve = reserved_space(&sysroot.repo().config(), space.total);
+    space.free = space.free.min(space.available.saturating_add(reserve));
     room_in_sysroot(sysroot, image, space, compressed.saturating_mul(UNPACKED))
+}
+
+/// Returns the bytes that libostree keeps free beside the repository.
+pub(super) fn reserve(sysroot: &Sysroot, path: &Path) -> Result<u64, OsError> {
+    let space = Space::load(&path.join("ostree/repo"))?;
+    Ok(reserved_space(&sysroot.repo().config(), space.total))
 }
 
 /// Checks that so many bytes are free beside libostree's reserve.

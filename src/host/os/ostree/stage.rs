@@ -20,7 +20,7 @@ use super::failed::failed;
 use super::image::{self, Pull};
 use super::space;
 use super::sysroot::{self, Access, Locked};
-use super::unverified;
+use super::{misplaced, unverified};
 use crate::model::observation::Staged;
 use crate::model::{ImageRef, Karg};
 
@@ -145,11 +145,31 @@ pub(super) async fn obtain(
     let repo = sysroot.repo();
     let _alone = pull_lock(path, progress).await?;
     unverified::forget(&repo, path)?;
-    if let Some(state) = image::present(&repo, image) {
-        progress("the image is in the repository already".to_owned(), Some(100));
-        image::name(&repo, image, &state)?;
-        return Ok(state);
+    let mut state = match image::present(&repo, image) {
+        Some(state) => {
+            progress("the image is in the repository already".to_owned(), Some(100));
+            state
+        }
+        None => pulled(sysroot, path, image, (credentials, bandwidth), progress).await?,
+    };
+    if misplaced::is_in(&repo, &state.merge_commit)? {
+        progress("moving files of /etc to /usr/etc".to_owned(), None);
+        misplaced::mend(&repo, &state)?;
+        state = pulled(sysroot, path, image, (credentials, bandwidth), progress).await?;
     }
+    image::name(&repo, image, &state)?;
+    Ok(state)
+}
+
+/// Pulls an image that is not in the repository.
+async fn pulled(
+    sysroot: &Sysroot,
+    path: &Path,
+    image: &ImageRef,
+    (credentials, bandwidth): (Option<&Secret>, Option<u64>),
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<Box<LayeredImageState>, OsError> {
+    let repo = sysroot.repo();
     progress("fetching the manifest".to_owned(), None);
     let mut pull = Pull::open(&repo, image, credentials).await?;
     match pull.prepare(image).await? {

@@ -45,6 +45,13 @@ impl Executable {
         Err(absent(causes.join("; ")))
     }
 
+    /// Returns the path of the file where it is still installed: a package may have replaced it since.
+    pub(in crate::host) fn installed(&self) -> Option<String> {
+        let path = rustix::fs::readlink(self.path(), Vec::new()).ok()?.into_string().ok()?;
+        let (there, own) = (rustix::fs::stat(&*path).ok()?, rustix::fs::fstat(&self.0).ok()?);
+        ((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)).then_some(path)
+    }
+
     /// Copies the file, piece by piece: it is larger than all that the agent holds.
     pub(in crate::host) fn copy(&self, at: &Path) -> std::io::Result<()> {
         let draft = at.with_extension("new");
@@ -63,6 +70,21 @@ impl Executable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replaced_file_is_not_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, newer) = (dir.path().join("program"), dir.path().join("newer"));
+        fs::write(&program, "first").unwrap();
+        let held = Executable(rustix::fs::open(&program, OFlags::PATH, Mode::empty()).unwrap());
+        assert_eq!(held.installed().as_deref(), program.to_str());
+        fs::write(&newer, "second").unwrap();
+        fs::rename(&newer, &program).unwrap();
+        assert_eq!(held.installed(), None);
+        // Somebody's file with the kernel's words in its name is not it.
+        fs::write(dir.path().join("program (deleted)"), "other").unwrap();
+        assert_eq!(held.installed(), None);
+    }
 
     /// For any change of the name: the open file is copied, again over an older copy.
     #[test]

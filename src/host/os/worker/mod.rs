@@ -4,8 +4,8 @@
 //! memory of libostree, of its libraries and of pulling goes away with it; and a crash of the C code is an error of one
 //! step, not the end of the agent. Every backend uses it: rpm-ostree and bootc write the same sysroot that it reads.
 //!
-//! Invariant: a worker never outlives the agent (`PR_SET_PDEATHSIG`, and it is killed when its future is dropped: how
-//! long it may take is the caller's to say).
+//! Invariant: a worker never outlives the agent (`PR_SET_PDEATHSIG`, and it is killed when its future is dropped), and a question
+//! has a limit (`exchange`, `labels`). How long other work may take is the caller's to say.
 //! Nothing here names a libostree symbol (`tests/os/second_executable.rs`): the linker then leaves the library out.
 
 #![expect(
@@ -13,21 +13,16 @@
     reason = "the worker's lines are read while it runs, which `host::command` can't"
 )]
 
+mod exchange;
 pub(crate) mod executable;
 pub(in crate::host) mod labels;
+mod limits;
 pub(in crate::host::os) mod protocol;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::{Child, ChildStdout};
-use tokio::time::timeout;
-
-use crate::host::command::{Lines, TAIL_BYTES, last_words, tail, with_words};
 use crate::host::{BoxFuture, ContainerHandles, HostError, Proxies};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{Contents, ImageRef, Karg, ProxySettings};
@@ -36,12 +31,13 @@ use super::error::{OsError, OsErrorKind};
 use super::{
     OsProgress, PrefetchRequest, Prefetched, Preflight, ProgressSender, SoftRebootState, StageRequest,
 };
+use exchange::exchange;
+use executable::Executable;
+use limits::ANSWER_LIMIT;
 use protocol::{
-    Line, Request, Secret, StaterootCommand, StaterootReply, VERSION, WithoutCommit, WorkerCommand,
-    WorkerReply,
+    Request, Secret, StaterootCommand, StaterootReply, VERSION, WithoutCommit, WorkerCommand, WorkerReply,
 };
 
-use executable::Executable;
 pub use labels::LABELS_VERB;
 pub use protocol::WORKER_VERB;
 
@@ -59,9 +55,6 @@ const REPOSITORY_CONFIG: &str = "ostree/repo/config";
 
 /// The line in it that [`WorkerCommand::PerObjectFsync`] brings.
 const PER_OBJECT_FSYNC: &str = "per-object-fsync=true";
-
-/// Limit of an answer that needs milliseconds: a disk, or a file system that hangs, may hold it for ever.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Client of the worker.
 #[derive(Debug, Clone)]
@@ -286,34 +279,14 @@ impl Worker {
         let object = work.object();
         let failed = |cause: String| OsError::new(OsErrorKind::Worker, object.clone(), cause).into_error();
         let executable = self.executable()?;
-        let limit = if work.is_question() { ANSWER_LIMIT } else { Duration::MAX };
+        // Whoever requests other work counts its progress, and drops it.
+        let limit = work.is_question().then_some(ANSWER_LIMIT);
         let proxies = if work.pulls() { self.proxies()? } else { ProxySettings::default() };
-        let mut child = spawn(&executable, &proxies)
-            .map_err(|e| failed(format!("the worker process can't be started: {e}")))?;
         let request = Request { version: VERSION.to_owned(), sysroot: self.sysroot.clone(), work };
         let request =
             serde_json::to_vec(&request).map_err(|e| failed(format!("the request can't be written: {e}")))?;
-        let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(failed("the worker process has no pipes".to_owned()));
-        };
-        // A worker that is gone already shows at the other end.
-        let sent = stdin.write_all(&request).await;
-        drop(stdin);
-        let told = tail(child.stderr.take(), TAIL_BYTES);
-        // It is killed with its future, and so are its pipes.
-        let answered = timeout(limit, async { tokio::join!(last_line(stdout, progress), told) }).await;
-        let Ok((answer, complaints)) = answered else {
-            let seconds = limit.as_secs();
-            return Err(failed(format!(
-                "the worker process did not answer within {seconds} s and was killed"
-            )));
-        };
-        match answer {
-            Ok(Some(Ok(answer))) => Ok(answer),
-            Ok(Some(Err(failure))) => Err(self.failure(failure)),
-            Ok(None) => Err(failed(ending(&mut child, sent, &complaints.unwrap_or_default()).await)),
-            Err(cause) => Err(failed(cause)),
-        }
+        let answer = exchange(&executable, &proxies, &request, limit, progress).await.map_err(failed)?;
+        answer.map_err(|failure| self.failure(failure))
     }
 
     async fn quietly(&self, work: WorkerCommand) -> Result<WorkerReply, HostError> {
@@ -331,46 +304,6 @@ fn may_be_locked(sysroot: &Path) -> bool {
         Err(error) => error.kind() == ErrorKind::NotFound,
     };
     !(unmarked && unlocked)
-}
-
-fn spawn(executable: &Executable, proxies: &ProxySettings) -> std::io::Result<Child> {
-    tokio::process::Command::new(executable.path())
-        .arg(WORKER_VERB)
-        .envs(proxies.variables())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-}
-
-/// Reads lines until the result. Any other line is a library's remark on standard output.
-async fn last_line(
-    stdout: ChildStdout,
-    progress: &(dyn Fn(OsProgress) + '_),
-) -> Result<Option<Result<WorkerReply, OsError>>, String> {
-    let mut lines = Lines::new(stdout);
-    loop {
-        let line = lines.next().await.map_err(|e| format!("the worker process can't be read: {e}"))?;
-        let Some(line) = line else { return Ok(None) };
-        match serde_json::from_str(&line) {
-            Ok(Line::Progress { text, percent }) => progress(OsProgress { text, percent }),
-            Ok(Line::Done(answer)) => return Ok(Some(Ok(answer))),
-            Ok(Line::Failed(failure)) => return Ok(Some(Err(failure))),
-            Err(_) => {}
-        }
-    }
-}
-
-/// Returns how a worker ended that sent no reply.
-async fn ending(child: &mut Child, sent: std::io::Result<()>, complaints: &[u8]) -> String {
-    let status = match child.wait().await {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
-    };
-    let words = last_words(&String::from_utf8_lossy(complaints));
-    let sent = sent.err().map(|e| format!("; the request was not read: {e}")).unwrap_or_default();
-    with_words(&format!("the worker process ended without an answer ({status}){sent}"), &words)
 }
 
 fn wrong_reply(work: &WorkerCommand) -> HostError {

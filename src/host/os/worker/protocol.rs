@@ -14,13 +14,15 @@ use crate::host::os::{Preflight, SoftRebootState};
 use crate::model::observation::{ObservedOs, Staged};
 use crate::model::{BootId, Contents, ImageRef, Karg, Sha256};
 use crate::stateroot::lifecycle::Lifecycle;
-use crate::stateroot::{Exclusion, Layout, Return, Stateroot, StaterootName, StaterootTrial, Version};
+use crate::stateroot::{
+    Layout, Return, SeedEntry, SeedRules, Stateroot, StaterootName, StaterootTrial, Version,
+};
 
 /// The worker's verb for one piece of work.
 pub const WORKER_VERB: &str = "os-worker";
 
-/// The version of this end: two files can be installed apart.
-pub(in crate::host::os) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version and commit of this end: two files can be installed apart, and builds between releases differ.
+pub(in crate::host::os) const VERSION: &str = env!("MCA_VERSION");
 
 /// The part of a request that is read before the rest is understood.
 #[cfg(feature = "backend-ostree")]
@@ -102,9 +104,24 @@ impl WorkerCommand {
         }
     }
 
-    /// Returns true if it only looks, or changes one line: it is answered at once when all is well.
+    /// Returns true if it only looks at this host, or changes one line: it is answered at once when all is well.
     pub(in crate::host::os) fn is_question(&self) -> bool {
-        matches!(self, Self::Observe | Self::SoftReboot { .. } | Self::Finalize | Self::PerObjectFsync)
+        match self {
+            Self::Observe
+            | Self::SoftReboot { .. }
+            | Self::Finalize
+            | Self::PerObjectFsync
+            | Self::Stateroot(StaterootCommand::List) => true,
+            // Those reach out to a registry, write deployments or wait for the sysroot's lock.
+            Self::Preflight { .. }
+            | Self::Stage { .. }
+            | Self::Prefetch { .. }
+            | Self::Kargs { .. }
+            | Self::Unstage
+            | Self::DropRollback
+            | Self::FallBack { .. }
+            | Self::Stateroot(_) => false,
+        }
     }
 
     /// Names the object of an error that has none of its own.
@@ -166,6 +183,16 @@ pub(in crate::host::os) enum Line {
     Failed(OsError),
 }
 
+/// Writes one line of a process to its standard output; returns false if the reader is gone.
+#[cfg(feature = "backend-ostree")]
+pub(in crate::host::os) fn write_line(line: &impl Serialize) -> bool {
+    use std::io::Write as _;
+    let Ok(mut bytes) = serde_json::to_vec(line) else { return false };
+    bytes.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&bytes).and_then(|()| out.flush()).is_ok()
+}
+
 /// A result.
 #[expect(clippy::large_enum_variant, reason = "one at a time: a box would save nothing")]
 #[derive(Debug, Serialize, Deserialize)]
@@ -215,6 +242,8 @@ pub(in crate::host::os) enum StaterootCommand {
     HandOver { deployment: String, state: Lifecycle },
     /// Fetch the image on which a seed is built.
     FetchBase { image: ImageRef, credentials: Option<Secret>, directory: PathBuf },
+    /// List what a seed of this host has and leaves out, or only what refuses it.
+    ListFiles { rules: SeedRules, refusals_only: bool },
     /// Archive `/etc` and `/var` of this host.
     Archive(ArchiveRequest),
     /// Put the image of a seed together.
@@ -228,8 +257,8 @@ pub(in crate::host::os) struct ArchiveRequest {
     pub(in crate::host::os) directory: PathBuf,
     /// Its layout.
     pub(in crate::host::os) layout: Layout,
-    /// Paths that are left out beside those that always are.
-    pub(in crate::host::os) exclusions: Vec<Exclusion>,
+    /// The rules by which paths are taken.
+    pub(in crate::host::os) rules: SeedRules,
     /// The config that takes the place of the host's own.
     pub(in crate::host::os) config: String,
 }
@@ -303,11 +332,17 @@ impl StaterootCommand {
             | Self::Restore { .. }
             | Self::RecordReturn { .. }
             | Self::HandOver { .. }
+            | Self::ListFiles { .. }
             | Self::Archive(_)
             | Self::Assemble(_) => None,
             Self::Inspect { image, .. } | Self::FetchBase { image, .. } => Some(image),
             Self::Fetch(seed) | Self::Deploy(DeployRequest { seed, .. }) => Some(&seed.image),
         }
+    }
+
+    /// Returns true if silence means that nothing moves.
+    pub(in crate::host::os) fn shows_progress(&self) -> bool {
+        !matches!(self, Self::ListFiles { .. } | Self::Archive(_) | Self::Assemble(_))
     }
 
     /// Names the object of an error that has none of its own.
@@ -321,9 +356,12 @@ impl StaterootCommand {
             | Self::HandOver { deployment, .. } => deployment.clone(),
             Self::Archive(ArchiveRequest { directory, .. })
             | Self::Assemble(AssembleRequest { directory, .. }) => directory.display().to_string(),
-            Self::List | Self::Inspect { .. } | Self::FetchBase { .. } | Self::Fetch(_) | Self::Deploy(_) => {
-                self.image().map_or_else(|| SYSROOT.to_owned(), ImageRef::to_string)
-            }
+            Self::List
+            | Self::ListFiles { .. }
+            | Self::Inspect { .. }
+            | Self::FetchBase { .. }
+            | Self::Fetch(_)
+            | Self::Deploy(_) => self.image().map_or_else(|| SYSROOT.to_owned(), ImageRef::to_string),
         }
     }
 }
@@ -341,6 +379,8 @@ pub(in crate::host::os) enum StaterootReply {
         /// The size of the layers, compressed.
         download: u64,
     },
+    /// Of [`StaterootCommand::ListFiles`].
+    Files(Vec<SeedEntry>),
     /// Of [`StaterootCommand::Fetch`].
     Fetched(FetchedSeed),
     /// Of [`StaterootCommand::Deploy`]: the deployment.

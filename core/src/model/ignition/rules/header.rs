@@ -45,7 +45,7 @@ fn check_proxy(found: &mut Found, proxy: &Proxy) {
 pub(super) fn check_arguments(found: &mut Found, arguments: &KernelArguments) {
     let all = arguments.should_exist.iter().flatten().chain(arguments.should_not_exist.iter().flatten());
     found.add_repeated(all.map(String::as_str), |_, argument| {
-        format!("config.kernelArguments {:?}", short(argument, 100))
+        format!("kernelArguments {:?}", short(argument, 100))
     });
 }
 

@@ -59,6 +59,7 @@ pub(super) fn perform(locked: &Locked, path: &Path, command: StaterootCommand) -
         | StaterootCommand::Inspect { .. }
         | StaterootCommand::Fetch(_)
         | StaterootCommand::FetchBase { .. }
+        | StaterootCommand::ListFiles { .. }
         | StaterootCommand::Archive(_)
         | StaterootCommand::Assemble(_)
         | StaterootCommand::Deploy(_)

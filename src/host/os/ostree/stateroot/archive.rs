@@ -18,6 +18,9 @@ use crate::model::text::{escaped, shown};
 /// The longest extension header: names, and the attributes of one file.
 const MAX_EXTENSION_BYTES: u64 = 2 << 20;
 
+/// The largest file, as the numbers of a header without extensions have it.
+pub(super) const MAX_FILE_BYTES: u64 = 8 << 30;
+
 /// As much of a name is shown.
 const MAX_SHOWN: usize = 200;
 
@@ -99,10 +102,11 @@ struct Extensions {
 }
 
 /// Reads all entries of an archive. `inside` is the directory that every name has to begin with, for instance `etc`; with
-/// `None` the names are taken as they are.
+/// `None` the names are taken as they are. A file of more than `largest` bytes is an error.
 pub(super) fn read_entries<R: Read>(
     source: R,
     inside: Option<&str>,
+    largest: u64,
     ids: &impl Ids,
     mut each: impl FnMut(Entry, &mut dyn Read) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -128,6 +132,9 @@ pub(super) fn read_entries<R: Read>(
         }
         if is_extension || kind.is_pax_global_extensions() {
             continue;
+        }
+        if size > largest {
+            return Err(damaged("it has a file of more than 8 GiB, which is not read"));
         }
         let read = read_entry(entry.header(), std::mem::take(&mut extensions), inside).map_err(parsed)?;
         each(read, &mut entry)?;
@@ -203,9 +210,9 @@ fn below(name: &OsString, inside: Option<&str>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns a name for an error.
-fn named(name: &std::ffi::OsStr) -> String {
-    shown(&name.to_string_lossy(), MAX_SHOWN)
+/// Returns a name for an error: in one line, and without what moves a terminal.
+pub(super) fn named(name: &std::ffi::OsStr) -> String {
+    shown(&name.to_string_lossy(), MAX_SHOWN).replace('\n', "\\n")
 }
 
 /// A text that ends with the first zero.
@@ -313,7 +320,7 @@ mod tests {
 
     fn read(archive: &[u8], inside: Option<&str>) -> io::Result<Vec<Entry>> {
         let mut found = Vec::new();
-        read_entries(archive, inside, &Nobody, |entry, _| {
+        read_entries(archive, inside, MAX_FILE_BYTES, &Nobody, |entry, _| {
             found.push(entry);
             Ok(())
         })?;
@@ -450,6 +457,27 @@ mod tests {
             read(&bytes, None).unwrap_err().to_string().contains("extension header has"),
             "refused by its size"
         );
+    }
+
+    /// The number is in base 256, which needs no extension header.
+    #[test]
+    fn file_beyond_the_limit_is_refused() {
+        for (size, is_read) in [(MAX_FILE_BYTES, true), (MAX_FILE_BYTES + 1, false), (1 << 60, false)] {
+            let mut header = tar::Header::new_gnu();
+            header.set_path("a").unwrap();
+            header.set_size(size);
+            header.set_mode(0o600);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            header.set_cksum();
+            let mut began = false;
+            let read = read_entries(&header.as_bytes()[..], None, MAX_FILE_BYTES, &Nobody, |_, _| {
+                began = true;
+                Ok(())
+            });
+            assert_eq!((read.is_err(), began), (true, is_read), "{size}");
+        }
     }
 
     #[test]

@@ -9,23 +9,20 @@ use std::io;
 use std::path::Path;
 
 use ostree_ext::gio::Cancellable;
-use ostree_ext::glib::{KeyFile, ToVariant as _, VariantDict};
-use ostree_ext::ostree::{
-    Deployment, Repo, RepoCommitState, Sysroot, SysrootDeployTreeOpts, SysrootWriteDeploymentsOpts,
-};
+use ostree_ext::glib::KeyFile;
+use ostree_ext::ostree::{Deployment, Sysroot, SysrootDeployTreeOpts, SysrootWriteDeploymentsOpts};
 
 use super::super::super::error::{OsError, OsErrorKind};
 use super::super::super::worker::protocol::{DeployRequest, FetchedSeed, SeedRequest};
 use super::super::failed::failed;
 use super::super::sysroot::{self, Access, Locked};
 use super::super::{space, stage};
-use super::acl::Accounts;
 use super::failure::unpack_failed;
 use super::fetch;
 use super::files::{self, REPOSITORY_TREE, VAR_TREE};
 use super::identity;
-use super::unpack::{Unpacker, delete};
-use super::{owned, tree};
+use super::unpacking::{Job, Unpacking};
+use super::{owned, repository, tree};
 use crate::model::Karg;
 use crate::stateroot::{Layout, seed_kargs};
 
@@ -56,16 +53,17 @@ pub(super) async fn deploy(
     };
     if request.seed.layout == Layout::Classic {
         progress("importing the system".to_owned(), None);
-        import(&locked.repo(), &directory.join(REPOSITORY_TREE), &seed.commit)?;
+        repository::import(&locked.repo(), &directory.join(REPOSITORY_TREE), &seed.commit, stateroot)?;
     }
     space::before_staging(&locked, path, image, &seed.commit)?;
     owned::remove_unlisted(&locked, path, stateroot)?;
     progress("deploying the system".to_owned(), None);
     let new = NewStateroot { path, request, seed: &seed, origin, kargs };
-    let made = new.make(&locked, &directory);
+    let made = new.make(&locked, &directory, progress).await;
     if made.is_err() {
         // It makes room for the next try; what stays is removed by that.
         owned::remove_unlisted(&locked, path, stateroot).unwrap_or_default();
+        repository::forget_base(&locked.repo(), stateroot).unwrap_or_default();
     }
     let deployment = made?;
     new.verify(next.as_deref(), &deployment)?;
@@ -89,18 +87,6 @@ fn there_already(there: &Deployment, request: &DeployRequest) -> Result<String, 
     Err(OsError::new(OsErrorKind::StaterootInUse, request.seed.name.to_string(), cause))
 }
 
-/// Takes a commit over from the seed's repository, as `ostree pull-local` does: objects are linked, not copied. What is in the
-/// repository already stays as it is.
-fn import(repo: &Repo, from: &Path, commit: &str) -> Result<(), OsError> {
-    if repo.load_commit(commit).is_ok_and(|(_, state)| !state.contains(RepoCommitState::PARTIAL)) {
-        return Ok(());
-    }
-    let options = VariantDict::new(None);
-    options.insert_value("refs", &[commit].as_slice().to_variant());
-    let url = format!("file://{}", from.display());
-    repo.pull_with_options(&url, &options.end(), None, Cancellable::NONE).map_err(failed)
-}
-
 struct NewStateroot<'a> {
     path: &'a Path,
     request: &'a DeployRequest,
@@ -111,7 +97,12 @@ struct NewStateroot<'a> {
 
 impl NewStateroot<'_> {
     /// Makes all of it; the deployment is listed last.
-    fn make(&self, locked: &Locked, directory: &Path) -> Result<String, OsError> {
+    async fn make(
+        &self,
+        locked: &Locked,
+        directory: &Path,
+        progress: &dyn Fn(String, Option<u8>),
+    ) -> Result<String, OsError> {
         let (name, object) = (self.request.seed.name.as_str(), self.request.seed.image.to_string());
         let unpacked = |done: io::Result<()>| done.map_err(|error| unpack_failed(&object, &error));
         locked.init_osname(name, Cancellable::NONE).map_err(failed)?;
@@ -127,10 +118,7 @@ impl NewStateroot<'_> {
             locked.deploy_tree_with_options(Some(name), commit, origin, None, Some(&options), none);
         let deployment = deployed.map_err(failed)?;
         let etc = self.path.join(locked.deployment_dirpath(&deployment).as_str()).join("etc");
-        unpacked(put_etc(directory, &etc))?;
-        for gone in files::deleted(directory)? {
-            unpacked(delete(&etc, &gone))?;
-        }
+        put_etc(directory, &etc, space::reserve(locked, self.path)?, &object, progress).await?;
         if identity::is_missing(directory).map_err(failed)? {
             self.keep_identity(locked, &etc)?;
         }
@@ -179,9 +167,20 @@ fn put_var(directory: &Path, stateroot: &Path) -> io::Result<()> {
     fs::rename(seeds, own)
 }
 
-/// Unpacks the seed's `/etc` over that of the deployment.
-fn put_etc(directory: &Path, etc: &Path) -> io::Result<()> {
-    let mut unpacker = Unpacker::new(etc)?;
-    files::etc_entries(directory, &Accounts::load(), |entry, contents| unpacker.put(&entry, contents))?;
-    unpacker.finish()
+/// Unpacks the seed's `/etc` over that of the deployment, and deletes there what the seed's host had deleted.
+async fn put_etc(
+    directory: &Path,
+    etc: &Path,
+    reserve: u64,
+    object: &str,
+    progress: &dyn Fn(String, Option<u8>),
+) -> Result<(), OsError> {
+    let failed = |error: io::Error| unpack_failed(object, &error);
+    let mut archive = files::open_etc(directory).map_err(failed)?;
+    let deletions = files::deleted(directory)?;
+    let mut unpacking = Unpacking::start(etc, object, reserve, Job::Etc { deletions }, progress).await?;
+    unpacking.begin(None).await;
+    unpacking.send_all(&mut archive).await.map_err(failed)?;
+    unpacking.end().await?;
+    unpacking.finish().await.map(drop)
 }

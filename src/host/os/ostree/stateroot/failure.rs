@@ -7,7 +7,12 @@ use super::super::super::error::{OsError, OsErrorKind};
 /// Tells a seed that is not right from a disk that is not.
 pub(super) fn unpack_failed(object: &str, error: &io::Error) -> OsError {
     let is = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
-    if is(&[io::ErrorKind::InvalidData, io::ErrorKind::InvalidInput, io::ErrorKind::UnexpectedEof]) {
+    if is(&[
+        io::ErrorKind::InvalidData,
+        io::ErrorKind::InvalidInput,
+        io::ErrorKind::UnexpectedEof,
+        io::ErrorKind::FileTooLarge,
+    ]) {
         return OsError::new(OsErrorKind::SeedDamaged, object, error.to_string());
     }
     if is(&[io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded]) {

@@ -5,29 +5,27 @@
 //!
 //! Invariant: when this fails nothing of the seed is left.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
 use ostree_ext::gio::prelude::*;
 use ostree_ext::gio::{Cancellable, FileQueryInfoFlags};
 use ostree_ext::oci_spec::image::Descriptor;
 use ostree_ext::ostree::{Repo, RepoFile, Sysroot};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::unix::pipe;
+use tokio::io::AsyncReadExt as _;
 
 use super::super::super::error::{OsError, OsErrorKind};
 use super::super::super::worker::protocol::{FetchedSeed, SeedRequest};
 use super::super::failed::failed;
 use super::super::image::{Source, pull_failed};
 use super::super::{space, stage};
-use super::archive::{Kind, damaged, read_entries};
 use super::failure::unpack_failed;
 use super::files::{Found, VAR_TREE};
 use super::tree;
+use super::unpacking::{Job, Unpacking};
 use crate::model::{BootId, ImageRef};
 use crate::stateroot::{Layout, SEED_DIRECTORY, StaterootName};
 
@@ -90,23 +88,31 @@ async fn gather(
     let object = request.image.to_string();
     let made = tree::remove_path(directory).and_then(|()| DirBuilder::new().mode(0o700).create(directory));
     made.map_err(|error| unpack_failed(&object, &error))?;
-    let mut found = Found::new(directory).map_err(|error| unpack_failed(&object, &error))?;
-    let commit = match request.layout {
+    let reserve = space::reserve(sysroot, path)?;
+    let job = |commit: Option<String>| Job::Seed {
+        layout: request.layout,
+        stateroot: request.name.clone(),
+        commit,
+    };
+    let unpacking = match request.layout {
         Layout::Classic => {
-            found = from_layers(sysroot, path, request, found, progress).await?;
-            None
+            let mut unpacking = Unpacking::start(directory, &object, reserve, job(None), progress).await?;
+            from_layers(sysroot, path, request, &mut unpacking, progress).await?;
+            unpacking
         }
         Layout::Bootc => {
             let (image, credentials) = (&request.image, request.credentials.as_ref());
             let state = stage::obtain(sysroot, path, image, credentials, None, progress).await?;
             space::before_staging(sysroot, path, image, &state.merge_commit)?;
             progress("unpacking the seed".to_owned(), None);
-            from_commit(&sysroot.repo(), &state.merge_commit, image, &mut found)?;
-            Some(state.merge_commit.clone())
+            let job = job(Some(state.merge_commit.clone()));
+            let mut unpacking = Unpacking::start(directory, &object, reserve, job, progress).await?;
+            from_commit(&sysroot.repo(), &state.merge_commit, image, &mut unpacking).await?;
+            unpacking
         }
     };
     progress("checking the seed".to_owned(), None);
-    let seed = found.check(request.layout, commit, &object)?;
+    let seed = unpacking.finish().await?.ok_or_else(|| failed("the unpacker did not check the seed"))?;
     let mark = Mark { image: request.image.clone(), boot_id: request.boot_id.clone(), seed };
     let json = serde_json::to_vec(&mark).map_err(failed)?;
     fs::write(directory.join(MARK), json).map_err(|error| unpack_failed(&object, &error))?;
@@ -118,79 +124,75 @@ async fn from_layers(
     sysroot: &Sysroot,
     path: &Path,
     request: &SeedRequest,
-    mut found: Found,
+    unpacking: &mut Unpacking<'_>,
     progress: &dyn Fn(String, Option<u8>),
-) -> Result<Found, OsError> {
+) -> Result<(), OsError> {
     let image = &request.image;
     let open = Source::new(image, request.credentials.as_ref())?.open(image).await?;
     let (_, manifest) = open.proxy.fetch_manifest(&open.image).await.map_err(|e| pull_failed(image, e))?;
     let total: u64 = manifest.layers().iter().map(Descriptor::size).sum();
     space::before_unpacking(sysroot, path, image, total)?;
-    let mut done = 0;
+    let mut done: u64 = 0;
     for layer in manifest.layers() {
         let blob = open.proxy.get_blob(&open.image, layer.digest(), layer.size()).await;
         let (mut bytes, finished) = blob.map_err(|e| pull_failed(image, e))?;
-        let (mut sender, receiver) = pipe::pipe().map_err(failed)?;
-        let receiver = File::from(receiver.into_blocking_fd().map_err(failed)?);
-        let reader = tokio::task::spawn_blocking(move || {
-            let read = read_layer(receiver, &mut found);
-            (found, read)
-        });
+        unpacking.begin(None).await;
         let pull = async {
-            let mut chunk = vec![0; CHUNK_BYTES];
-            loop {
+            let (mut chunk, mut arrived) = (vec![0; CHUNK_BYTES], 0);
+            let is_whole = loop {
                 let read = bytes.read(&mut chunk).await?;
-                // The reader says itself why it has ended.
-                if read == 0 || sender.write_all(chunk.get(..read).unwrap_or_default()).await.is_err() {
-                    break;
+                if read == 0 {
+                    break true;
                 }
-                done += u64::try_from(read).unwrap_or_default();
-                let percent = (done.min(total) * 100).checked_div(total).and_then(|p| u8::try_from(p).ok());
+                // The unpacker says itself why it has ended.
+                if unpacking.send(chunk.get(..read).unwrap_or_default()).await.is_err() {
+                    break false;
+                }
+                arrived += u64::try_from(read).unwrap_or_default();
+                let now = (done + arrived).min(total);
+                let percent = (now * 100).checked_div(total).and_then(|p| u8::try_from(p).ok());
                 progress("pulling and unpacking the seed".to_owned(), percent);
-            }
-            drop(sender);
+            };
             drop(bytes);
-            io::Result::Ok(())
+            io::Result::Ok((is_whole.then_some(arrived), unpacking.end().await))
         };
         let (pulled, finished) = tokio::join!(pull, finished);
-        let (back, read) = reader.await.map_err(failed)?;
-        found = back;
-        // The layer that does not match its digest has damaged the archive, too: that is the cause.
-        pulled.map_err(|e| pull_failed(image, e))?;
-        match (read, finished) {
-            (Ok(()), Ok(())) => {}
-            (Ok(()), Err(error)) => return Err(pull_failed(image, error)),
-            (Err(error), finished) => {
-                let told = finished.err().map(|error| pull_failed(image, error));
-                let corrupted = told.filter(|told| told.trouble == OsErrorKind::Corrupted);
-                return Err(corrupted.unwrap_or_else(|| unpack_failed(&image.to_string(), &error)));
-            }
-        }
+        done += layer.size();
+        let (arrived, read) = pulled.map_err(|e| pull_failed(image, e))?;
+        layer_end(image, layer.size(), arrived, finished.map_err(|e| pull_failed(image, e)), read)?;
     }
-    Ok(found)
+    Ok(())
 }
 
-/// Takes the files of a seed out of one layer.
-fn read_layer(layer: File, found: &mut Found) -> io::Result<()> {
-    let mut layer = BufReader::with_capacity(CHUNK_BYTES, layer);
-    let beginning = layer.fill_buf()?;
-    let plain = !beginning.starts_with(&[0x1f, 0x8b]);
-    if beginning.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        return Err(damaged("a layer is compressed with zstd; push the image with gzip"));
+/// Says what came of a layer, of which so many bytes arrived when its source had ended. One that was cut short or does not match its
+/// digest has damaged the archive, too: that is the cause, and says nothing about the seed.
+fn layer_end(
+    image: &ImageRef,
+    size: u64,
+    arrived: Option<u64>,
+    finished: Result<(), OsError>,
+    read: Result<(), OsError>,
+) -> Result<(), OsError> {
+    if let Err(failure) = &finished
+        && failure.trouble == OsErrorKind::Corrupted
+    {
+        return finished;
     }
-    let source: Box<dyn Read> = if plain { Box::new(layer) } else { Box::new(MultiGzDecoder::new(layer)) };
-    let accounts = found.accounts();
-    read_entries(source, None, &*accounts, |entry, contents| {
-        let Some(name) = entry.path.to_str().filter(|name| !name.contains('/')) else { return Ok(()) };
-        if let Some(removed) = name.strip_prefix(".wh.") {
-            return found.forget(removed);
-        }
-        if entry.kind == Kind::File { found.take(name, contents) } else { Ok(()) }
-    })
+    if let Some(arrived) = arrived.filter(|arrived| *arrived < size) {
+        let told = finished.err().map(|failure| format!(": {}", failure.cause)).unwrap_or_default();
+        let cause = format!("the download ended after {arrived} of {size} bytes{told}");
+        return Err(OsError::new(OsErrorKind::PullFailed, image.to_string(), cause));
+    }
+    read.and(finished)
 }
 
 /// Takes the files out of a commit of the repository.
-fn from_commit(repo: &Repo, commit: &str, image: &ImageRef, found: &mut Found) -> Result<(), OsError> {
+async fn from_commit(
+    repo: &Repo,
+    commit: &str,
+    image: &ImageRef,
+    unpacking: &mut Unpacking<'_>,
+) -> Result<(), OsError> {
     let (root, _) = repo.read_commit(commit, Cancellable::NONE).map_err(failed)?;
     let directory = root.resolve_relative_path(SEED_DIRECTORY);
     if !directory.query_exists(Cancellable::NONE) {
@@ -211,7 +213,41 @@ fn from_commit(repo: &Repo, commit: &str, image: &ImageRef, found: &mut Found) -
         let (stream, ..) = repo.load_file(&file.checksum(), Cancellable::NONE).map_err(failed)?;
         // What is no regular file has none, and is missing.
         let Some(stream) = stream else { continue };
-        found.take(name, &mut stream.into_read()).map_err(|e| unpack_failed(&image.to_string(), &e))?;
+        unpacking.begin(Some(name)).await;
+        let sent = unpacking.send_all(&mut stream.into_read()).await;
+        sent.map_err(|e| unpack_failed(&image.to_string(), &e))?;
+        unpacking.end().await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A download that is cut short is tried again: the seed may be good.
+    #[test]
+    fn truncated_layer_is_failure_of_pull() {
+        let image = ImageRef::parse(&format!("registry.test/seed@sha256:{}", "a".repeat(64))).unwrap();
+        let error = |kind: io::ErrorKind| Err(io::Error::new(kind, "etc.tgz: it ends"));
+        let lost = || Err(pull_failed(&image, "unexpected EOF"));
+        let corrupted = || Err(pull_failed(&image, "corrupted blob"));
+        let end = |arrived, finished, read: io::Result<()>| {
+            let read = read.map_err(|error| unpack_failed(&image.to_string(), &error));
+            layer_end(&image, 10, arrived, finished, read).map_err(|failure| (failure.trouble, failure.cause))
+        };
+        let cut = "the download ended after 4 of 10 bytes";
+        let eof = io::ErrorKind::UnexpectedEof;
+        assert_eq!(end(Some(4), Ok(()), error(eof)), Err((OsErrorKind::PullFailed, cut.to_owned())));
+        let told = Err((OsErrorKind::PullFailed, format!("{cut}: unexpected EOF")));
+        assert_eq!(end(Some(4), lost(), error(eof)), told);
+        assert_eq!(end(Some(4), lost(), Ok(())), told);
+        let kind = |ended: Result<(), (OsErrorKind, String)>| ended.unwrap_err().0;
+        assert_eq!(kind(end(Some(10), corrupted(), error(eof))), OsErrorKind::Corrupted);
+        // The seed's own: all of it came, or the rest was not asked for.
+        assert_eq!(kind(end(Some(10), Ok(()), error(eof))), OsErrorKind::SeedDamaged);
+        assert_eq!(kind(end(None, lost(), error(io::ErrorKind::InvalidData))), OsErrorKind::SeedDamaged);
+        assert_eq!(kind(end(None, lost(), error(io::ErrorKind::StorageFull))), OsErrorKind::NoSpace);
+        assert_eq!(end(Some(10), Ok(()), Ok(())), Ok(()));
+    }
 }

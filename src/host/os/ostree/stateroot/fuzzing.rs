@@ -20,7 +20,7 @@ pub(crate) fn seed_archive(bytes: &[u8]) -> Vec<String> {
     if let Some(attribute) = std::str::from_utf8(bytes).ok().and_then(|text| acl::attribute(text, &Nobody)) {
         assert!(acl::text(&attribute).is_some(), "what is written reads");
     }
-    let read = read_entries(bytes, Some("etc"), &Nobody, |entry, contents| {
+    let read = read_entries(bytes, Some("etc"), u64::MAX, &Nobody, |entry, contents| {
         assert!(entry.path.is_relative(), "it stays inside");
         let mut first = [0; 64];
         contents.read(&mut first).map(drop)

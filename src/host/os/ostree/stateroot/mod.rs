@@ -17,8 +17,10 @@ mod inspect;
 mod list;
 mod make;
 mod owned;
+mod repository;
 mod tree;
 mod unpack;
+mod unpacking;
 
 use std::path::Path;
 
@@ -28,12 +30,17 @@ use super::super::error::OsError;
 use super::super::worker::protocol::{StaterootCommand, StaterootReply};
 use super::sysroot::{self, Access};
 
+/// The verb that unpacks, in a process of its own, and what runs it.
+pub(super) use unpacking::VERB as UNPACK_VERB;
+pub(super) use unpacking::process::main as unpack;
+
 /// Returns what a piece of work does to the sysroot.
 pub(super) fn access(command: &StaterootCommand) -> Access {
     match command {
         StaterootCommand::List
         | StaterootCommand::Inspect { .. }
         | StaterootCommand::FetchBase { .. }
+        | StaterootCommand::ListFiles { .. }
         | StaterootCommand::Archive(_)
         | StaterootCommand::Assemble(_) => Access::Read,
         StaterootCommand::Fetch(_)
@@ -63,6 +70,9 @@ pub(super) async fn perform(
             make::fetch_base(&directory, &image, credentials.as_ref(), progress)
                 .await
                 .map(|()| StaterootReply::Nothing)
+        }
+        StaterootCommand::ListFiles { rules, refusals_only } => {
+            make::list(path, &rules, refusals_only).map(StaterootReply::Files)
         }
         StaterootCommand::Archive(request) => {
             make::archive(path, &request, progress).map(|()| StaterootReply::Nothing)

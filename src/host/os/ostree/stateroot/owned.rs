@@ -15,8 +15,7 @@ use super::super::super::error::{OsError, OsErrorKind};
 use super::super::failed::failed;
 use super::super::image::reference;
 use super::super::sysroot::{self, Access, Locked};
-use super::fetch;
-use super::tree;
+use super::{fetch, repository, tree};
 use crate::host::fsync::fsync;
 use crate::model::ImageRef;
 use crate::stateroot::StaterootName;
@@ -58,6 +57,7 @@ pub(super) async fn remove(
     }
     remove_unlisted(&locked, path, stateroot)?;
     gone(tree::remove_path(&fetch::directory(path, stateroot)))?;
+    repository::forget_base(&locked.repo(), stateroot)?;
     gc_image_layers(&locked.repo()).map_err(failed)?;
     // Objects of others are kept by their refs.
     locked.cleanup(Cancellable::NONE).map_err(failed)

@@ -1,5 +1,6 @@
 //! The differences of `/etc` to the image's own, `/usr/etc`: what `ostree admin config-diff` lists, with attributes.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 
 use super::super::archive::Entry;
 use super::walk::{At, Choice, Contents, Visitor, attributes, open, walk};
-use crate::stateroot::{Exclusion, is_left_out};
+use crate::stateroot::{InImage, SeedRules, class};
 
 /// Bytes that are compared at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -23,65 +24,74 @@ pub(super) fn rooted(top: &str, path: &Path) -> String {
     format!("{top}/{}", path.display())
 }
 
-/// Hands out the entries of `/etc` that the image does not have so.
-pub(super) fn changed(
-    etc: &Path,
-    image: &Path,
-    exclusions: &[Exclusion],
-    each: &mut dyn FnMut(Entry, &mut Contents<'_>) -> io::Result<()>,
-) -> io::Result<()> {
-    let image = openat(CWD, image, directory(), Mode::empty())?;
-    walk(etc, &mut Changed { image, exclusions, each })
-}
+/// The image's own `/etc`.
+#[derive(Debug)]
+pub(super) struct ImageEtc(OwnedFd);
 
-struct Changed<'a> {
-    image: OwnedFd,
-    exclusions: &'a [Exclusion],
-    each: &'a mut dyn FnMut(Entry, &mut Contents<'_>) -> io::Result<()>,
-}
+impl ImageEtc {
+    /// Opens it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(openat(CWD, path, directory(), Mode::empty())?))
+    }
 
-impl Visitor for Changed<'_> {
-    fn choose(&mut self, at: &At<'_>) -> io::Result<Choice> {
-        if is_left_out(&rooted("etc", at.path), self.exclusions) {
-            return Ok(Choice::Skip);
+    /// Compares an entry of `/etc` with the image's.
+    pub(super) fn compare(&self, at: &At<'_>) -> io::Result<InImage> {
+        if stat(&self.0, at.path)?.is_none() {
+            return Ok(InImage::Absent);
         }
-        Ok(if is_same(&self.image, at)? { Choice::Enter } else { Choice::Take })
+        Ok(if is_same(&self.0, at)? { InImage::Same } else { InImage::Differs })
     }
 
-    fn take(&mut self, entry: Entry, contents: &mut Contents<'_>) -> io::Result<()> {
-        (self.each)(entry, contents)
+    /// Returns true if it has a directory of this path.
+    pub(super) fn has_directory(&self, path: &Path) -> io::Result<bool> {
+        let is_directory = |found: Stat| FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        Ok(path.as_os_str().is_empty() || stat(&self.0, path)?.is_some_and(is_directory))
+    }
+
+    /// Reads a file of it, up to so many bytes; nothing where there is none.
+    pub(super) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if let Some(file) = open(self.0.as_fd(), path.as_os_str())? {
+            file.take(most).read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
     }
 }
 
-/// Returns the names that the image has and `/etc` has not, as lines of `etc.deletions`.
-pub(super) fn deleted(etc: &Path, image: &Path, exclusions: &[Exclusion]) -> io::Result<Vec<String>> {
+/// Returns the names that the image has and `/etc` has not, as lines of `etc.deletions`: what is below a directory before it, because
+/// lifecycle-agent removes each by unlink or rmdir, and fails where that does. A directory of which something can't be named stays.
+pub(super) fn deleted(etc: &Path, image: &Path, rules: &SeedRules) -> io::Result<Vec<String>> {
     let etc = openat(CWD, etc, directory(), Mode::empty())?;
-    let mut missing = Missing { etc, exclusions, found: Vec::new() };
+    let mut missing = Missing { etc, rules, found: BTreeSet::new() };
     walk(image, &mut missing)?;
-    missing.found.sort();
-    Ok(missing.found)
+    Ok(missing.found.into_iter().rev().collect())
 }
 
 struct Missing<'a> {
     etc: OwnedFd,
-    exclusions: &'a [Exclusion],
-    found: Vec<String>,
+    rules: &'a SeedRules,
+    found: BTreeSet<String>,
 }
 
 impl Visitor for Missing<'_> {
     fn choose(&mut self, at: &At<'_>) -> io::Result<Choice> {
         let path = rooted("etc", at.path);
-        if is_left_out(&path, self.exclusions) {
+        let is_left = class(&path).is_some() || self.rules.is_excluded(&path);
+        // Lines are read without white space at their ends.
+        let is_line = at.path.to_str().is_some_and(|path| !path.contains('\n') && path.trim_end() == path);
+        if is_left || !is_line {
+            for above in at.path.ancestors().skip(1) {
+                self.found.remove(&format!("/{}", rooted("etc", above)));
+            }
             return Ok(Choice::Skip);
         }
-        if stat(&self.etc, at.path)?.is_some() {
-            return Ok(Choice::Enter);
+        match stat(&self.etc, at.path)? {
+            None => drop(self.found.insert(format!("/{path}"))),
+            // What is below a directory goes with it when something else takes its place.
+            Some(own) if FileType::from_raw_mode(own.st_mode) != at.kind() => return Ok(Choice::Skip),
+            Some(_) => {}
         }
-        // A name with a line end can't be written there.
-        if !path.contains('\n') {
-            self.found.push(format!("/{path}"));
-        }
-        Ok(Choice::Skip)
+        Ok(Choice::Enter)
     }
 
     fn take(&mut self, _: Entry, _: &mut Contents<'_>) -> io::Result<()> {
@@ -166,9 +176,29 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+    use crate::stateroot::SeedPath;
+
+    struct Compared {
+        image: ImageEtc,
+        found: Vec<String>,
+    }
+
+    impl Visitor for Compared {
+        fn choose(&mut self, at: &At<'_>) -> io::Result<Choice> {
+            let compared = self.image.compare(at)?;
+            if compared != InImage::Same {
+                self.found.push(format!("{}: {compared:?}", at.path.display()));
+            }
+            Ok(Choice::Enter)
+        }
+
+        fn take(&mut self, _: Entry, _: &mut Contents<'_>) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
-    fn only_differences_are_handed_out() {
+    fn only_differences_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let (etc, image) = (dir.path().join("etc"), dir.path().join("image"));
         let put = |path: &str, text: &str| {
@@ -191,17 +221,30 @@ mod tests {
         fs::write(etc.join("machine-id"), "1\n").unwrap();
         symlink("a", etc.join("link")).unwrap();
         symlink("b", image.join("link")).unwrap();
-        let mut found = Vec::new();
-        changed(&etc, &image, &[Exclusion::new("/etc/dir/*").unwrap()], &mut |entry, contents| {
-            let mut bytes = Vec::new();
-            assert_eq!(u64::try_from(contents.bytes.read_to_end(&mut bytes)?).unwrap(), contents.size);
-            found.push(entry.path.display().to_string());
-            Ok(())
-        })
-        .unwrap();
-        found.sort();
-        assert_eq!(found, ["changed", "large", "link", "mode"]);
-        assert_eq!(deleted(&etc, &image, &[]).unwrap(), ["/etc/gone"]);
-        assert_eq!(deleted(&etc, &image, &[Exclusion::new("/etc/gone").unwrap()]).unwrap(), [""; 0]);
+        let mut visitor = Compared { image: ImageEtc::open(&image).unwrap(), found: Vec::new() };
+        walk(&etc, &mut visitor).unwrap();
+        visitor.found.sort();
+        let expected = [
+            "changed: Differs",
+            "dir/new: Absent",
+            "large: Differs",
+            "link: Differs",
+            "machine-id: Absent",
+            "mode: Differs",
+        ];
+        assert_eq!(visitor.found, expected);
+        let rules = |excluded: &[&str]| {
+            let excluded = excluded.iter().map(|path| SeedPath::new(path).unwrap()).collect();
+            SeedRules { excluded, ..SeedRules::default() }
+        };
+        assert_eq!(
+            deleted(&etc, &image, &rules(&[])).unwrap(),
+            ["/etc/gone/b", "/etc/gone/a", "/etc/gone"],
+            "contents first"
+        );
+        assert_eq!(deleted(&etc, &image, &rules(&["/etc/gone"])).unwrap(), [""; 0]);
+        assert_eq!(deleted(&etc, &image, &rules(&["/etc/gone/a"])).unwrap(), ["/etc/gone/b"]);
+        fs::write(image.join("gone/c "), "").unwrap();
+        assert_eq!(deleted(&etc, &image, &rules(&[])).unwrap(), ["/etc/gone/b", "/etc/gone/a"]);
     }
 }

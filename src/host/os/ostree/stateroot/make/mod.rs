@@ -10,6 +10,7 @@ mod image;
 mod layer;
 mod pack;
 mod repository;
+mod selection;
 mod walk;
 
 use std::collections::HashMap;
@@ -30,19 +31,17 @@ use super::archive::{Entry, Kind};
 use super::failure::unpack_failed;
 use crate::model::Sha256;
 use crate::stateroot::{
-    CONTAINERS, DELETIONS, ETC, Exclusion, Layout, MANIFEST, REPOSITORY, SEED_CONFIG, SEED_DIRECTORY, STATUS,
-    VAR, is_left_out,
+    COMMITTED_CONFIG, CONTAINERS, DELETIONS, ETC, Layout, MANIFEST, REPOSITORY, SEED_CONFIG, SEED_DIRECTORY,
+    STATUS, SeedEntry, SeedRules, VAR,
 };
 
-use differences::rooted;
+use differences::ImageEtc;
 use layer::Layer;
 use pack::{Packer, file_entry};
+use selection::Selection;
 
 /// The layer in the making.
 const LAYER: &str = "layer.tar";
-
-/// The host's copy of its config; the seed's takes its place.
-const CURRENT_CONFIG: &str = "etc/machine-config-daemon/currentconfig";
 
 /// Most second names of files that are remembered; further ones become files of their own.
 const MAX_LINKS: usize = 100_000;
@@ -72,7 +71,7 @@ pub(super) fn archive(
         Layer::create(&request.directory.join(LAYER), directory_in_image(request.layout)).map_err(written)?;
     progress("archiving /etc".to_owned(), None);
     layer.compressed(ETC, |to| pack_etc(&etc, &image, request, to)).map_err(named("/etc"))?;
-    let deleted = differences::deleted(&etc, &image, &request.exclusions).map_err(named("/etc"))?;
+    let deleted = differences::deleted(&etc, &image, &request.rules).map_err(named("/etc"))?;
     let text: String = deleted.into_iter().flat_map(|path| [path, "\n".to_owned()]).collect();
     layer.bytes(DELETIONS, text.as_bytes()).map_err(written)?;
     progress("archiving /var".to_owned(), None);
@@ -90,38 +89,34 @@ fn make_failed(error: &io::Error) -> OsError {
 
 fn pack_etc(etc: &Path, image: &Path, request: &ArchiveRequest, to: &mut dyn Write) -> io::Result<()> {
     let mut trees = Trees::new(to);
-    differences::changed(etc, image, &request.exclusions, &mut |entry, contents| {
-        trees.put("etc", entry, contents)
-    })?;
+    let mut each = |entry: Entry, contents: &mut Contents<'_>| trees.put("etc", entry, contents);
+    let image = Some(ImageEtc::open(image)?);
+    Selection::new("etc", &request.rules, image, &mut each).archive(etc)?;
     let size = u64::try_from(request.config.len()).unwrap_or_default();
-    trees.packer.put(&file_entry(CURRENT_CONFIG, 0o600), size, &mut request.config.as_bytes())?;
+    trees.packer.put(&file_entry(COMMITTED_CONFIG, 0o600), size, &mut request.config.as_bytes())?;
     trees.packer.finish().map(drop)
 }
 
 fn pack_var(var: &Path, request: &ArchiveRequest, to: &mut dyn Write) -> io::Result<()> {
+    let mut trees = Trees::new(to);
+    let mut each = |entry: Entry, contents: &mut Contents<'_>| trees.put("var", entry, contents);
     let own = stat(&request.directory).map(|stat| (stat.st_dev, stat.st_ino))?;
-    let mut visitor = Var { trees: Trees::new(to), exclusions: &request.exclusions, own };
-    walk(var, &mut visitor)?;
-    visitor.trees.packer.finish().map(drop)
+    Selection::new("var", &request.rules, None, &mut each).without(own).archive(var)?;
+    trees.packer.finish().map(drop)
 }
 
-struct Var<'a, W> {
-    trees: Trees<W>,
-    exclusions: &'a [Exclusion],
-    /// The directory of the seed itself.
-    own: (u64, u64),
-}
-
-impl<W: Write> Visitor for Var<'_, W> {
-    fn choose(&mut self, at: &At<'_>) -> io::Result<Choice> {
-        let is_own = (at.stat.st_dev, at.stat.st_ino) == self.own;
-        let is_out = is_own || is_left_out(&rooted("var", at.path), self.exclusions);
-        Ok(if is_out { Choice::Skip } else { Choice::Take })
-    }
-
-    fn take(&mut self, entry: Entry, contents: &mut Contents<'_>) -> io::Result<()> {
-        self.trees.put("var", entry, contents)
-    }
+/// Lists what a seed has and what it leaves out, or only what it is refused for. Nothing is written.
+pub(super) fn list(path: &Path, rules: &SeedRules, refusals_only: bool) -> Result<Vec<SeedEntry>, OsError> {
+    let nothing = || |_: Entry, _: &mut Contents<'_>| Ok(());
+    let image = ImageEtc::open(&path.join("usr/etc"));
+    let listed = image.and_then(|image| {
+        let etc = Selection::new("etc", rules, Some(image), &mut nothing())
+            .list(&path.join("etc"), refusals_only)?;
+        let var =
+            Selection::new("var", rules, None, &mut nothing()).list(&path.join("var"), refusals_only)?;
+        Ok([etc, var].concat())
+    });
+    listed.map_err(|error| make_failed(&error))
 }
 
 /// An archive of trees: files of several names are packed once.
@@ -178,11 +173,13 @@ pub(super) fn assemble(
         let (osname, serial) = (deployment.osname(), deployment.deployserial());
         let origin = path.join(format!("ostree/deploy/{osname}/deploy/{commit}.{serial}.origin"));
         let origin = fs::read(origin).map_err(written)?;
-        layer.bytes(&format!("ostree-{osname}-{commit}.{serial}.origin"), &origin).map_err(written)?;
-        let objects = repository::objects(&sysroot.repo(), &commit)?;
+        // By this name lifecycle-agent looks for it: without the stateroot.
+        layer.bytes(&format!("ostree-{commit}.{serial}.origin"), &origin).map_err(written)?;
+        let refs = repository::refs(&sysroot.repo(), &commit)?;
+        let objects = repository::objects(&sysroot.repo(), refs.values())?;
         let repository = path.join("ostree/repo");
         layer
-            .compressed(REPOSITORY, |to| repository::archive(&repository, &commit, &objects, to))
+            .compressed(REPOSITORY, |to| repository::archive(&repository, &refs, &objects, to))
             .map_err(written)?;
     }
     progress("putting the image together".to_owned(), None);

@@ -259,7 +259,7 @@ mod tests {
         }
         let archive = packer.finish().unwrap();
         let mut read = Vec::new();
-        read_entries(&archive[..], None, &Accounts::default(), |entry, contents| {
+        read_entries(&archive[..], None, u64::MAX, &Accounts::default(), |entry, contents| {
             let mut bytes = Vec::new();
             contents.read_to_end(&mut bytes)?;
             assert!(entry.kind != Kind::File || (bytes.starts_with(b"contents\0") && bytes.len() == 600));

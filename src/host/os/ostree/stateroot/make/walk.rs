@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::super::archive::{Entry, Kind, damaged};
+use super::super::archive::{Entry, Kind, damaged, named};
 
 /// The deepest tree: one descriptor is open for each directory, and the reader refuses deeper ones.
 const MAX_DEPTH: usize = 120;
@@ -61,6 +61,8 @@ pub(in super::super) struct Contents<'a> {
     pub(in super::super) size: u64,
     /// Device and inode of a file that has more than one name.
     pub(in super::super) linked: Option<(u64, u64)>,
+    /// The file of the bytes, at its beginning.
+    pub(in super::super) file: Option<&'a File>,
     /// The bytes.
     pub(in super::super) bytes: &'a mut dyn Read,
 }
@@ -69,6 +71,10 @@ pub(in super::super) struct Contents<'a> {
 pub(in super::super) trait Visitor {
     /// Decides.
     fn choose(&mut self, at: &At<'_>) -> io::Result<Choice>;
+    /// Returns the names in a directory that are looked at, where those are known: then it is not read.
+    fn names(&mut self, _path: &Path, _here: &OwnedFd) -> io::Result<Option<Vec<OsString>>> {
+        Ok(None)
+    }
     /// Takes an entry.
     fn take(&mut self, entry: Entry, contents: &mut Contents<'_>) -> io::Result<()>;
 }
@@ -85,16 +91,21 @@ fn directory() -> OFlags {
 }
 
 fn below(fd: &OwnedFd, path: &Path, device: u64, depth: usize, visitor: &mut dyn Visitor) -> io::Result<()> {
-    for entry in Dir::read_from(fd)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
+    let each = |name: &OsStr, visitor: &mut dyn Visitor| -> io::Result<()> {
         let path = path.join(name);
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         one(fd, &path, name, device, depth, visitor)
-            .map_err(|error| if depth == 0 { named(error) } else { error })?;
+            .map_err(|error| if depth == 0 { named(error) } else { error })
+    };
+    if let Some(names) = visitor.names(path, fd)? {
+        return names.iter().try_for_each(|name| each(name, visitor));
+    }
+    for entry in Dir::read_from(fd)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            each(name, visitor)?;
+        }
     }
     Ok(())
 }
@@ -123,7 +134,8 @@ fn one(
         return Ok(());
     }
     if depth >= MAX_DEPTH {
-        return Err(damaged(format!("it is deeper than {MAX_DEPTH} directories; leave it out")));
+        let path = named(path.as_os_str());
+        return Err(damaged(format!("{path} is deeper than {MAX_DEPTH} directories; leave it out")));
     }
     match openat(fd, name, directory(), Mode::empty()) {
         Err(Errno::NOENT) => Ok(()),
@@ -166,8 +178,9 @@ fn take(at: &At<'_>, visitor: &mut dyn Visitor) -> io::Result<()> {
     };
     let linked = (file.is_some() && stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino));
     match file {
-        Some(file) => visitor.take(entry, &mut Contents { size, linked, bytes: &mut file.take(size) }),
-        None => visitor.take(entry, &mut Contents { size, linked, bytes: &mut io::empty() }),
+        Some(file) => visitor
+            .take(entry, &mut Contents { size, linked, file: Some(&file), bytes: &mut (&file).take(size) }),
+        None => visitor.take(entry, &mut Contents { size, linked, file: None, bytes: &mut io::empty() }),
     }
 }
 

@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
 
-use crate::model::refusal::{Refusal, asks_for_json};
+use machine_config_core::model::refusal::{Refusal, asks_for_json};
 
 /// Returns what was refused, where the words ask for JSON of a verb that prints it.
-pub(super) fn refusal(error: &clap::Error, command: &Command, words: &[OsString]) -> Option<Refusal> {
+#[must_use]
+pub fn refusal(error: &clap::Error, command: &Command, words: &[OsString]) -> Option<Refusal> {
     let words: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
     let mut path = vec![command.get_name()];
     let mut verb = command;

@@ -1,14 +1,17 @@
 //! The `[Install]` section of a unit file: parsed and expanded as systemctl(1) does.
 
-use crate::host::HostError;
-use crate::model::UnitName;
+use super::UnitName;
+use super::text::short;
+
+/// `NAME_MAX` of Linux.
+const LONGEST_NAME: usize = 255;
 
 /// Types of units that have no other names: systemd ignores their `Alias=`.
 const WITHOUT_ALIAS: [&str; 4] = ["mount", "swap", "automount", "slice"];
 
-/// The `[Install]` section of a unit file.
+/// The `[Install]` section of a unit file. The errors are causes, without the unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Install {
+pub struct Install {
     wanted_by: Vec<String>,
     required_by: Vec<String>,
     upheld_by: Vec<String>,
@@ -20,14 +23,14 @@ pub(super) struct Install {
 
 /// A link in `/etc/systemd/system`: its path there, and the name of the unit that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InstallLink {
+pub struct InstallLink {
     /// The path below `/etc/systemd/system`.
-    pub(super) at: String,
+    pub at: String,
 }
 
 impl Install {
     /// Adds the settings of a unit file, or of a drop-in of it. An empty assignment clears the list.
-    pub(super) fn read(&mut self, text: &str) {
+    pub fn read(&mut self, text: &str) {
         let mut inside = false;
         for line in logical_lines(text) {
             let line = line.trim();
@@ -64,7 +67,7 @@ impl Install {
     }
 
     /// Returns the links that enabling `unit` makes.
-    pub(super) fn links(&self, unit: &str) -> Result<Vec<InstallLink>, HostError> {
+    pub fn links(&self, unit: &str) -> Result<Vec<InstallLink>, String> {
         let mut links = Vec::new();
         let has_aliases = suffix(unit).is_none_or(|suffix| !WITHOUT_ALIAS.contains(&suffix));
         for alias in self.alias.iter().filter(|_| has_aliases) {
@@ -80,33 +83,40 @@ impl Install {
                 let target = expand(target, unit)?;
                 let name = self.instance_of(unit)?;
                 if !is_name(&target) {
-                    return Err(refused(unit, format!("{target:?} in its {key}= is not a valid unit name")));
+                    return Err(format!("{target:?} in its {key}= is not a valid unit name"));
                 }
                 if is_template(&name) && !target.contains('@') {
                     let cause = "it is a template: name an instance, or give it DefaultInstance=";
-                    return Err(refused(unit, cause.to_owned()));
+                    return Err(cause.to_owned());
                 }
                 links.push(InstallLink { at: format!("{target}.{folder}/{name}") });
             }
         }
-        Ok(links)
+        let is_too_long = |link: &&InstallLink| link.at.split('/').any(|part| part.len() > LONGEST_NAME);
+        match links.iter().find(is_too_long) {
+            Some(link) => {
+                let at = short(&link.at, 100);
+                Err(format!("its link {at:?} would have a name of more than {LONGEST_NAME} bytes"))
+            }
+            None => Ok(links),
+        }
     }
 
     /// Returns the units of its `Also=`.
-    pub(super) fn also(&self, unit: &str) -> Result<Vec<String>, HostError> {
+    pub fn also(&self, unit: &str) -> Result<Vec<String>, String> {
         let name = |text: &String| {
             let name = expand(text, unit)?;
             if is_name(&name) {
                 Ok(name)
             } else {
-                Err(refused(unit, format!("{name:?} in its Also= is not a valid unit name")))
+                Err(format!("{name:?} in its Also= is not a valid unit name"))
             }
         };
         self.also.iter().map(name).collect()
     }
 
     /// Returns the instance that enabling a template stands for.
-    fn instance_of(&self, unit: &str) -> Result<String, HostError> {
+    fn instance_of(&self, unit: &str) -> Result<String, String> {
         let (Some(instance), Some((prefix, suffix))) = (&self.default_instance, unit.split_once("@.")) else {
             return Ok(unit.to_owned());
         };
@@ -114,12 +124,8 @@ impl Install {
         if is_name(&name) {
             return Ok(name);
         }
-        Err(refused(unit, format!("DefaultInstance={instance} does not make a valid unit name")))
+        Err(format!("DefaultInstance={instance} does not make a valid unit name"))
     }
-}
-
-fn refused(unit: &str, cause: String) -> HostError {
-    HostError::Unit { unit: unit.to_owned(), cause }
 }
 
 fn is_name(text: &str) -> bool {
@@ -128,7 +134,7 @@ fn is_name(text: &str) -> bool {
 
 /// Returns the path of the link that an alias is; `None` for the unit's own name. Type and instance have to be those of the
 /// unit; a template's alias may name an instance.
-fn alias_link(alias: &str, unit: &str) -> Result<Option<String>, HostError> {
+fn alias_link(alias: &str, unit: &str) -> Result<Option<String>, String> {
     if alias == unit {
         return Ok(None);
     }
@@ -145,7 +151,7 @@ fn alias_link(alias: &str, unit: &str) -> Result<Option<String>, HostError> {
             (Some(_) | None, _) => {}
         }
     }
-    Err(refused(unit, format!("Alias={alias} must have the type and instance of {unit}")))
+    Err(format!("Alias={alias} must have the type and instance of {unit}"))
 }
 
 /// Returns the instance of a unit's name: nothing of a template, `None` of a plain one.
@@ -155,7 +161,7 @@ fn instance(unit: &str) -> Option<&str> {
 }
 
 /// Returns the template of an instance: `a@.service` of `a@b.service`.
-pub(super) fn template(unit: &str) -> Option<String> {
+pub fn template(unit: &str) -> Option<String> {
     let (prefix, rest) = unit.split_once('@')?;
     let (instance, suffix) = rest.rsplit_once('.')?;
     (!instance.is_empty()).then(|| format!("{prefix}@.{suffix}"))
@@ -210,7 +216,7 @@ fn logical_lines(text: &str) -> Vec<String> {
 
 /// Replaces the specifiers that depend on the unit's name alone. Others depend on the running host: they are refused,
 /// because the agent also enables units below other roots.
-fn expand(text: &str, unit: &str) -> Result<String, HostError> {
+fn expand(text: &str, unit: &str) -> Result<String, String> {
     let stem = unit.rsplit_once('.').map_or(unit, |(stem, _)| stem);
     let (prefix, instance) = stem.split_once('@').unwrap_or((stem, ""));
     let mut expanded = String::new();
@@ -229,8 +235,7 @@ fn expand(text: &str, unit: &str) -> Result<String, HostError> {
             Some('j') => expanded += prefix.rsplit_once('-').map_or(prefix, |(_, last)| last),
             other => {
                 let specifier = other.map(String::from).unwrap_or_default();
-                let cause = format!("the specifier %{specifier} in its [Install] section is not supported");
-                return Err(HostError::Unit { unit: unit.to_owned(), cause });
+                return Err(format!("the specifier %{specifier} in its [Install] section is not supported"));
             }
         }
     }
@@ -288,18 +293,18 @@ mod tests {
     }
 
     #[test]
-    fn failed_enablement_names_unit() {
-        for (unit, text) in [
-            ("a@.service", "[Install]\nWantedBy=multi-user.target\n"),
-            ("a.service", "[Install]\nAlias=b.socket\n"),
-            ("a.service", "[Install]\nWantedBy=x.foo\n"),
-            ("a.service", "[Install]\nWantedBy=../../x.target\n"),
-            ("a.service", "[Install]\nWantedBy=%H.target\n"),
+    fn section_that_cannot_be_enabled_is_refused() {
+        for (unit, text, word) in [
+            ("a@.service", "[Install]\nWantedBy=multi-user.target\n", "a template"),
+            ("a.service", "[Install]\nAlias=b.socket\n", "a.service"),
+            ("a.service", "[Install]\nWantedBy=x.foo\n", "x.foo"),
+            ("a.service", "[Install]\nWantedBy=../../x.target\n", "../../x.target"),
+            ("a.service", "[Install]\nWantedBy=%H.target\n", "%H"),
         ] {
             let mut install = Install::default();
             install.read(text);
             let error = install.links(unit).unwrap_err();
-            assert!(error.to_string().contains(unit), "{error}");
+            assert!(error.contains(word), "{error}");
         }
     }
 }

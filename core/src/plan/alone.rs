@@ -1,0 +1,147 @@
+//! Refusals that the config alone decides: they are the same on every host.
+//!
+//! # Decisions
+//! 1. [`refused_everywhere`] is what no host takes, whatever it has. The plan asks the same functions, of the new config alone.
+//! 2. [`refused_at_first`] has besides what each host refuses that does not have the entry yet. A host may have it all the same: Ignition
+//!    made it, or another program. Its next update leaves an entry alone that stays, so a pool that has one goes on.
+//! 3. A reason that some host could answer otherwise is of that host ([`Cause::Host`]), and not in either: an account that may be
+//!    there, a named owner, a home by the host's default, a unit that the OS brings. Root is on each host, with id 0.
+
+use super::blocked;
+use super::input::PlanInput;
+use super::reason::{Cause, Unreachable};
+use super::reconcilable::{Irreconcilable, force_file};
+use super::{Mode, Plan, accounts, contradicted, decide, homes, not_enabled, own_paths, unit_links};
+use crate::model::{DisruptionPolicy, Facts, HostSpec, ModelError};
+
+/// Returns what no host takes of a config: a pool that has it would be Degraded on each node.
+pub fn refused_everywhere(to: &HostSpec) -> Option<Irreconcilable> {
+    refused(of_config(to))
+}
+
+/// Returns what no host takes that has nothing of the config yet.
+pub fn refused_at_first(to: &HostSpec) -> Result<Option<Irreconcilable>, ModelError> {
+    let bare = HostSpec::empty(to.name.clone());
+    let mut facts = Facts::assumed(&bare, to)?;
+    // Nobody but root has the same id everywhere.
+    facts.observed.user_ids.retain(|_, id| *id == 0);
+    facts.observed.group_ids.retain(|_, id| *id == 0);
+    let input = PlanInput::new(&bare, to, &facts, Mode::Files);
+    let steps = decide::steps(&input);
+    let of_steps =
+        blocked::blocked(&input, &steps).into_iter().chain(unit_links::refused(to, &facts.observed));
+    let of_steps = of_steps.chain(own_paths::refused(&input)).chain(accounts::refused(&input));
+    let mut reasons = of_config(to);
+    for reason in of_steps.filter(|reason| matches!(reason.kind.cause(), Cause::Config | Cause::Entry)) {
+        if !reasons.iter().any(|other| other.field == reason.field) {
+            reasons.push(reason);
+        }
+    }
+    Ok(refused(reasons))
+}
+
+/// Plans between two files, without a host: as [`super::plan`], with what the links of units decide. Those that the old config has as well are
+/// on the host, whatever they are.
+pub fn plan_assumed(
+    from: &HostSpec,
+    to: &HostSpec,
+    facts: &Facts,
+    policy: &DisruptionPolicy,
+) -> Result<Plan, Irreconcilable> {
+    let plan = decide::plan(from, to, facts, policy)?;
+    let old = unit_links::refused(from, &facts.observed);
+    let mut reasons = unit_links::refused(to, &facts.observed);
+    reasons.retain(|reason| !old.contains(reason));
+    refused(reasons).map_or(Ok(plan), Err)
+}
+
+fn of_config(to: &HostSpec) -> Vec<Unreachable> {
+    let of_paths = own_paths::refused_everywhere(to).into_iter();
+    let of_homes = homes::refused_everywhere(to).into_iter();
+    let of_units = contradicted::refused(to).into_iter().chain(not_enabled::templates_without_instance(to));
+    let of_paths = of_paths.chain(own_paths::settings(to));
+    force_file(to).into_iter().chain(of_paths).chain(of_homes).chain(of_units).collect()
+}
+
+fn refused(reasons: Vec<Unreachable>) -> Option<Irreconcilable> {
+    (!reasons.is_empty()).then_some(Irreconcilable { reasons, is_of_host: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::machineconfig::MachineConfig;
+
+    fn spec(name: &str, part: &str, beside: &str) -> HostSpec {
+        let text = format!(
+            r#"{{"kind":"MachineConfig","metadata":{{"name":"{name}"}},"spec":{{"config":{{"ignition":{{"version":"3.4.0"}}{part}}}{beside}}}}}"#
+        );
+        MachineConfig::parse(text.as_bytes(), name).unwrap().spec(None).unwrap()
+    }
+
+    /// Some host takes each of these: it has the account, the group, the unit, the disk, or the directory as it has to be.
+    #[test]
+    fn what_some_host_takes_is_not_refused() {
+        let unit = r#"{"name":"x.service","enabled":true}"#;
+        for part in [
+            r#""storage":{"files":[{"path":"/etc/a","user":{"name":"chrony"},"group":{"name":"chrony"}}]}"#,
+            r#""storage":{"directories":[{"path":"/srv/a","user":{"name":"app"}}],"files":[{"path":"/srv/a/b"}]}"#,
+            r#""storage":{"directories":[{"path":"/srv/a","user":{"name":"core"}},{"path":"/srv/a/b","user":{"id":7}}],"files":[{"path":"/srv/a/b/c"}]}"#,
+            r#""storage":{"directories":[{"path":"/srv/a","user":{"id":7}}],"files":[{"path":"/srv/a/b","user":{"name":"app"}}]}"#,
+            r#""storage":{"directories":[{"path":"/srv/a","mode":1023}],"files":[{"path":"/srv/a/b"}]}"#,
+            r#""storage":{"disks":[{"device":"/dev/vda","wipeTable":true}]}"#,
+            r#""storage":{"links":[{"path":"/etc/a","target":"/etc/hosts","hard":true}]}"#,
+            r#""storage":{"files":[{"path":"/home/app"}]},"passwd":{"users":[{"name":"app"}]}"#,
+            r#""storage":{"directories":[{"path":"/home/core","mode":511}]},"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-rsa a"]}]}"#,
+            r#""passwd":{"users":[{"name":"core","uid":5,"homeDir":"/","groups":["wheel"]}]}"#,
+            r#""passwd":{"users":[{"name":"app","groups":["ops"],"primaryGroup":"dev"}]}"#,
+            r#""passwd":{"users":[{"name":"app","homeDir":"/home/bpp"},{"name":"bpp"}]}"#,
+            r#""passwd":{"users":[{"name":"app"},{"name":"bpp","groups":["app"]}],"groups":[{"name":"app","shouldExist":false}]}"#,
+            r#""passwd":{"users":[{"name":"nobody","homeDir":"/","noCreateHome":true}]}"#,
+            r#""passwd":{"groups":[{"name":"ops","shouldExist":false}]}"#,
+            &format!(
+                r#""storage":{{"links":[{{"path":"/etc/systemd/system/a.target.wants/x.service","target":"../x.service"}}]}},"systemd":{{"units":[{unit}]}}"#
+            ),
+            &format!(r#""systemd":{{"units":[{unit},{{"name":"y.service","enabled":false}}]}}"#),
+            r#""systemd":{"units":[{"name":"x.service","contents":"[Install]\nAlias=y.service\n"},{"name":"y.service","enabled":false}]}"#,
+            r#""systemd":{"units":[{"name":"x.service","enabled":true,"contents":"[Install]\nAlias=y.service\nWantedBy=a.target\n"},{"name":"y.service","enabled":true}]}"#,
+        ] {
+            let spec = spec("a", &format!(",{part}"), r#","fips":true,"kernelArguments":["quiet"]"#);
+            assert_eq!(refused_at_first(&spec).unwrap(), None, "{part}");
+            assert_eq!(refused_everywhere(&spec), None, "{part}");
+        }
+    }
+
+    /// All that is wrong is named, each field once.
+    #[test]
+    fn every_field_is_named_once() {
+        let part = r#","passwd":{"users":[{"name":"app","homeDir":"/etc"}]},"storage":{"directories":[{"path":"/etc/shadow"},
+            {"path":"/srv/a","mode":511},{"path":"/srv/a/b"},{"path":"/srv/a/c"}]}"#;
+        let refused = refused_at_first(&spec("a", part, "")).unwrap().unwrap();
+        let fields: Vec<&str> = refused.reasons.iter().map(|reason| reason.field.as_str()).collect();
+        let expected = [
+            r#"storage.directories "/etc/shadow""#,
+            r#"storage.directories "/srv/a" mode"#,
+            r#"passwd.users "app" homeDir"#,
+        ];
+        assert_eq!(fields, expected);
+        assert!(!refused.is_of_host && refused.reason() == "FailedToReconcile");
+    }
+
+    /// A host that has such an entry keeps it: its next config is not refused for what stays.
+    #[test]
+    fn entry_that_stays_is_not_refused_between_files() {
+        for part in [
+            r#""storage":{"directories":[{"path":"/srv/a","mode":511}],"files":[{"path":"/srv/a/b"}]}"#,
+            r#""passwd":{"users":[{"name":"app","homeDir":"/","sshAuthorizedKeys":["ssh-rsa a"]}]}"#,
+            r#""systemd":{"units":[{"name":"x.service","enabled":true,"contents":"[Install]\nAlias=y.service\n"},{"name":"y.service","enabled":false}]}"#,
+        ] {
+            let from = spec("a", &format!(",{part}"), "");
+            let to = spec("b", &format!(",{part}"), r#","kernelArguments":["quiet"]"#);
+            assert!(refused_at_first(&to).unwrap().is_some(), "{part}");
+            let facts = Facts::assumed(&from, &to).unwrap();
+            let planned = plan_assumed(&from, &to, &facts, &DisruptionPolicy::defaults());
+            assert!(planned.is_ok(), "{part}: {planned:?}");
+        }
+    }
+}

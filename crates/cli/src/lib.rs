@@ -1,0 +1,20 @@
+//! Shared by the command lines of the agent and of the controller: both refuse alike, and both print the completions and the manual pages
+//! of their parsers.
+
+pub mod completions;
+pub mod man;
+mod refusal;
+
+use clap::ArgMatches;
+
+pub use refusal::refusal;
+
+/// Returns true if the verb prints JSON: then it does so for what it refuses as well.
+#[must_use]
+pub fn wants_json(matches: &ArgMatches) -> bool {
+    if let Some((_, verb)) = matches.subcommand() {
+        return wants_json(verb);
+    }
+    let mut words = matches.try_get_raw("output").ok().flatten();
+    words.as_mut().and_then(Iterator::next).is_some_and(|word| word == "json")
+}
