@@ -2,7 +2,7 @@
 
 use crate::model::Facts;
 use crate::model::policy::DisruptionPolicy;
-use crate::plan::{Drain, Irreconcilable, Plan, PostActions, ServiceAction, ServiceVerb, plan};
+use crate::plan::{Drain, Irreconcilable, Plan, PostActions, ServiceAction, ServiceVerb, plan_assumed};
 use crate::render::{RenderError, Rendered};
 
 /// Plans the way of a node from one rendered config to another. The host is assumed to be as the first one says; where
@@ -14,15 +14,16 @@ pub fn cost(
 ) -> Result<Result<Plan, Irreconcilable>, RenderError> {
     let (from, to) = (from.host_spec()?, to.host_spec()?);
     let facts = Facts::assumed(&from, &to)?;
-    Ok(plan(&from, &to, &facts, policy))
+    Ok(plan_assumed(&from, &to, &facts, policy))
 }
 
-/// Returns an error if the pool's nodes can't go from one config to another while they run.
+/// Returns an error if the pool's nodes can't go from one config to another while they run. What only the host decides is assumed
+/// here, and not refused: one named owner that no config makes would stop a pool whose nodes have the account.
 pub fn reconcilable(from: &Rendered, to: &Rendered, policy: &DisruptionPolicy) -> Result<(), RenderError> {
-    cost(from, to, policy)?.map(drop).map_err(|refused| RenderError::Irreconcilable {
-        config: to.name().to_owned(),
-        refused: refused.to_string(),
-    })
+    match cost(from, to, policy)?.err().and_then(Irreconcilable::of_configs) {
+        Some(refused) => Err(RenderError::Irreconcilable { config: to.name().to_owned(), refused }),
+        None => Ok(()),
+    }
 }
 
 /// Disruption of a node between two rendered configs, as far as a pool's status reports it.

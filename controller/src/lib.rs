@@ -19,7 +19,8 @@
 //! | [`controllers`] | watches, the Lease, and the writes: the process in the cluster | all but `cli` |
 //! | [`bootstrap`] | pools and rendered configs of manifests, before there is a cluster | `api build image manifests render seed` |
 //! | [`seed`] | the MachineConfig of an image that was built before the cluster; pure | `api` |
-//! | [`serve`] | Ignition for new nodes: the machine-config-server | `api reading` |
+//! | [`serve`] | Ignition for new nodes: the machine-config-server | `api reading watches` |
+//! | `watches` | watches that notice a restore of etcd | nothing |
 //! | [`view`] | pools and rollouts on one screen; pure | `api drain rollout` |
 //! | [`cli`] | the verbs | all |
 //!
@@ -40,6 +41,9 @@ pub mod interlock;
 pub mod lease;
 pub mod manifests;
 pub mod opt_in;
+#[cfg(test)]
+#[path = "../../tests/support/ran.rs"]
+mod ran;
 pub mod reading;
 pub mod registry;
 pub mod render;
@@ -48,5 +52,6 @@ pub mod rollout;
 pub mod seed;
 pub mod serve;
 pub mod view;
+mod watches;
 
 pub use machine_config_core::{model, plan};

@@ -1,27 +1,31 @@
-//! Reads the objects of a directory: each `.yaml`, `.yml` and `.json` file, with any number of documents.
+//! Reads the objects of a directory: each `.yaml`, `.yml` and `.json` file, with any number of documents. Every other entry is named.
 //!
 //! MachineConfigs, pools, `MachineOSConfig`s, `RolloutPolicy`s, the `ControllerConfig` and the disruption policy are taken. A kind that
 //! concerns nodes and is not handled is named, and so is a document without a kind; others lie beside them in any repository. Every
 //! read has a bound, and an error names the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use kube::core::{Selector, SelectorExt as _};
+use kube::core::{ObjectMeta, Selector, SelectorExt as _};
 use machine_config_core::model::document::{self, Document, Handling, Kind};
 use machine_config_core::model::policy::DisruptionPolicy;
-use machine_config_core::model::reading::{Found, refuse_unknown};
+use machine_config_core::model::reading::{from_tree, refuse_unknown};
+use machine_config_core::model::unread::{DIRECTORY, is_of_volume, unread as unread_entries, unread_file};
 use machine_config_core::model::{ModelError, NotApplied};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::controller_config::CONTROLLER_CONFIG;
+use crate::api::os_config::{ContainerFile, MachineOSConfigSpec};
 use crate::api::{
     ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, ROLE, RolloutPolicy, Violation,
     check, rendered_for,
 };
-use crate::reading::{Object, of_document};
+use crate::plan::Irreconcilable;
+use crate::reading::{Examined, Object, examine};
 use crate::render::Release;
 
 /// The largest file: five times the API server's limit for one object.
@@ -45,12 +49,16 @@ pub struct Manifests {
     pub policy: Option<DisruptionPolicy>,
     /// Refusals of an API server with our definitions; their texts begin with the file.
     pub violations: Vec<Violation>,
+    /// Readable parts of build settings with faults, by name.
+    pub unread_os_configs: BTreeMap<String, MachineOSConfig>,
     /// Rules of rollouts, by name.
     pub rollout_policies: BTreeMap<String, RolloutPolicy>,
     /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
     pub notes: Vec<String>,
     /// Objects that were read.
     pub taken: usize,
+    /// Kinds and names of the file that is being read.
+    pub of_file: BTreeSet<(&'static str, String)>,
 }
 
 /// An object as it was read, with fields that no type of ours has.
@@ -83,6 +91,24 @@ pub enum ManifestError {
         /// The error.
         error: ModelError,
     },
+    /// Refusal by each node of an object that has other faults.
+    #[error("{}: {object} is refused before any node is told: {refused}", path.display())]
+    Unreachable {
+        /// The file.
+        path: PathBuf,
+        /// The object.
+        object: String,
+        /// Cause, in the node's words.
+        refused: Irreconcilable,
+    },
+    /// As many more of one object.
+    #[error("{}: and {more} more faults of the same object", path.display())]
+    More {
+        /// The file.
+        path: PathBuf,
+        /// The number.
+        more: usize,
+    },
     /// Several of these.
     #[error("{} errors:\n  {}", .0.len(), lines(.0))]
     Several(Vec<ManifestError>),
@@ -110,7 +136,7 @@ impl ManifestError {
     }
 
     /// Makes one error of all.
-    fn all(mut errors: Vec<Self>) -> Option<Self> {
+    pub fn all(mut errors: Vec<Self>) -> Option<Self> {
         if errors.len() > 1 { Some(Self::Several(errors)) } else { errors.pop() }
     }
 }
@@ -127,14 +153,9 @@ fn lines(errors: &[ManifestError]) -> String {
 }
 
 impl Manifests {
-    /// Reads a directory, without those below it.
+    /// Reads a directory, without those below it; the error names all that is wrong.
     pub fn read(directory: &Path) -> Result<Self, ManifestError> {
-        Self::read_with(directory, UnknownFields::Refused)
-    }
-
-    /// Reads a directory; the error names all that is wrong.
-    pub fn read_with(directory: &Path, unknown_fields: UnknownFields) -> Result<Self, ManifestError> {
-        let (manifests, errors) = Self::collect(directory, unknown_fields)?;
+        let (manifests, errors) = Self::collect(directory, UnknownFields::Refused)?;
         ManifestError::all(errors).map_or(Ok(manifests), Err)
     }
 
@@ -146,11 +167,11 @@ impl Manifests {
         let mut manifests = Self::default();
         let reading = Reading { on_twice: OnTwice::Refuse, unknown_fields };
         let mut errors = Vec::new();
-        for path in files(directory)? {
+        let Files { read, unread } = files(directory)?;
+        manifests.notes = unread;
+        for path in read {
             if path.is_file() {
                 errors.extend(manifests.add_file(&path, reading));
-            } else if path.is_dir() {
-                manifests.notes.push(format!("{}: it is a directory, which is not read", path.display()));
             } else {
                 let cause = "not a regular file, or a dangling link; fix or remove it".to_owned();
                 errors.push(ManifestError::Unread { path, cause });
@@ -172,8 +193,12 @@ impl Manifests {
         let before = self.taken;
         let mut errors = self.add_file(path, reading);
         if errors.is_empty() && self.taken == before {
-            let cause = "contains no object that this command reads; name a file with a MachineConfig or a MachineConfigPool";
-            errors.push(ManifestError::Unread { path: path.to_owned(), cause: cause.to_owned() });
+            let cause = "it contains no object that this command reads; name a file with a MachineConfig or a MachineConfigPool";
+            let document = path.display().to_string();
+            errors.push(ManifestError::refused(
+                path,
+                ModelError::Document { document, cause: cause.to_owned() },
+            ));
         }
         ManifestError::all(errors).map_or(Ok(()), Err)
     }
@@ -212,7 +237,7 @@ impl Manifests {
         Release { os_image: os_image.map(str::to_owned).or(release.os_image), ..release }
     }
 
-    /// Reads a file; of each document the error, where it has one.
+    /// Reads a file; of each document all that is wrong with it.
     fn add_file(&mut self, path: &Path, reading: Reading) -> Vec<ManifestError> {
         let unread = |cause: String| ManifestError::Unread { path: path.to_owned(), cause };
         let source = path.display().to_string();
@@ -223,17 +248,28 @@ impl Manifests {
         if bytes.trim_ascii().is_empty() {
             return Vec::new();
         }
+        self.of_file.clear();
+        let mut errors = Errors { path, found: Vec::new() };
         match document::documents(&bytes, &source) {
             Ok(documents) => {
-                documents.iter().filter_map(|document| self.add(document, path, reading).err()).collect()
+                for document in &documents {
+                    self.add(document, reading, &mut errors);
+                }
             }
-            Err(error) => vec![ManifestError::refused(path, error)],
+            Err(error) => errors.refused(&error),
         }
+        errors.found
     }
 
-    fn add(&mut self, document: &Document, path: &Path, reading: Reading) -> Result<(), ManifestError> {
+    fn add(&mut self, document: &Document, reading: Reading, errors: &mut Errors<'_>) {
+        let path = errors.path;
         let kind = match document.handling() {
             Handling::Read(kind) => kind,
+            // A file that is named is read for what is in it.
+            Handling::Named(_) if reading.on_twice == OnTwice::Replace && document.is_bare() => {
+                errors.take(document.check_kind(Kind::MACHINE_CONFIG));
+                return;
+            }
             Handling::Named(cause) => {
                 let title = if document.kind().is_empty() {
                     document.source().to_owned()
@@ -241,46 +277,47 @@ impl Manifests {
                     format!("{}: {}", path.display(), document.title())
                 };
                 self.notes.push(format!("{title}: {cause}"));
-                return Ok(());
+                return;
             }
             Handling::Refused(cause) => {
-                return Err(ManifestError::refused(path, document.refuse_whole(cause)));
+                errors.refused(&document.refuse_whole(cause));
+                return;
             }
-            Handling::Foreign => return Ok(()),
+            Handling::Foreign => return,
         };
         self.taken += 1;
-        let object: Value = document.read().map_err(|error| ManifestError::refused(path, error))?.value;
+        let Some(object) = errors.take(document.read::<Value>()) else { return };
         let in_file =
             |found: Violation| Violation { text: format!("{}: {}", path.display(), found.text), ..found };
-        self.violations.extend(check(&object).into_iter().map(in_file));
+        self.violations.extend(check(&object.value).into_iter().map(in_file));
         match kind {
             Kind::MACHINE_CONFIG => {
-                let (name, config) = self.read_object::<MachineConfig>(document, path, reading)?;
-                let old = self.configs.insert(name.clone(), config);
-                reading.on_twice.check(old.is_some(), path, kind, name)
+                let read = self.read_object::<MachineConfig>(document, reading, errors);
+                self.put(|all| &mut all.configs, kind, read, reading, errors);
             }
             Kind::POOL => {
-                let (name, pool) = self.read_object::<MachineConfigPool>(document, path, reading)?;
-                let old = self.pools.insert(name.clone(), pool);
-                reading.on_twice.check(old.is_some(), path, kind, name)
+                let read = self.read_object::<MachineConfigPool>(document, reading, errors);
+                self.put(|all| &mut all.pools, kind, read, reading, errors);
             }
             Kind::OS_CONFIG => {
-                let (name, os_config) = self.read_object::<MachineOSConfig>(document, path, reading)?;
-                let old = self.os_configs.insert(name.clone(), os_config);
-                reading.on_twice.check(old.is_some(), path, kind, name)
+                let read = self.read_object::<MachineOSConfig>(document, reading, errors);
+                if read.is_none() {
+                    self.unread_os_configs.insert(document.name().to_owned(), readable(&object.value));
+                }
+                self.put(|all| &mut all.os_configs, kind, read, reading, errors);
             }
             Kind::ROLLOUT_POLICY => {
-                let (name, policy) = self.read_object::<RolloutPolicy>(document, path, reading)?;
-                let old = self.rollout_policies.insert(name.clone(), policy);
-                reading.on_twice.check(old.is_some(), path, kind, name)
+                let read = self.read_object::<RolloutPolicy>(document, reading, errors);
+                self.put(|all| &mut all.rollout_policies, kind, read, reading, errors);
             }
-            Kind::CONTROLLER_CONFIG => self.add_controller_config(document, path, reading),
+            Kind::CONTROLLER_CONFIG => {
+                self.add_controller_config(document, object.value, reading, errors);
+            }
             _ => {
-                let refused = |error| ManifestError::refused(path, error);
-                let policy = DisruptionPolicy::of_document(document).map_err(refused)?;
-                self.take_remarks(policy.unknown, document, reading).map_err(refused)?;
-                self.policy = Some(policy.value);
-                Ok(())
+                let Some(policy) = errors.take(DisruptionPolicy::of_document(document)) else { return };
+                if self.take_remarks(policy.unknown, document, reading, errors) {
+                    self.policy = Some(policy.value);
+                }
             }
         }
     }
@@ -288,47 +325,126 @@ impl Manifests {
     fn add_controller_config(
         &mut self,
         document: &Document,
-        path: &Path,
+        whole: Value,
         reading: Reading,
-    ) -> Result<(), ManifestError> {
-        let refused = |error| ManifestError::refused(path, error);
-        let (name, _) = self.read_object::<ControllerConfig>(document, path, reading)?;
+        errors: &mut Errors<'_>,
+    ) {
+        let Some((name, _)) = self.read_object::<ControllerConfig>(document, reading, errors) else { return };
         if name != CONTROLLER_CONFIG {
             let cause = format!("ControllerConfig {name} is not read; name it {CONTROLLER_CONFIG}");
-            return Err(refused(document.refuse("metadata.name", &cause)));
+            errors.refused(&document.refuse("metadata.name", &cause));
+            return;
         }
-        let whole: Value = document.read().map_err(refused)?.value;
         let old = self.controller_config.replace(WholeObject(whole));
-        reading.on_twice.check(old.is_some(), path, Kind::CONTROLLER_CONFIG, name)
+        self.check_twice(old.is_some(), (Kind::CONTROLLER_CONFIG, name), reading, errors);
     }
 
+    /// Keeps an object that was read.
+    fn put<K>(
+        &mut self,
+        of_kind: impl FnOnce(&mut Self) -> &mut BTreeMap<String, K>,
+        kind: Kind,
+        read: Option<(String, K)>,
+        reading: Reading,
+        errors: &mut Errors<'_>,
+    ) {
+        let Some((name, object)) = read else { return };
+        let old = of_kind(self).insert(name.clone(), object);
+        self.check_twice(old.is_some(), (kind, name), reading, errors);
+    }
+
+    /// Refuses a second object of one kind and name, where it is a mistake: in one file it always is.
+    fn check_twice(
+        &mut self,
+        is_second: bool,
+        (kind, name): (Kind, String),
+        reading: Reading,
+        errors: &mut Errors<'_>,
+    ) {
+        let is_in_file = !self.of_file.insert((kind.kind, name.clone()));
+        if is_in_file || (is_second && reading.on_twice == OnTwice::Refuse) {
+            errors.found.push(ManifestError::Twice { path: errors.path.to_owned(), kind: kind.kind, name });
+        }
+    }
+
+    /// Reads an object; `None` where something is wrong with it.
     fn read_object<K: Object>(
         &mut self,
         document: &Document,
-        path: &Path,
         reading: Reading,
-    ) -> Result<(String, K), ManifestError> {
-        let refused = |error| ManifestError::refused(path, error);
-        let Found { value, unknown } = of_document::<K>(document).map_err(refused)?;
-        self.take_remarks(unknown, document, reading).map_err(refused)?;
-        Ok((document.name().to_owned(), value))
+        errors: &mut Errors<'_>,
+    ) -> Option<(String, K)> {
+        let Examined { value, unknown, faults, refused } = examine::<K>(document);
+        let wrong = faults.into_error();
+        if let Some(wrong) = &wrong {
+            errors.refused(wrong);
+        }
+        let is_known = self.take_remarks(unknown, document, reading, errors);
+        if let Some(refused) = refused {
+            let object = document.title();
+            errors.found.push(ManifestError::Unreachable { path: errors.path.to_owned(), object, refused });
+        }
+        let value = value.filter(|_| wrong.is_none() && is_known)?;
+        Some((document.name().to_owned(), value))
     }
 
-    /// Refuses unknown fields, or names them.
+    /// Refuses unknown fields, or names them; returns true if the object is taken.
     fn take_remarks(
         &mut self,
         unknown: Vec<NotApplied>,
         document: &Document,
         reading: Reading,
-    ) -> Result<(), ModelError> {
+        errors: &mut Errors<'_>,
+    ) -> bool {
         match reading.unknown_fields {
-            UnknownFields::Refused => refuse_unknown(&unknown, document.source()),
+            UnknownFields::Refused => errors.take(refuse_unknown(&unknown, document.source())).is_some(),
             UnknownFields::Named => {
                 let note = |remark: NotApplied| format!("{}: {remark}; it is not applied", document.title());
                 self.notes.extend(unknown.into_iter().map(note));
-                Ok(())
+                true
             }
         }
+    }
+}
+
+/// Returns what can be read of a `MachineOSConfig` that its type does not take: it is checked all the same.
+fn readable(object: &Value) -> MachineOSConfig {
+    fn part<T: DeserializeOwned>(object: &Value, pointer: &str) -> Option<T> {
+        object.pointer(pointer).and_then(|part| from_tree(part).ok()).map(|found| found.value)
+    }
+    let file = |file: &Value| ContainerFile {
+        content: part(file, "/content").unwrap_or_default(),
+        ..ContainerFile::default()
+    };
+    let files = object.pointer("/spec/containerFile").and_then(Value::as_array);
+    let metadata = ObjectMeta { annotations: part(object, "/metadata/annotations"), ..ObjectMeta::default() };
+    let spec = MachineOSConfigSpec {
+        machine_config_pool: part(object, "/spec/machineConfigPool").unwrap_or_default(),
+        container_file: files.map(|files| files.iter().map(file).collect()),
+        ..MachineOSConfigSpec::default()
+    };
+    MachineOSConfig { metadata, spec, status: part(object, "/status") }
+}
+
+/// Faults of a file.
+struct Errors<'a> {
+    path: &'a Path,
+    found: Vec<ManifestError>,
+}
+
+impl Errors<'_> {
+    /// Adds an error: each of several by itself.
+    fn refused(&mut self, error: &ModelError) {
+        let path = || self.path.to_owned();
+        let each = error.faults().map(|fault| ManifestError::refused(self.path, fault.clone()));
+        let more = (error.more() > 0).then(|| ManifestError::More { path: path(), more: error.more() });
+        let all: Vec<ManifestError> = each.chain(more).collect();
+        self.found.extend(all);
+    }
+
+    /// Takes a value, or adds the error.
+    fn take<T>(&mut self, read: Result<T, ModelError>) -> Option<T> {
+        read.map_err(|error| self.refused(&error)).ok()
     }
 }
 
@@ -357,38 +473,40 @@ enum OnTwice {
     Replace,
 }
 
-impl OnTwice {
-    /// Refuses a second object, where it is a mistake.
-    fn check(self, is_second: bool, path: &Path, kind: Kind, name: String) -> Result<(), ManifestError> {
-        if is_second && self == Self::Refuse {
-            return Err(ManifestError::Twice { path: path.to_owned(), kind: kind.kind, name });
-        }
-        Ok(())
-    }
-}
-
 #[expect(
     clippy::disallowed_methods,
     reason = "files that a person names; the controller has no host below it"
 )]
-fn files(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+fn files(directory: &Path) -> Result<Files, ManifestError> {
     let unread = |error: std::io::Error| ManifestError::Unread {
         path: directory.to_owned(),
         cause: error.to_string(),
     };
-    let mut paths = Vec::new();
+    let (mut paths, mut left_out) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(directory).map_err(unread)? {
         let path = entry.map_err(unread)?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if matches!(ending, Some("yaml" | "yml" | "json")) {
-            paths.push(path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_directory = path.is_dir();
+        let cause = unread_file(&name).filter(|_| !is_directory).or(is_directory.then_some(DIRECTORY));
+        match cause {
+            _ if is_of_volume(&name) => {}
+            Some(cause) => left_out.push((path.display().to_string(), cause)),
+            None => paths.push(path),
         }
-        if paths.len() > MAX_FILES {
+        if paths.len() + left_out.len() > MAX_FILES {
             return Err(ManifestError::TooMany { path: directory.to_owned() });
         }
     }
     paths.sort();
-    Ok(paths)
+    Ok(Files { read: paths, unread: unread_entries(left_out) })
+}
+
+/// Entries of a directory.
+struct Files {
+    /// Files to read, in the order of their names.
+    read: Vec<PathBuf>,
+    /// The others, each with its cause.
+    unread: Vec<String>,
 }
 
 #[expect(

@@ -15,8 +15,10 @@ use crate::api::{
     ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
     RolloutPolicy, rendered_for,
 };
+use crate::model::faults::Faults;
 use crate::model::machineconfig::Fields;
 use crate::model::{ModelError, NotApplied};
+use crate::plan::{Irreconcilable, refused_at_first};
 use crate::rollout::{check_max_unavailable, check_policy};
 
 /// As much of a name is shown: the longest one that the API server takes.
@@ -30,9 +32,9 @@ pub trait Object: DeserializeOwned {
     /// Fields that the Machine Config Operator has and that are not read here.
     const OF_OPERATOR: &'static [&'static str] = &[];
 
-    /// Refuses a value that its type takes and its meaning does not: the field and the cause.
-    fn check(&self) -> Result<(), String> {
-        Ok(())
+    /// Refuses values that their type takes and their meaning does not: of each the field and the cause.
+    fn check(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Reads what no type has: the fields that are not known there.
@@ -42,10 +44,32 @@ pub trait Object: DeserializeOwned {
     }
 
     /// Reads a text as nodes do, where they read the kind.
-    fn as_node(document: &Document) -> Result<(), ModelError> {
-        let _ = document;
-        Ok(())
+    fn as_node(document: &Document, faults: &mut Faults) -> AsNode {
+        let _ = (document, faults);
+        AsNode::default()
     }
+}
+
+/// Remarks and refusals of nodes beside the faults of a document that has some.
+#[derive(Debug, Default)]
+pub struct AsNode {
+    /// Fields that nobody knows.
+    unknown: Vec<NotApplied>,
+    /// Refusal of the rest by each node.
+    refused: Option<Irreconcilable>,
+}
+
+/// A document of a file, as far as it can be read.
+#[derive(Debug)]
+pub struct Examined<K> {
+    /// The object; `None` where its type does not take it.
+    pub value: Option<K>,
+    /// The fields that nobody knows.
+    pub unknown: Vec<NotApplied>,
+    /// All that is wrong with it.
+    pub faults: Faults,
+    /// Refusal of an object with faults by each node: it is in no rendered config that could say it.
+    pub refused: Option<Irreconcilable>,
 }
 
 impl Object for MachineConfig {
@@ -68,8 +92,14 @@ impl Object for MachineConfig {
         Ok(fields.host_spec(name, spec.config.as_ref())?.remarks)
     }
 
-    fn as_node(document: &Document) -> Result<(), ModelError> {
-        machineconfig::MachineConfig::of_document(document.clone())?.spec(None).map(drop)
+    fn as_node(document: &Document, faults: &mut Faults) -> AsNode {
+        let config = machineconfig::MachineConfig::of_document(document.clone());
+        let Some(config) = faults.take(config) else { return AsNode::default() };
+        let (spec, found) = config.examine();
+        let Some(error) = found.into_error() else { return AsNode::default() };
+        faults.add(error);
+        let refused = refused_at_first(&spec).ok().flatten();
+        AsNode { unknown: spec.remarks, refused }
     }
 }
 
@@ -77,8 +107,8 @@ impl Object for MachineConfigPool {
     const KIND: Kind = Kind::POOL;
     const OF_OPERATOR: &'static [&'static str] = &["spec.osImageStream", "spec.configuration"];
 
-    fn check(&self) -> Result<(), String> {
-        check_max_unavailable(self.spec.max_unavailable.as_ref())
+    fn check(&self) -> Vec<String> {
+        check_max_unavailable(self.spec.max_unavailable.as_ref()).err().into_iter().collect()
     }
 }
 
@@ -100,25 +130,71 @@ impl Object for MachineConfigNode {
 
 impl Object for ControllerConfig {
     const KIND: Kind = Kind::CONTROLLER_CONFIG;
-    // The operator writes it, with many fields more.
-    const OF_OPERATOR: &'static [&'static str] = &["spec"];
+    // Compared with the operator's own definition by a test.
+    const OF_OPERATOR: &'static [&'static str] = &[
+        "spec.bgpVIPPeersJSON",
+        "spec.cloudProviderConfig",
+        "spec.clusterDNSIP",
+        "spec.dns",
+        "spec.etcdDiscoveryDomain",
+        "spec.ipFamilies",
+        "spec.network",
+        "spec.networkType",
+        "spec.platform",
+        "spec.pullSecret",
+        "spec.rootCAData",
+    ];
 }
 
 impl Object for RolloutPolicy {
     const KIND: Kind = Kind::ROLLOUT_POLICY;
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Vec<String> {
         check_policy(&self.spec)
     }
 }
 
 /// Reads a document of a file.
 pub fn of_document<K: Object>(document: &Document) -> Result<Found<K>, ModelError> {
-    document.check(K::KIND)?;
-    let name = name(document.name(), document.source())?;
-    K::as_node(document)?;
-    let found = document.read::<K>()?;
-    whole(found, &name, document.source())
+    let Examined { value, unknown, faults, .. } = examine(document);
+    let unread = || document.refuse_whole("it can't be read as its kind");
+    faults.into_result(())?;
+    value.map(|value| Found { value, unknown }).ok_or_else(unread)
+}
+
+/// Reads what can be read of a document of a file.
+pub fn examine<K: Object>(document: &Document) -> Examined<K> {
+    let mut faults = Faults::default();
+    let head = document.check(K::KIND).and_then(|()| name(document.name(), document.source()));
+    let Some(name) = faults.take(head) else {
+        return Examined { value: None, unknown: Vec::new(), faults, refused: None };
+    };
+    let AsNode { mut unknown, refused } = K::as_node(document, &mut faults);
+    let is_clean = faults.kept().is_empty();
+    let value = match document.read::<K>() {
+        Ok(found) => {
+            for text in found.value.check() {
+                faults.add(wrong(document.source(), &text));
+            }
+            if is_clean {
+                let found = faults.take(inside(found, &name));
+                found.map(|found| {
+                    unknown = found.unknown;
+                    found.value
+                })
+            } else {
+                Some(found.value)
+            }
+        }
+        Err(error) => {
+            // A node may have said it.
+            if !faults.kept().iter().any(|fault| fault.field() == error.field()) {
+                faults.add(error);
+            }
+            None
+        }
+    };
+    Examined { value, unknown, faults, refused }
 }
 
 /// Reads an object of the cluster, as it is at its type: `check` is the controller's that follows it.
@@ -133,11 +209,6 @@ pub fn spec_of_tree<T: DeserializeOwned>(spec: &Value) -> Result<T, String> {
     let wrong =
         |fault: reading::Fault| format!("{}: {}", reading::below("spec", &fault.field), fault.cause());
     reading::from_tree(spec).map(|found| found.value).map_err(wrong)
-}
-
-fn whole<K: Object>(found: Found<K>, name: &str, document: &str) -> Result<Found<K>, ModelError> {
-    found.value.check().map_err(|text| wrong(document, &text))?;
-    inside(found, name)
 }
 
 fn inside<K: Object>(found: Found<K>, name: &str) -> Result<Found<K>, ModelError> {

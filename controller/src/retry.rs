@@ -80,6 +80,8 @@ const MAX_REPEATED: u32 = 3;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repeats {
     written: BTreeMap<String, Written>,
+    /// When those that are over were forgotten.
+    swept: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +100,11 @@ impl Repeats {
         next.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
+    /// Forgets a value: it was changed by an own write.
+    pub fn forget(&mut self, name: &str) {
+        self.written.remove(name);
+    }
+
     /// Records a write; returns true if it is the first one of too many in a row.
     pub fn wrote(&mut self, name: &str, value: &str, now: Duration) -> bool {
         let before = self.written.get(name).filter(|written| {
@@ -105,13 +112,13 @@ impl Repeats {
             written.value == value && now.saturating_sub(written.at) < LONGEST.saturating_mul(2)
         });
         let times = before.map_or(0, |written| written.times).saturating_add(1);
+        // What is not written any more is forgotten, now and then.
+        if now.saturating_sub(self.swept) > LONGEST {
+            self.swept = now;
+            self.written.retain(|_, written| now.saturating_sub(written.at) < LONGEST.saturating_mul(2));
+        }
         self.written.insert(name.to_owned(), Written { value: value.to_owned(), times, at: now });
         times == MAX_REPEATED
-    }
-
-    /// Forgets what is gone.
-    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
-        self.written.retain(|name, _| is_kept(name));
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use machine_config_core::model::faults::MAX_FAULTS;
 use machine_config_core::model::ids::is_dns_subdomain;
 use machine_config_core::model::reference::is_digest;
 use machine_config_core::model::short;
@@ -27,8 +28,8 @@ const MAX_SHOWN: usize = 64;
 /// As much of a name is shown: the longest one that the API server takes.
 const MAX_NAME: usize = 253;
 
-/// The most errors of one object.
-const MAX_ERRORS: usize = 64;
+/// The most errors of one object; the last one says how many more there are.
+const MAX_ERRORS: usize = MAX_FAULTS;
 
 /// A kind's schema.
 struct Definition {
@@ -63,6 +64,9 @@ pub fn check(object: &Value) -> Vec<Violation> {
     let Some(definition) = DEFINITIONS.iter().find(is_it) else { return Vec::new() };
     let mut errors = Errors::default();
     errors.of(&definition.schema, object, "");
+    if let Some((_, last)) = errors.found.last_mut().filter(|_| errors.more > 0) {
+        *last += &format!("; and {} more faults", errors.more);
+    }
     let title = format!("{kind} {}", short(text("/metadata/name"), MAX_NAME));
     errors
         .found
@@ -78,6 +82,8 @@ pub fn check(object: &Value) -> Vec<Violation> {
 #[derive(Default)]
 struct Errors {
     found: Vec<(String, String)>,
+    /// Number of those that are not kept.
+    more: usize,
     /// Number of them that leaves nothing for a rule to judge.
     blocking: usize,
 }
@@ -86,6 +92,8 @@ impl Errors {
     fn add(&mut self, path: &str, cause: impl Into<String>) {
         if self.found.len() < MAX_ERRORS {
             self.found.push((path.trim_start_matches('.').to_owned(), cause.into()));
+        } else {
+            self.more += 1;
         }
     }
 

@@ -10,7 +10,7 @@ use crate::api::os_config::ImageBuilder;
 use crate::api::{MachineConfig, MachineOSConfig, MachineOSConfigSpec, Named, PRE_BUILT_IMAGE};
 use crate::build::{push_spec, user_lines};
 use crate::manifests::Manifests;
-use crate::render::{Release, render};
+use crate::render::{Release, render_first};
 use crate::seed;
 
 /// An image to build.
@@ -63,10 +63,10 @@ pub fn unbuilt(manifests: &Manifests, release: &Release) -> Result<Vec<Unbuilt>,
         else {
             continue;
         };
-        let rendered = match render(object, &configs, release) {
+        let rendered = match render_first(object, &configs, release) {
             Ok(rendered) => rendered,
-            Err(error) => {
-                errors.push(BootstrapError::Render(error));
+            Err(refused) => {
+                errors.extend(refused.into_iter().map(BootstrapError::Render));
                 continue;
             }
         };

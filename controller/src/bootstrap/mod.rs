@@ -19,7 +19,7 @@ use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::image::{ImageError, check_containerfile};
 use crate::manifests::{Manifests, WholeObject};
 use crate::model::NotApplied;
-use crate::render::{Release, RenderError, Rendered, render};
+use crate::render::{Release, RenderError, Rendered, render_first};
 
 /// Objects that a bootstrap writes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -74,7 +74,8 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
     }
     let (components, refused) = component_configs(manifests);
     errors.extend(refused.into_iter().map(BootstrapError::Seed));
-    errors.extend(manifests.os_configs.iter().flat_map(|(name, config)| containerfiles(name, config)));
+    let os_configs = manifests.os_configs.iter().chain(&manifests.unread_os_configs);
+    errors.extend(os_configs.flat_map(|(name, config)| containerfiles(name, config)));
     let mut configs = manifests.configs.clone();
     for component in &components {
         configs.insert(component.metadata.name.clone().unwrap_or_default(), component.clone());
@@ -82,7 +83,7 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
     let configs: Vec<MachineConfig> = configs.into_values().collect();
     let mut output = Output { controller_config: manifests.controller_config.clone(), ..Output::default() };
     for (name, pool) in &manifests.pools {
-        match render(pool, &configs, release) {
+        match render_first(pool, &configs, release) {
             Ok(rendered) => {
                 errors
                     .extend(seed::unselected(name, &components, &rendered.sources).map(BootstrapError::Seed));
@@ -90,7 +91,7 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
                 output.remarks.extend(rendered.remarks.iter().map(|remark| (name.clone(), remark.clone())));
                 output.configs.insert(rendered.name().to_owned(), rendered.object);
             }
-            Err(error) => errors.push(BootstrapError::Render(error)),
+            Err(refused) => errors.extend(refused.into_iter().map(BootstrapError::Render)),
         }
     }
     if errors.is_empty() { Ok(output) } else { Err(errors) }

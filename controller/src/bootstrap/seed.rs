@@ -70,10 +70,13 @@ pub enum SeedError {
 /// Returns the MachineConfigs, and all that is wrong.
 pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<SeedError>) {
     let (mut configs, mut errors, mut pools) = (Vec::new(), Vec::new(), BTreeSet::new());
-    for (name, os_config) in &manifests.os_configs {
+    for (name, os_config) in manifests.os_configs.iter().chain(&manifests.unread_os_configs) {
         let pool = &os_config.spec.machine_config_pool.name;
         let object = || name.clone();
-        if manifests.pools.contains_key(pool) {
+        let is_unread = !manifests.os_configs.contains_key(name);
+        if is_unread && pool.is_empty() {
+            // Its own fault.
+        } else if manifests.pools.contains_key(pool) {
             if !pools.insert(pool) {
                 errors.push(SeedError::Twice { object: object(), pool: pool.clone() });
             } else if name != pool {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::{MachineOSConfig, PRE_BUILT_IMAGE, ROLE};
+use crate::render::render;
 use crate::seed::COMPONENT_PREFIX;
 
 const GROUP: &str = "machineconfiguration.openshift.io/v1";
@@ -252,7 +253,7 @@ mod disk {
         let path = place.path().join("cluster.yaml");
         let controller_config = json!({ "apiVersion": GROUP, "kind": "ControllerConfig",
             "metadata": { "name": "machine-config-controller" },
-            "spec": { "baseOSContainerImage": image('5'), "osImageURL": image('4'), "unknown": { "field": [1] },
+            "spec": { "baseOSContainerImage": image('5'), "osImageURL": image('4'), "dns": { "not read": [1] },
                 "baseOSExtensionsContainerImage": image('6'), "internalRegistryPullSecret": "Z2VoZWlt" } });
         fs::write(&path, controller_config.to_string()).unwrap();
         let mut input = manifests(&["worker"], Vec::new());

@@ -7,6 +7,7 @@ use crate::controllers::RunError;
 use crate::image::ImageError;
 use crate::manifests::ManifestError;
 use crate::model::FaultClass;
+use crate::plan::{Irreconcilable, Unreachable};
 use crate::render::RenderError;
 
 /// The word of an object that is refused, where no field of it says more.
@@ -53,9 +54,7 @@ impl CliError {
 
     /// Returns what was refused, for a program.
     pub(super) fn refusals(&self) -> Vec<Refusal> {
-        let plain = |class, reason| {
-            vec![Refusal { class, reason, field: None, message: self.to_string(), next: None }]
-        };
+        let plain = |class, reason| vec![Refusal::new(class, reason, self.to_string())];
         match self {
             Self::Manifest(error) => of_manifest(error),
             Self::Render(error) => of_render(error),
@@ -105,6 +104,10 @@ pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
     match error {
         ManifestError::Several(errors) => errors.iter().flat_map(of_manifest).collect(),
         ManifestError::Refused { error: model, .. } => Refusal::of_input(model, error.to_string()),
+        ManifestError::Unreachable { path, object, refused } => {
+            of_reasons(&format!("{}: {object}", path.display()), refused)
+        }
+        ManifestError::More { .. } => vec![plain(FAILED)],
         // As a file that the agent is given and can't read.
         ManifestError::Unread { .. } | ManifestError::TooMany { .. } => {
             vec![usage(error.to_string())]
@@ -132,10 +135,11 @@ pub(super) fn of_bootstrap(error: &BootstrapError) -> Vec<Refusal> {
     }
 }
 
-fn of_render(error: &RenderError) -> Vec<Refusal> {
+/// Returns what is wrong with a pool.
+pub(super) fn of_render(error: &RenderError) -> Vec<Refusal> {
     let (class, field) = match error {
         RenderError::Model(model) => return Refusal::of_input(model, error.to_string()),
-        RenderError::Irreconcilable { .. } => (FaultClass::Unreconcilable, None),
+        RenderError::Irreconcilable { config, refused } => return of_reasons(config, refused),
         RenderError::NoConfigs { .. } | RenderError::EmptySelector { .. } | RenderError::Selector { .. } => {
             (FaultClass::Degraded, Some("spec.machineConfigSelector"))
         }
@@ -144,7 +148,16 @@ fn of_render(error: &RenderError) -> Vec<Refusal> {
             (FaultClass::Degraded, None)
         }
     };
-    let reason = if class == FaultClass::Unreconcilable { "FailedToReconcile" } else { FAILED };
     let field = field.map(str::to_owned);
-    vec![Refusal { class: class.as_str(), reason, field, message: error.to_string(), next: None }]
+    vec![Refusal { class: class.as_str(), reason: FAILED, field, message: error.to_string(), next: None }]
+}
+
+/// Returns each reason of nodes, in the words of the error of one.
+fn of_reasons(config: &str, refused: &Irreconcilable) -> Vec<Refusal> {
+    let of = |(reason, refusal): (&Unreachable, Refusal)| {
+        let one = Irreconcilable { reasons: vec![reason.clone()], is_of_host: refused.is_of_host };
+        let message = RenderError::Irreconcilable { config: config.to_owned(), refused: one }.to_string();
+        Refusal { message, ..refusal }
+    };
+    refused.reasons.iter().zip(refused.refusals()).map(of).collect()
 }

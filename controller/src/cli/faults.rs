@@ -17,13 +17,14 @@ pub(super) fn refuse<T>(
     outcome: Result<T, Vec<BootstrapError>>,
 ) -> Result<T, CliError> {
     let said = |fault: &Refusal| manifests.violations.iter().any(|violation| is_same(fault, violation));
-    let mut faults: Vec<Refusal> = unread.iter().flat_map(of_manifest).filter(|fault| !said(fault)).collect();
+    let (known, mut faults): (Vec<Refusal>, Vec<Refusal>) =
+        unread.iter().flat_map(of_manifest).partition(said);
     if let Err(errors) = &outcome {
         // What could not be read is missed there as well.
         let is_own = |error: &&BootstrapError| unread.is_empty() || !follows(error);
         faults.extend(errors.iter().filter(is_own).flat_map(of_bootstrap));
     }
-    faults.extend(manifests.violations.iter().map(of_violation));
+    faults.extend(manifests.violations.iter().map(|violation| of_violation(violation, &known)));
     match outcome {
         Ok(output) if faults.is_empty() => Ok(output),
         _ => Err(CliError::Faults(faults)),
@@ -47,8 +48,10 @@ fn is_same(fault: &Refusal, violation: &Violation) -> bool {
         && file.is_some_and(|file| fault.message.starts_with(file))
 }
 
-/// Returns what an API server would refuse of an object.
-fn of_violation(violation: &Violation) -> Refusal {
+/// Returns what an API server would refuse of an object: by its words, and by the class and the reason of the reader that refuses the same.
+fn of_violation(violation: &Violation, known: &[Refusal]) -> Refusal {
     let field = Some(violation.field.clone()).filter(|field| !field.is_empty());
-    Refusal { class: "degraded", reason: FAILED, field, message: violation.text.clone(), next: None }
+    let read = known.iter().find(|fault| is_same(fault, violation));
+    let (class, reason) = read.map_or(("degraded", FAILED), |fault| (fault.class, fault.reason));
+    Refusal { field, ..Refusal::new(class, reason, violation.text.clone()) }
 }

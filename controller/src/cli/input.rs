@@ -1,9 +1,9 @@
 //! Flags that several verbs have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::CliError;
-use crate::manifests::{Manifests, UnknownFields};
+use crate::manifests::{ManifestError, Manifests, UnknownFields};
 
 /// Source of the objects.
 #[derive(Debug, clap::Args)]
@@ -35,6 +35,15 @@ impl Unknown {
 impl Input {
     /// Reads the directory.
     pub(super) fn read(&self) -> Result<Manifests, CliError> {
-        Ok(Manifests::read_with(&self.manifests, self.unknown.fields())?)
+        read_all(&self.manifests, self.unknown)
+    }
+}
+
+/// Reads a directory; an error comes after the notes about the entries that are not read.
+pub(super) fn read_all(directory: &Path, unknown: Unknown) -> Result<Manifests, CliError> {
+    let (manifests, errors) = Manifests::collect(directory, unknown.fields())?;
+    match ManifestError::all(errors) {
+        Some(error) => Err(CliError::from(error).noted(manifests.notes)),
+        None => Ok(manifests),
     }
 }

@@ -4,11 +4,12 @@ mod bootstrap;
 mod build;
 mod build_log;
 mod build_registry;
-mod command_line;
+mod completions;
 mod crds;
 mod error;
 mod faults;
 mod input;
+mod man;
 mod output;
 mod plan;
 mod render;
@@ -24,6 +25,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use machine_config_cli::wants_json;
 use machine_config_core::model::refusal::{Refusal, Refused};
 
 use error::CliError;
@@ -32,7 +34,13 @@ use output::{VerbOutput, print, yaml};
 
 /// The cluster side of machine-config-agent
 #[derive(Debug, Parser)]
-#[command(name = "machine-config-controller", version, about, max_term_width = 100)]
+#[command(
+    name = "machine-config-controller",
+    version,
+    about,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -58,6 +66,10 @@ enum Verb {
     Serve(serve::Arguments),
     /// Show pools, rollouts and nodes of a cluster on one screen
     Status(status::Arguments),
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
+    /// Print the manual pages
+    Man(man::Arguments),
 }
 
 /// Runs the program; the exit status is that of the agent (docs/reference.md, "Exit status").
@@ -109,14 +121,9 @@ fn run(cli: &Cli) -> Result<VerbOutput, CliError> {
         Verb::Build(arguments) => build::run(arguments),
         Verb::Serve(arguments) => serve::run(arguments),
         Verb::Status(arguments) => status::run(arguments),
+        Verb::Completions(arguments) => Ok(completions::run(arguments, Cli::command())),
+        Verb::Man(arguments) => man::run(arguments, Cli::command()),
     }
-}
-
-/// Returns true if the verb was asked for JSON.
-fn wants_json(matches: &clap::ArgMatches) -> bool {
-    let Some((_, verb)) = matches.subcommand() else { return false };
-    let mut words = verb.try_get_raw("output").ok().flatten();
-    words.as_mut().and_then(Iterator::next).is_some_and(|word| word == "json")
 }
 
 /// The document of an error, for programs.
@@ -127,7 +134,7 @@ fn document(refusals: &[Refusal]) -> String {
 /// Prints the help, or the error of the command line: as JSON beside it where that was asked for.
 fn unparsed(error: &clap::Error, words: &[OsString]) -> ExitCode {
     if error.use_stderr()
-        && let Some(refusal) = command_line::refusal(error, &Cli::command(), words)
+        && let Some(refusal) = machine_config_cli::refusal(error, &Cli::command(), words)
     {
         drop(print(&document(&[refusal])));
     }

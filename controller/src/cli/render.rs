@@ -1,9 +1,10 @@
 //! `render`: the rendered config of each pool, from files alone.
 
+use super::error::of_render;
 use super::{CliError, Input, VerbOutput, yaml};
 use crate::api::MachineConfigPool;
 use crate::manifests::Manifests;
-use crate::render::render;
+use crate::render::render_first;
 
 /// Flags of `render`.
 #[derive(Debug, clap::Args)]
@@ -29,14 +30,21 @@ fn rendered(arguments: &Arguments, manifests: &Manifests) -> Result<String, CliE
     let release = manifests.release(arguments.input.os_image.as_deref());
     let configs: Vec<_> = manifests.configs.values().cloned().collect();
     let mut text = String::new();
+    let mut faults = Vec::new();
     for pool in pools(manifests, arguments.pool.as_deref())? {
-        let rendered = render(pool, &configs, &release)?;
+        let rendered = match render_first(pool, &configs, &release) {
+            Ok(rendered) => rendered,
+            Err(refused) => {
+                faults.extend(refused.iter().flat_map(of_render));
+                continue;
+            }
+        };
         text += &yaml(&rendered.object)?;
         for remark in &rendered.remarks {
             text += &format!("# not applied: {remark}\n");
         }
     }
-    Ok(text)
+    if faults.is_empty() { Ok(text) } else { Err(CliError::Faults(faults)) }
 }
 
 fn pools<'a>(manifests: &'a Manifests, name: Option<&str>) -> Result<Vec<&'a MachineConfigPool>, CliError> {

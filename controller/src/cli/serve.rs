@@ -3,13 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig as ClientConfig};
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CliError, VerbOutput};
 use crate::controllers::{Format, start_log};
-use crate::serve::{Answers, Cluster, Directory, Kubeconfig, ListenError, Listener, Source, TlsFiles};
+use crate::serve::{
+    Answers, Cluster, Directory, Kubeconfig, ListenError, Listener, Source, TlsFiles, api_server_url,
+};
+use crate::watches::NoteAnswers;
 
 /// Flags of `serve`.
 #[derive(Debug, clap::Args)]
@@ -47,8 +51,12 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR", requires = "apiserver_url")]
     bootstrap_token_dir: Option<PathBuf>,
     /// URL of the API server in that kubeconfig
-    #[arg(long, value_name = "URL", requires = "bootstrap_token_dir")]
+    #[arg(long, value_name = "URL", requires = "bootstrap_token_dir",
+        value_parser = |text: &str| api_server_url(text).map(|()| text.to_owned()))]
     apiserver_url: Option<String>,
+    /// Serve nodes that get the kubeconfig of their first contact elsewhere
+    #[arg(long, conflicts_with_all = ["bootstrap_kubeconfig", "bootstrap_token_dir"])]
+    without_first_contact: bool,
     /// Form of log lines
     #[arg(long, value_enum, default_value_t = Format::Text)]
     log_format: Format,
@@ -61,6 +69,7 @@ impl Arguments {
             (None, Some(directory), Some(server)) => {
                 Kubeconfig::Secret { directory: directory.clone(), server: server.clone() }
             }
+            (None, ..) if self.without_first_contact => Kubeconfig::Elsewhere,
             (None, ..) => Kubeconfig::None,
         }
     }
@@ -120,5 +129,6 @@ async fn client(arguments: &Arguments) -> Result<Client, CliError> {
             Config::from_custom_kubeconfig(read, &options).await.map_err(|error| failed(&error))?
         }
     };
-    Client::try_from(config).map_err(|error| failed(&error))
+    let builder = ClientBuilder::try_from(config).map_err(|error| failed(&error))?;
+    Ok(builder.with_layer(&NoteAnswers).build())
 }

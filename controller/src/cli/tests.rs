@@ -46,6 +46,8 @@ fn run(arguments: &[&str]) -> Result<VerbOutput, CliError> {
         Verb::Bootstrap(arguments) => bootstrap::run(arguments),
         Verb::Validate(arguments) => validate::run(arguments),
         Verb::Build(arguments) => build::run(arguments),
+        Verb::Completions(arguments) => Ok(completions::run(arguments, Cli::command())),
+        Verb::Man(arguments) => man::run(arguments, Cli::command()),
         Verb::Run(_) | Verb::Serve(_) | Verb::Status(_) => panic!("it has no end"),
     }
 }
@@ -334,4 +336,39 @@ fn notes_are_kept_beside_refusal() {
         assert!(error.notes().iter().any(|note| note.contains("KubeletConfig")), "{words:?}: {error:?}");
         assert!(error.to_string().contains("MachineConfigPool") && !error.refusals().is_empty(), "{error}");
     }
+}
+
+/// Each page that another one refers to is there, and the completions know each verb.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test: it reads the pages as man(1) does")]
+fn pages_and_completions_know_every_verb() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().to_str().unwrap();
+    assert_eq!(run(&["man", "--directory", at]).unwrap().text, "");
+    let program = std::fs::read_to_string(directory.path().join("machine-config-controller.8")).unwrap();
+    let script = run(&["completions", "bash"]).unwrap().text;
+    let verbs = [
+        "bootstrap",
+        "build",
+        "completions",
+        "crds",
+        "man",
+        "plan",
+        "render",
+        "run",
+        "serve",
+        "status",
+        "validate",
+    ];
+    for verb in verbs {
+        let page =
+            std::fs::read_to_string(directory.path().join(format!("machine-config-controller-{verb}.8")));
+        assert_eq!(page.unwrap(), run(&["man", verb]).unwrap().text);
+        let referred = format!("machine\\-config\\-controller\\-{verb}(8)");
+        assert!(program.contains(&referred), "{verb}: {program}");
+        assert!(script.contains(&format!(",{verb})")), "{verb}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), verbs.len() + 1);
+    let refused = run(&["man", "none"]).unwrap_err().to_string();
+    assert_eq!(refused, "there is no command none; `machine-config-controller --help` lists them");
 }

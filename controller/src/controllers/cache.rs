@@ -1,10 +1,12 @@
 //! Cache of observed objects, reduced, by name, with notification of changes.
 //!
-//! Invariant: an object never goes back to an older version. What a write answers is put here at once, so the next decision
-//! knows of the last one; the watch may be behind it.
+//! Invariant: an object goes back to an older version by a list alone. What a write answers is put here at once, so the next decision
+//! knows of the last one; the watch may be behind it. A list is the server's state: what it has replaces what is here, also by an older
+//! version, which there is after a restore of etcd. Only what was put here since the list was asked for stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kube::api::ObjectMeta;
 use tokio::sync::watch;
@@ -40,6 +42,12 @@ pub(super) enum Kind {
     Jobs,
     OpenShiftBuilds,
     Secrets,
+    /// The Lease of this program's replicas.
+    Lease,
+    /// The Leases of the Machine Config Operator.
+    OperatorLeases,
+    /// Disruption budgets, which are watched while a drain lasts.
+    Budgets,
 }
 
 /// Fields of a rendered config that are always known. Contents are read when they are needed.
@@ -79,6 +87,14 @@ pub(super) struct Changed {
     pub(super) nodes: BTreeSet<String>,
 }
 
+/// Certainty that objects are of one state of the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Certainty {
+    #[default]
+    OneState,
+    InDoubt,
+}
+
 /// The observed objects of all kinds.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
@@ -93,6 +109,16 @@ pub(super) struct Snapshot {
     /// It grows with each change of pools and rendered configs that decides which nodes are in which pool.
     pub(super) membership: u64,
     pub(super) synced: BTreeSet<Kind>,
+    /// Kinds that are to be listed again, because the API server went back to an earlier state.
+    unlisted: BTreeSet<Kind>,
+    /// Certainty that all objects here are of one state of the API server.
+    certainty: Certainty,
+    /// Kinds whose list is being read, with the names of the objects that were put here by others since it was asked for.
+    lists: BTreeMap<Kind, BTreeSet<String>>,
+    /// The object that is put here is of a list, and counts whatever its version is.
+    takes_older: bool,
+    /// The last one did not count, because a later version is here.
+    has_refused: bool,
     /// The definitions of kinds by name, with the version of their schemas: uid and generation.
     pub(super) definitions: BTreeMap<String, String>,
     pub(super) pools: BTreeMap<String, Result<MachineConfigPool, String>>,
@@ -120,11 +146,120 @@ pub(super) struct Snapshot {
     pub(super) secrets: BTreeMap<String, ObservedSecret>,
     /// Progress of each `MachineConfigNode`.
     pub(super) progress: BTreeMap<String, Progress>,
+    /// Nodes whose cordons, uncordons and answers to agents the API server refuses, with its words.
+    pub(super) undrained: BTreeMap<String, String>,
     /// Kinds that can't be read now.
     pub(super) failing: BTreeMap<Kind, Failure>,
+    /// Kinds whose watch is down, with the time at which it broke.
+    down: BTreeMap<Kind, Duration>,
 }
 
 impl Snapshot {
+    /// Begins to read the list of a kind.
+    pub(super) fn begin_list(&mut self, kind: Kind) {
+        self.lists.insert(kind, BTreeSet::new());
+    }
+
+    /// Ends it; returns the names of the objects that were put here meanwhile.
+    pub(super) fn end_list(&mut self, kind: Kind) -> BTreeSet<String> {
+        self.lists.remove(&kind).unwrap_or_default()
+    }
+
+    /// Records that the list of a kind was read; returns true if it was not known.
+    pub(super) fn set_listed(&mut self, kind: Kind) -> bool {
+        self.unlisted.remove(&kind);
+        self.synced.insert(kind)
+    }
+
+    /// Records that what is here is of another time than the API server's state; returns true if something was known.
+    pub(super) fn unlist(&mut self) -> bool {
+        let known = std::mem::take(&mut self.synced);
+        let is_known = !known.is_empty();
+        self.unlisted.extend(known);
+        is_known
+    }
+
+    /// Records whether what is here may be of several states; returns true if it no longer is: what waited is decided.
+    pub(super) fn set_in_doubt(&mut self, is_in_doubt: bool) -> bool {
+        let now = if is_in_doubt { Certainty::InDoubt } else { Certainty::OneState };
+        let before = std::mem::replace(&mut self.certainty, now);
+        self.inputs_changed(before == Certainty::InDoubt && !is_in_doubt)
+    }
+
+    /// Returns true if kinds are about to be listed again, or may be of several states: no decision is made by a part of them.
+    pub(super) fn is_between_states(&self) -> bool {
+        self.certainty == Certainty::InDoubt
+            || self.unlisted.iter().any(|kind| !self.failing.contains_key(kind))
+    }
+
+    /// Puts an object here by `insert`, beside the list of its kind if that is being read.
+    pub(super) fn insert_beside_list(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        insert: impl FnOnce(&mut Self) -> bool,
+    ) -> bool {
+        self.has_refused = false;
+        let changed = insert(self);
+        if let Some(names) = self.lists.get_mut(&kind).filter(|_| !self.has_refused) {
+            names.insert(name.to_owned());
+        }
+        changed
+    }
+
+    /// Puts an object of a list here by `insert`.
+    pub(super) fn insert_listed(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        insert: impl FnOnce(&mut Self) -> bool,
+    ) -> bool {
+        self.takes_older = self.lists.get(&kind).is_some_and(|names| !names.contains(name));
+        let changed = insert(self);
+        self.takes_older = false;
+        changed
+    }
+
+    /// Returns true if an object counts although a later version is here.
+    pub(super) fn takes_older(&self) -> bool {
+        self.takes_older
+    }
+
+    /// Returns true if an object does not count because a later version is here.
+    pub(super) fn refuses(&mut self, is_older: bool) -> bool {
+        self.has_refused = is_older && !self.takes_older;
+        self.has_refused
+    }
+
+    /// Records that a kind can be read; returns true if that is news.
+    pub(super) fn is_read(&mut self, kind: Kind) -> bool {
+        let was_failing = self.recovers(kind);
+        self.set_listed(kind) || was_failing
+    }
+
+    /// Records that the watch of a kind is down, and nothing is stale so far.
+    pub(super) fn breaks(&mut self, kind: Kind, now: Duration) -> bool {
+        self.down.entry(kind).or_insert(now);
+        false
+    }
+
+    /// Records that a kind can't be read; returns true if that, or its cause, is news.
+    pub(super) fn fails(&mut self, kind: Kind, failure: &Failure, now: Duration) -> bool {
+        self.down.entry(kind).or_insert(now);
+        self.failing.insert(kind, failure.clone()).as_ref() != Some(failure)
+    }
+
+    /// Records that a kind is watched; returns true if that is news.
+    pub(super) fn recovers(&mut self, kind: Kind) -> bool {
+        self.down.remove(&kind);
+        self.failing.remove(&kind).is_some()
+    }
+
+    /// Returns for how long the watch of a kind has been down.
+    pub(super) fn is_down_for(&self, kind: Kind, now: Duration) -> Option<Duration> {
+        self.down.get(&kind).map(|since| now.saturating_sub(*since))
+    }
+
     /// Returns true if a kind is known in full: its list was read, or nothing defines it.
     pub(super) fn knows(&self, kind: Kind) -> bool {
         self.synced.contains(&kind) || self.lacks(kind)
@@ -207,7 +342,10 @@ impl Kind {
             | Self::Containerfiles
             | Self::Jobs
             | Self::OpenShiftBuilds
-            | Self::Secrets => None,
+            | Self::Secrets
+            | Self::Lease
+            | Self::OperatorLeases
+            | Self::Budgets => None,
             Self::Pools => Some("machineconfigpools.machineconfiguration.openshift.io"),
             Self::Configs => Some("machineconfigs.machineconfiguration.openshift.io"),
             Self::ControllerConfig => Some("controllerconfigs.machineconfiguration.openshift.io"),
@@ -227,6 +365,9 @@ impl Kind {
             // An extension API server of OpenShift has them: no definition names them.
             (Self::OpenShiftBuilds, "builds.build.openshift.io"),
             (Self::Secrets, "secrets"),
+            (Self::Lease, "leases.coordination.k8s.io"),
+            (Self::OperatorLeases, "leases.coordination.k8s.io"),
+            (Self::Budgets, "poddisruptionbudgets"),
             (Self::BuildSettings, "configmaps"),
             (Self::OsImage, "configmaps"),
             (Self::Containerfiles, "configmaps"),

@@ -14,13 +14,13 @@ use serde_json::Value;
 use super::cache::{Cache, Kind, RenderedConfig, Snapshot, UnreadablePolicy};
 use super::node::NodeObject;
 use super::stored_config::StoredConfig;
-use super::version::{is_older, is_outdated};
 use crate::api::{
     GENERATED_BY, MachineConfig, MachineConfigPool, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
     is_rendered_here, rendered_for,
 };
 use crate::reading::Lenient;
 use crate::rollout::Node;
+use crate::watches::version::{is_older, is_outdated};
 
 /// A kind of object that the cache holds.
 pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -35,8 +35,15 @@ pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 's
     /// Labels of those that are followed.
     const LABELS: Option<&'static str> = None;
 
-    /// Puts the object into the cache, and records changed sources of rendered configs; returns true if the object changed.
-    fn put(self, snapshot: &mut Snapshot) -> bool;
+    /// Puts the object into the cache, unless a later version is there; records changed sources of rendered configs. Returns true if the
+    /// object changed.
+    fn insert(self, snapshot: &mut Snapshot) -> bool;
+
+    /// As [`Cached::insert`], of what a watch brings or a request answers. A list that was asked for before does not undo it.
+    fn put(self, snapshot: &mut Snapshot) -> bool {
+        let name = self.meta().name.clone().unwrap_or_default();
+        snapshot.insert_beside_list(Self::KIND, &name, |snapshot| self.insert(snapshot))
+    }
 
     /// Removes an object, and records changed sources of rendered configs; returns true if the cache had it.
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool;
@@ -56,7 +63,7 @@ where
 impl Cached for PartialObjectMeta<CustomResourceDefinition> {
     const KIND: Kind = Kind::Definitions;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let version = format!(
             "{}/{}",
             self.metadata.uid.as_deref().unwrap_or_default(),
@@ -76,14 +83,15 @@ impl Cached for PartialObjectMeta<CustomResourceDefinition> {
 impl Cached for NodeObject {
     const KIND: Kind = Kind::Nodes;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let node = Node::from(self);
-        let old = snapshot.nodes.get(&node.name);
-        if old
-            .is_some_and(|old| old.uid == node.uid && is_older(&node.resource_version, &old.resource_version))
-        {
+        let is_older =
+            |old: &Arc<Node>| old.uid == node.uid && is_older(&node.resource_version, &old.resource_version);
+        let is_older = snapshot.nodes.get(&node.name).is_some_and(is_older);
+        if snapshot.refuses(is_older) {
             return false;
         }
+        let old = snapshot.nodes.get(&node.name);
         let news = old.is_none_or(|old| !old.is_same(&node));
         let is_report = old.is_some_and(|old| {
             (&old.labels, &old.current, &old.desired) == (&node.labels, &node.current, &node.desired)
@@ -108,11 +116,13 @@ impl Cached for NodeObject {
 impl Cached for Lenient<MachineConfigPool> {
     const KIND: Kind = Kind::Pools;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.unwrap_or_default();
-        if let (Some(Ok(old)), Ok(new)) = (snapshot.pools.get(&name), &self.object)
-            && is_outdated(&new.metadata, &old.metadata)
-        {
+        let is_older = match (snapshot.pools.get(&name), &self.object) {
+            (Some(Ok(old)), Ok(new)) => is_outdated(&new.metadata, &old.metadata),
+            _ => false,
+        };
+        if snapshot.refuses(is_older) {
             return false;
         }
         let old = snapshot.pools.insert(name.clone(), self.object);
@@ -160,7 +170,7 @@ fn selection(
 impl Cached for Lenient<MachineConfig> {
     const KIND: Kind = Kind::Configs;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
         if let Some(pool) = rendered_for(&self.metadata).cloned() {
             let image = self.object.ok().and_then(|config| config.spec.os_image_url);
@@ -220,9 +230,11 @@ fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot
         }
     };
     let old = snapshot.configs.get(&name);
-    if old.is_some_and(|old| is_outdated(&config.metadata, &old.object.metadata)) {
+    let is_older = old.is_some_and(|old| is_outdated(&config.metadata, &old.object.metadata));
+    if snapshot.refuses(is_older) {
         return false;
     }
+    let old = snapshot.configs.get(&name);
     let config = StoredConfig::new(config);
     let news = old.is_none_or(|old| !old.is_same(&config));
     let lost = snapshot.unreadable.remove(&name).is_some();
@@ -239,13 +251,14 @@ fn put_config(name: String, new: Lenient<MachineConfig>, snapshot: &mut Snapshot
 impl Cached for Lenient<RolloutPolicy> {
     const KIND: Kind = Kind::RolloutPolicies;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.clone().unwrap_or_default();
         let old = snapshot.policies.get(&name).map(|old| match old {
             Ok(policy) => &policy.metadata,
             Err(unreadable) => &unreadable.policy.metadata,
         });
-        if old.is_some_and(|old| is_outdated(&self.metadata, old)) {
+        let is_older = old.is_some_and(|old| is_outdated(&self.metadata, old));
+        if snapshot.refuses(is_older) {
             return false;
         }
         let new = match self.object {

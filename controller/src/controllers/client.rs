@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout};
 use tower::BoxError;
 use tower::filter::FilterLayer;
 
-use super::answered::NoteAnswers;
 use super::error::RunError;
 use super::transport;
 use crate::reading::Lenient;
+use crate::watches::NoteAnswers;
 
 /// Timeout of a request that is no watch. Far shorter than a Lease is valid.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,11 +124,14 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, RunError> {
 }
 
 /// Errors of a request.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum RequestError {
     /// The API server refused it.
     #[error("{} ({})", .0.message, .0.code)]
     Refused(Box<kube::core::Status>),
+    /// As that, with the code of a conflict or of an object that is gone, and it is neither ([`super::conflict`]).
+    #[error("{} ({})", .0.message, .0.code)]
+    NoConflict(Box<kube::core::Status>),
     /// The request timed out.
     #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
@@ -141,18 +144,20 @@ impl RequestError {
     /// Returns the status of the answer, 0 without one.
     pub(crate) fn code(&self) -> u16 {
         match self {
-            Self::Refused(status) => status.code,
+            Self::Refused(status) | Self::NoConflict(status) => status.code,
             Self::TimedOut | Self::Failed(_) => 0,
         }
     }
 
     /// Returns the error with the object that it is about.
     pub(crate) fn about(self, what: &str) -> Self {
+        let named = |mut status: Box<kube::core::Status>| {
+            status.message = format!("{what} is refused: {}", status.message);
+            status
+        };
         match self {
-            Self::Refused(mut status) => {
-                status.message = format!("{what} is refused: {}", status.message);
-                Self::Refused(status)
-            }
+            Self::Refused(status) => Self::Refused(named(status)),
+            Self::NoConflict(status) => Self::NoConflict(named(status)),
             Self::TimedOut => Self::Failed(format!("{what}: {}", Self::TimedOut)),
             Self::Failed(cause) => Self::Failed(format!("{what}: {cause}")),
         }
@@ -161,7 +166,21 @@ impl RequestError {
     /// Returns true if the same write does not pass by itself: it is refused, and neither by a busy server, nor as a conflict, nor
     /// for a token that is about to be renewed.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self.code(), 400..500) && !matches!(self.code(), 401 | 408 | 409 | 429)
+        matches!(self, Self::NoConflict(_))
+            || (matches!(self.code(), 400..500) && !matches!(self.code(), 401 | 408 | 409 | 429))
+    }
+
+    /// Returns true if another writer was faster, or the object is gone, as far as the code says.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused(status) if matches!(status.code, 404 | 409))
+    }
+
+    /// Returns the error of a write that is refused with such a code.
+    pub(super) fn into_refusal(self) -> Self {
+        match self {
+            Self::Refused(status) => Self::NoConflict(status),
+            other @ (Self::NoConflict(_) | Self::TimedOut | Self::Failed(_)) => other,
+        }
     }
 }
 

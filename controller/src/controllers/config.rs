@@ -72,8 +72,8 @@ impl Cached for WatchedConfig {
     // Each may have 1.5 MB, and is in memory as text and as a tree.
     const PAGE_SIZE: u32 = 2;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
-        self.read.put(snapshot)
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
+        self.read.insert(snapshot)
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         <Lenient<MachineConfig> as Cached>::remove(snapshot, name)

@@ -11,6 +11,7 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use super::client::{RequestError, send};
+use super::conflict::{Expected, or_judged};
 use super::write::{Write, write};
 use crate::api::MachineConfigNode;
 use crate::api::pool::Condition;
@@ -33,7 +34,7 @@ pub(super) enum Reached {
 pub(super) async fn report(client: &Client, node: &str, config: &str, reached: Reached) -> bool {
     match apply(client, node, config, reached).await {
         Ok(()) => true,
-        Err(error) if error.code() == 404 => {
+        Err(error) if error.is_conflict() && error.code() == 404 => {
             debug!("node {node} has no MachineConfigNode");
             true
         }
@@ -48,6 +49,7 @@ async fn apply(client: &Client, node: &str, config: &str, reached: Reached) -> R
     let resource = ApiResource::erase::<MachineConfigNode>(&());
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
     let stored = send(api.get(node)).await?;
+    let expected = Expected::of(&stored.metadata);
     let listed = stored.data.pointer("/status/conditions").cloned().unwrap_or_default();
     // Unreadable conditions are replaced.
     let stored: Vec<Condition> = serde_json::from_value(listed).unwrap_or_default();
@@ -58,8 +60,8 @@ async fn apply(client: &Client, node: &str, config: &str, reached: Reached) -> R
         "status": { "conditions": conditions },
     });
     let how = PatchParams::apply(MANAGER).force();
-    write(Write::ConfigNodeStatus, api.patch_status(node, &how, &Patch::Apply(&body))).await?;
-    Ok(())
+    let written = write(Write::ConfigNodeStatus, api.patch_status(node, &how, &Patch::Apply(&body))).await;
+    or_judged(Write::ConfigNodeStatus, written, &expected, api.get(node)).await.map(drop)
 }
 
 /// Returns both conditions, or `None` if nothing is to be written. A node that was not cordoned for an update is not uncordoned

@@ -12,8 +12,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::PartialObjectMeta;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -22,22 +21,25 @@ use tracing::{info, warn};
 
 use machine_config_core::model::Timestamp;
 
-use super::cache::{Cache, Journal, Snapshot};
+use super::cache::{Cache, Journal, Kind, Snapshot};
 use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
+use super::contested::Contested;
 use super::events::{About, Severity, emit};
 use super::evict::{delete, evict};
 use super::failure::Failure;
 use super::metrics::Metrics;
 use super::node_write::write_node;
 use super::unread;
-use super::watches;
 use super::write::Write;
 use crate::drain::pods::{Blocker, PodSeen, seen};
-use crate::drain::{Budgets, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
+use crate::drain::{
+    Budgets, DESIRED, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step,
+};
 use crate::drain::{blocked, failed, lasts, next, request, retry};
 use crate::retry::Retries;
 use crate::rollout::{Membership, Node, Selectors};
+use crate::watches;
 
 /// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
 const MAX_DRAINS: usize = 500;
@@ -68,9 +70,11 @@ impl SharedBudgets {
         self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn follow(self, client: Client) {
+    async fn follow(self, client: Client, cache: Cache, metrics: Metrics) {
         let api = Api::<PodDisruptionBudget>::all(client);
-        let mut events = Box::pin(watcher(api, watches::config()).default_backoff());
+        let mut events = Box::pin(watches::paced(api, watches::config()));
+        let watched = BudgetWatch { cache, metrics };
+        let mut told = None;
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => {
@@ -87,14 +91,53 @@ impl SharedBudgets {
                     self.lock()
                         .remove(&metadata.namespace.unwrap_or_default(), &metadata.name.unwrap_or_default());
                 }
-                Ok(Event::InitDone) => self.lock().end_list(),
+                Ok(Event::InitDone) => {
+                    self.lock().end_list();
+                    watched.is_up();
+                    told = None;
+                }
                 Err(error) => {
-                    warn!("PodDisruptionBudgets can't be watched: {error}");
+                    let failure = Failure::new(&error);
+                    let cause = failure.cause.clone();
+                    watched.fails(&failure);
+                    // Not each try.
+                    if told.as_ref() != Some(&cause) {
+                        warn!(
+                            "PodDisruptionBudgets can't be watched: {cause}; a pod that a budget refuses is asked for again after the \
+                             time of the API server alone"
+                        );
+                        told = Some(cause);
+                    }
                     continue;
                 }
             }
             self.changed.send_modify(|count| *count = count.wrapping_add(1));
         }
+    }
+}
+
+/// Reports of the budgets' watch, as long as it is needed.
+struct BudgetWatch {
+    cache: Cache,
+    metrics: Metrics,
+}
+
+impl BudgetWatch {
+    fn is_up(&self) {
+        self.metrics.watched(Kind::Budgets.resource(), true);
+        self.cache.change(|snapshot| snapshot.recovers(Kind::Budgets));
+    }
+
+    fn fails(&self, failure: &Failure) {
+        self.metrics.watched(Kind::Budgets.resource(), false);
+        self.cache.change(|snapshot| snapshot.fails(Kind::Budgets, failure, uptime()));
+    }
+}
+
+impl Drop for BudgetWatch {
+    fn drop(&mut self) {
+        self.cache.change(|snapshot| snapshot.recovers(Kind::Budgets));
+        self.metrics.not_watched(Kind::Budgets.resource());
     }
 }
 
@@ -104,8 +147,9 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     info!("The drain controller runs");
     let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
     let journal = cache.journal();
+    let contested = Contested::default();
     let mut controller = Controller {
-        context: Context { client, cache, metrics, budgets },
+        context: Context { client, cache, metrics, budgets, contested },
         tasks: JoinSet::new(),
         running: BTreeMap::new(),
         refused: BTreeSet::new(),
@@ -134,6 +178,8 @@ struct Context {
     cache: Cache,
     metrics: Metrics,
     budgets: SharedBudgets,
+    /// Writes to nodes, also of requests that are over.
+    contested: Contested,
 }
 
 struct Controller {
@@ -164,7 +210,9 @@ impl Controller {
         self.context.metrics.draining(drains);
         match (&self.budget_watch, drains) {
             (None, 1..) => {
-                let watch = self.context.budgets.clone().follow(self.context.client.clone());
+                let watch = self.context.budgets.clone();
+                let Context { client, cache, metrics, .. } = self.context.clone();
+                let watch = watch.follow(client, cache, metrics);
                 self.budget_watch = Some(tokio::spawn(watch).abort_handle());
             }
             (Some(_), 0) => {
@@ -242,12 +290,15 @@ struct NodeTask {
     reported: Reported,
     /// Writes to the node that the API server refused.
     refusals: Retries,
+    /// Number of times that the API server went back.
+    restores: u64,
 }
 
 /// Messages that were logged for the drain, each once.
 #[derive(Default)]
 struct Reported {
-    slow: bool,
+    /// The Event was sent; true if it named the blocker.
+    slow: Option<bool>,
     failed: bool,
     reached: Option<Reached>,
     labels: Option<Vec<(&'static str, String)>>,
@@ -267,6 +318,7 @@ impl NodeTask {
             is_deleting: false,
             reported: Reported::default(),
             refusals: Retries::default(),
+            restores: watches::restores(),
         }
     }
 
@@ -276,6 +328,10 @@ impl NodeTask {
         loop {
             changes.mark_unchanged();
             budgets.mark_unchanged();
+            if !self.is_certain() {
+                drop(changes.changed().await);
+                continue;
+            }
             let node = self.context.cache.lock().nodes.get(&self.name).cloned();
             let Some(node) = node else { break };
             let view = NodeView::new(&node.annotations, node.unschedulable).with_labels(&node.labels);
@@ -323,19 +379,38 @@ impl NodeTask {
             };
             self.wait(&mut changes, &mut budgets, wait, lasts(&view, now)).await;
         }
+        self.end_reports();
+        self.name
+    }
+
+    fn end_reports(&self) {
         self.context.metrics.blocked(self.reported.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
-        self.name
+        self.tell_pool(None);
     }
 
     async fn cordon(&mut self, node: &Node, view: &NodeView<'_>, patch: &crate::drain::Patch) {
         // Pods that were listed before the cordon may be incomplete.
-        (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
-        self.unlisted = None;
+        self.forget_pods();
         if self.write(node, patch).await {
             info!("Cordoned node {} for {}", self.name, view.desired.unwrap_or_default());
             self.reached(view, Reached::Cordoned).await;
         }
+    }
+
+    /// Returns true if what is known is of one state of the API server. If that went back, pods that were evicted may be there again.
+    fn is_certain(&mut self) -> bool {
+        let restores = watches::restores();
+        if std::mem::replace(&mut self.restores, restores) != restores {
+            self.forget_pods();
+        }
+        !self.context.cache.lock().is_between_states()
+    }
+
+    /// Has the pods listed again before the next step.
+    fn forget_pods(&mut self) {
+        (self.pods, self.events, self.is_deleting) = (Pods::default(), None, false);
+        self.unlisted = None;
     }
 
     /// Decides by the pods, the budgets and the rules as they are now.
@@ -376,19 +451,38 @@ impl NodeTask {
     /// lost, and not for ever: the API server is not flooded with retries.
     async fn write(&mut self, node: &Node, patch: &crate::drain::Patch) -> bool {
         let (client, cache) = (&self.context.client, &self.context.cache);
+        let (field, value) = {
+            let desired = node.annotations.get(DESIRED).map(String::as_str).unwrap_or_default();
+            (format!("{} of Node {}", patch.field(), node.name), format!("{desired} {}", patch.content()))
+        };
+        if let Some(wait) = self.context.contested.wait(&field, &value) {
+            self.until_changed(node, wait).await;
+            return false;
+        }
         let written = write_node(Write::NodeDrain, client, cache, node, &patch_body(patch)).await;
         let outcome = written.as_ref().map_or("failed", |done| if *done { "written" } else { "conflict" });
         self.context.metrics.wrote("drain", outcome);
         if let Err(error) = &written {
             let pause = self.refused(node, error).await;
-            let is_other = |snapshot: &Snapshot| {
-                snapshot.nodes.get(&node.name).is_none_or(|now| now.resource_version != node.resource_version)
-            };
-            drop(timeout(pause, self.context.cache.until(is_other)).await);
+            self.until_changed(node, pause).await;
         } else {
             self.refusals = Retries::default();
+            self.tell_pool(None);
         }
-        matches!(written, Ok(true))
+        let is_written = matches!(written, Ok(true));
+        if is_written {
+            let about = About::node(&node.name, &node.uid);
+            self.context.contested.wrote(&self.context.client, &field, &value, &about).await;
+        }
+        is_written
+    }
+
+    /// Waits for another version of the Node, at most so long.
+    async fn until_changed(&mut self, node: &Node, wait: Duration) {
+        let is_other = |snapshot: &Snapshot| {
+            snapshot.nodes.get(&node.name).is_none_or(|now| now.resource_version != node.resource_version)
+        };
+        drop(timeout(wait, self.context.cache.until(is_other)).await);
     }
 
     /// Tells once of a write that the API server refuses; returns the pause before the next try.
@@ -399,12 +493,24 @@ impl NodeTask {
         }
         let (pause, is_news) = self.refusals.failed(&self.name, "", &error.to_string(), uptime());
         if is_news {
-            let text = format!("Node {} can't be cordoned, uncordoned or answered: {error}", self.name);
+            self.tell_pool(Some(error.to_string()));
+            let text = format!(
+                "Node {} can't be cordoned or uncordoned, or its agent's request can't be answered: {error}",
+                self.name
+            );
             warn!("{text}");
             let about = About::node(&node.name, &node.uid);
             emit(&self.context.client, &about, Severity::Warning, "DrainNotWritten", &text).await;
         }
         pause
+    }
+
+    /// Has the node's pool say that the node is not written to, or that it is.
+    fn tell_pool(&self, cause: Option<String>) {
+        self.context.cache.change(|snapshot| match cause {
+            Some(cause) => snapshot.undrained.insert(self.name.clone(), cause.clone()) != Some(cause),
+            None => snapshot.undrained.remove(&self.name).is_some(),
+        });
     }
 
     /// Evicts pods, or deletes them.
@@ -431,7 +537,9 @@ impl NodeTask {
     async fn report(&mut self, node: &Node, view: &NodeView<'_>, lasts: Duration) -> bool {
         let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
         self.measure(found.as_ref());
-        let why = found.map(|found| found.text);
+        let is_known = found.is_some();
+        let unread = self.unread_budgets().filter(|_| found.as_ref().is_some_and(|found| found.is_kept));
+        let why = found.map(|found| [found.text].into_iter().chain(unread).collect::<Vec<_>>().join("; "));
         if let Some(patch) = blocked(view, why.as_deref()) {
             if let Some(why) = &why {
                 warn!("node {}: the drain waits: {why}", self.name);
@@ -441,7 +549,9 @@ impl NodeTask {
         }
         let about = About::node(&node.name, &node.uid);
         let why = why.unwrap_or_else(|| "its pods are leaving".to_owned());
-        if lasts >= SLOW_AFTER && !std::mem::replace(&mut self.reported.slow, true) {
+        // Once more, as soon as it is known what holds them.
+        if lasts >= SLOW_AFTER && self.reported.slow.is_none_or(|was_known| is_known && !was_known) {
+            self.reported.slow = Some(is_known);
             let text = format!("Drain lasts for more than {} minutes: {why}", SLOW_AFTER.as_secs() / 60);
             emit(&self.context.client, &about, Severity::Warning, "DrainThresholdExceeded", &text).await;
         }
@@ -451,6 +561,13 @@ impl NodeTask {
             emit(&self.context.client, &about, Severity::Warning, "DrainFailed", &text).await;
         }
         true
+    }
+
+    /// Returns the text on budgets that can't be read.
+    fn unread_budgets(&self) -> Option<String> {
+        let snapshot = self.context.cache.lock();
+        let failure = snapshot.failing.get(&Kind::Budgets)?;
+        Some(unread::failure_text(Kind::Budgets, Some(failure)))
     }
 
     /// Reports that the pods can't be listed, on the Node. False if the Node was written to or is to be.
@@ -606,7 +723,7 @@ fn wall_clock() -> Timestamp {
 fn watch_pods(client: &Client, node: &str) -> PodEvents {
     let running = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let api = Api::<PartialObjectMeta<PodObject>>::all(client.clone());
-    Box::pin(watcher(api, watches::config().fields(&running)).default_backoff())
+    Box::pin(watches::paced(api, watches::config().fields(&running)))
 }
 
 fn patch_body(patch: &crate::drain::Patch) -> serde_json::Value {

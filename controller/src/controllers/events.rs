@@ -1,5 +1,8 @@
 //! Events of the cluster, as `kubectl describe` shows them. One that repeats is counted, and not written again.
 
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -7,13 +10,18 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use machine_config_core::model::Sha256;
 use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::client::send;
-use super::write::{Write, write};
+use super::write::{Write, refused, unanswered, write};
 
 /// The longest message that the API server takes.
 const MAX_MESSAGE: usize = 1024;
+
+/// Kind of a pool.
+pub(super) const POOL: &str = "MachineConfigPool";
 
 /// Object of an Event.
 #[derive(Debug, Clone)]
@@ -54,7 +62,7 @@ impl About {
 
     pub(super) fn pool(name: &str, uid: &str) -> Self {
         let api_version = "machineconfiguration.openshift.io/v1";
-        Self { kind: "MachineConfigPool", api_version, name: name.to_owned(), uid: uid.to_owned() }
+        Self { kind: POOL, api_version, name: name.to_owned(), uid: uid.to_owned() }
     }
 }
 
@@ -65,8 +73,31 @@ pub(super) enum Severity {
     Warning,
 }
 
-/// Writes an Event. What goes wrong with it stops nothing.
+/// Maximum concurrent writes of Events.
+const MAX_OPEN: usize = 32;
+
+/// How long an Event waits for a free place before it is dropped.
+const MAX_WAIT: Duration = Duration::from_millis(200);
+
+/// Places of Events that are written now.
+static OPEN: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_OPEN)));
+
+/// Writes an Event, beside what the caller does next. What goes wrong with it stops nothing.
 pub(super) async fn emit(client: &Client, about: &About, severity: Severity, reason: &str, message: &str) {
+    let Ok(Ok(place)) = timeout(MAX_WAIT, Arc::clone(&OPEN).acquire_owned()).await else {
+        unanswered(Write::Event);
+        warn!("Event {reason} of {about} is not written: {MAX_OPEN} others are not answered");
+        return;
+    };
+    let (client, about) = (client.clone(), about.clone());
+    let (reason, message) = (reason.to_owned(), message.to_owned());
+    tokio::spawn(async move {
+        emit_now(&client, &about, severity, &reason, &message).await;
+        drop(place);
+    });
+}
+
+async fn emit_now(client: &Client, about: &About, severity: Severity, reason: &str, message: &str) {
     let digest = Sha256::digest(format!("{}/{reason}/{message}", about.uid).as_bytes()).to_string();
     let name = format!("{}.{}", about.name, digest.chars().take(16).collect::<String>());
     let api = Api::<Event>::namespaced(client.clone(), "default");
@@ -103,6 +134,10 @@ pub(super) async fn emit(client: &Client, about: &About, severity: Severity, rea
         written => written,
     };
     if let Err(error) = written {
+        // No version is stated, so nobody was faster; one that has expired meanwhile is not told again either.
+        if error.is_conflict() {
+            refused(Write::Event);
+        }
         warn!("Event {reason} of {} {} is not written: {error}", about.kind, about.name);
     }
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::core::Status;
 use kube::{Api, Client};
 use machine_config_core::drain::{Answer, Outcome};
 use serde_json::{Value, json};
 
-use super::client::RequestError;
+use super::client::{RequestError, send};
 use super::write::{Write, write};
 use crate::drain::Pod;
 
@@ -28,7 +28,8 @@ pub(super) async fn evict(client: &Client, pod: &Pod, retry: Duration) -> (&'sta
     let evicted =
         write(Write::Eviction, pods.create_subresource::<_, Value>("eviction", &pod.name, &params, &object))
             .await;
-    outcome(evicted, "evicted", retry)
+    let (word, found) = outcome(evicted, "evicted", retry);
+    confirmed(&pods, pod, word, found).await
 }
 
 /// Deletes a pod with its own grace period, whatever its budgets say. Returns as [`evict`] does.
@@ -37,7 +38,31 @@ pub(super) async fn delete(client: &Client, pod: &Pod) -> (&'static str, Outcome
     // Another pod of the same name is not meant.
     let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    outcome(write(Write::Eviction, pods.delete(&pod.name, &params)).await, "deleted", Duration::ZERO)
+    let deleted = write(Write::Eviction, pods.delete(&pod.name, &params)).await;
+    let (word, found) = outcome(deleted, "deleted", Duration::ZERO);
+    confirmed(&pods, pod, word, found).await
+}
+
+/// Looks at a pod that is said to be gone.
+async fn confirmed(
+    pods: &Api<PodObject>,
+    pod: &Pod,
+    word: &'static str,
+    outcome: Outcome,
+) -> (&'static str, Outcome) {
+    if outcome != Outcome::Gone {
+        return (word, outcome);
+    }
+    // The right to list pods is there already.
+    let named = ListParams::default().fields(&format!("metadata.name={}", pod.name));
+    match send(pods.list_metadata(&named)).await {
+        Ok(found) => {
+            let uid = found.items.into_iter().find_map(|found| found.metadata.uid);
+            let outcome = outcome.confirmed(&pod.uid, uid.as_deref());
+            (if outcome == Outcome::Gone { word } else { "refused" }, outcome)
+        }
+        Err(error) => ("failed", Outcome::of_failure(&error.to_string())),
+    }
 }
 
 fn outcome<T>(
@@ -47,7 +72,9 @@ fn outcome<T>(
 ) -> (&'static str, Outcome) {
     let outcome = match answer {
         Ok(_) => Outcome::Evicted,
-        Err(RequestError::Refused(status)) => Outcome::of_refusal(self::answer(&status), retry),
+        Err(RequestError::Refused(status) | RequestError::NoConflict(status)) => {
+            Outcome::of_refusal(self::answer(&status), retry)
+        }
         Err(error @ (RequestError::TimedOut | RequestError::Failed(_))) => {
             return ("failed", Outcome::of_failure(&error.to_string()));
         }

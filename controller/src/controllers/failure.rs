@@ -1,5 +1,7 @@
 //! Errors of reading a kind.
 
+use std::time::Duration;
+
 use kube::runtime::watcher;
 
 /// Error of reading a kind.
@@ -9,6 +11,8 @@ pub(super) struct Failure {
     pub(super) code: u16,
     /// For people.
     pub(super) cause: String,
+    /// The time that a busy server named.
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl Failure {
@@ -18,9 +22,19 @@ impl Failure {
             watcher::Error::InitialListFailed(error)
             | watcher::Error::WatchStartFailed(error)
             | watcher::Error::WatchFailed(error) => Self::from_request(error),
-            watcher::Error::WatchError(status) => Self { code: status.code, cause: error.to_string() },
-            watcher::Error::NoResourceVersion => Self { code: 0, cause: error.to_string() },
+            watcher::Error::WatchError(status) => Self::with_code(status.code, error.to_string()),
+            watcher::Error::NoResourceVersion => Self::with_code(0, error.to_string()),
         }
+    }
+
+    /// Creates one with the status of an answer, 0 without one.
+    pub(super) const fn with_code(code: u16, cause: String) -> Self {
+        Self { code, cause, retry_after: None }
+    }
+
+    /// Takes the time that a busy server named.
+    pub(super) fn with_retry_after(self, named: Option<Duration>) -> Self {
+        Self { retry_after: named.filter(|_| self.code == 429), ..self }
     }
 
     /// Returns true if the API server refuses it: it does not pass by itself. A token that is renewed, a kind that is
@@ -31,11 +45,11 @@ impl Failure {
 
     fn from_request(error: &kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
-            Self { code: status.code, cause: format!("{} ({})", status.message, status.code) }
+            Self::with_code(status.code, format!("{} ({})", status.message, status.code))
         } else if let kube::Error::SerdeError(_) = error {
-            Self { code: 0, cause: "its answer can't be read".to_owned() }
+            Self::with_code(0, "its answer can't be read".to_owned())
         } else {
-            Self { code: 0, cause: super::client::chain(error) }
+            Self::with_code(0, super::client::chain(error))
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Watches that fill the cache. An expired watch starts with a new list: objects missing in it are removed.
+//! Watches that fill the cache. An expired watch starts with a new list: objects missing in it are removed, and so do those of an API server
+//! that went back to an earlier state.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -9,24 +10,24 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PartialObjectMeta;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::answered::Answers;
 use super::build::OpenShiftBuild;
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached;
+use super::client::uptime;
 use super::config::WatchedConfig;
 use super::failure::Failure;
 use super::node::NodeObject;
 use super::unread::failure_text;
 use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
-use super::watches;
 use crate::api::{ControllerConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
-use crate::model::backoff::Backoff;
 use crate::reading::Lenient;
+use crate::watches;
+use crate::watches::{Answers, Pauses};
 
 /// A watch that held for so long begins its back-off anew when it breaks.
 const HELD: Duration = Duration::from_secs(60);
@@ -34,20 +35,24 @@ const HELD: Duration = Duration::from_secs(60);
 /// Follows a kind for as long as it is polled. One that nothing defines is waited for.
 pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
     if let Some(definition) = K::KIND.definition() {
-        let defined = |snapshot: &Snapshot| snapshot.definitions.contains_key(definition);
+        // Where the definitions may not be read, the kind itself tells.
+        let defined = |snapshot: &Snapshot| {
+            let of_definitions = snapshot.failing.get(&Kind::Definitions);
+            snapshot.definitions.contains_key(definition) || of_definitions.is_some_and(Failure::is_refusal)
+        };
         if !defined(&cache.lock()) {
             cache.until(defined).await;
         }
     }
-    let mut answers = Answers::of(api.resource_url());
-    let mut events = pin!(watcher(api, config::<K>()));
+    let mut answers = Answers::of(api.resource_url(), &config::<K>());
+    let mut events = pin!(watches::objects(api, config::<K>()));
     let mut listed = BTreeSet::new();
     let mut state = WatchState::new(K::KIND);
     loop {
         let event = tokio::select! {
             event = events.next() => event,
             // A watch without a change has no event.
-            () = answers.next(), if state.is_failing => {
+            _ = answers.next(), if state.is_failing => {
                 state.recovered(&cache);
                 continue;
             }
@@ -57,14 +62,15 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
                 // A list that begins is none that is answered, and one that ends may have no watch.
                 if matches!(event, Event::Apply(_) | Event::Delete(_)) {
                     state.recovered(&cache);
-                    state.backoff.reset();
+                    state.pauses.reset();
                 }
                 apply(&cache, &mut listed, event);
             }
             Some(Err(error)) => {
-                let wait = state.failed(&cache, &Failure::new(&error));
+                let failure = Failure::new(&error).with_retry_after(answers.retry_after());
+                let wait = state.failed(&cache, &failure);
                 answers.skip();
-                sleep(wait).await;
+                watches::pause(wait).await;
             }
             None => return,
         }
@@ -75,7 +81,7 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
 struct WatchState {
     kind: Kind,
     is_failing: bool,
-    backoff: Backoff,
+    pauses: Pauses,
     /// The cause that was logged last. The same one is logged again only after the watch has held.
     logged: Option<String>,
     since: Instant,
@@ -83,8 +89,8 @@ struct WatchState {
 
 impl WatchState {
     fn new(kind: Kind) -> Self {
-        let backoff = Backoff::for_requests(kind.resource());
-        Self { kind, is_failing: false, backoff, logged: None, since: Instant::now() }
+        let pauses = Pauses::new(kind.resource());
+        Self { kind, is_failing: false, pauses, logged: None, since: Instant::now() }
     }
 
     /// Reports that it is watched.
@@ -94,14 +100,13 @@ impl WatchState {
             if self.logged.is_some() {
                 info!("Watch of {} recovered", self.kind.resource());
             }
-            cache.change(|snapshot| snapshot.failing.remove(&self.kind).is_some());
+            cache.change(|snapshot| snapshot.recovers(self.kind));
         }
     }
 
     /// Reports that it is not; returns the pause before the next try.
     fn failed(&mut self, cache: &Cache, failure: &Failure) -> Duration {
         if !self.is_failing && self.since.elapsed() > HELD {
-            self.backoff.reset();
             self.logged = None;
         }
         self.is_failing = true;
@@ -110,12 +115,13 @@ impl WatchState {
             warn!("{}", failure_text(self.kind, Some(failure)));
             self.logged = Some(failure.cause.clone());
         }
-        // An expired watch starts over: nothing is stale.
-        if failure.code != 410 {
-            let kind = self.kind;
-            cache.change(|snapshot| snapshot.failing.insert(kind, failure.clone()).as_ref() != Some(failure));
-        }
-        self.backoff.next_wait()
+        let kind = self.kind;
+        // An expired watch starts over: nothing is stale, unless that lasts.
+        cache.change(|snapshot| match failure.code {
+            410 => snapshot.breaks(kind, uptime()),
+            _ => snapshot.fails(kind, failure, uptime()),
+        });
+        self.pauses.after(failure.code, failure.retry_after)
     }
 }
 
@@ -132,18 +138,27 @@ fn config<K: Cached>() -> watcher::Config {
 fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K>) {
     let name = |object: &K| object.meta().name.clone().unwrap_or_default();
     match event {
-        Event::Init => listed.clear(),
+        Event::Init => {
+            listed.clear();
+            cache.lock().begin_list(K::KIND);
+        }
         Event::InitApply(object) => {
-            listed.insert(name(&object));
+            let name = name(&object);
             // No decision is made before the first list is complete.
-            cache.change(|snapshot| object.put(snapshot) && snapshot.synced.contains(&K::KIND));
+            cache.change(|snapshot| {
+                let changed = snapshot.insert_listed(K::KIND, &name, |snapshot| object.insert(snapshot));
+                changed && snapshot.synced.contains(&K::KIND)
+            });
+            listed.insert(name);
         }
         Event::InitDone => cache.change(|snapshot| {
+            listed.append(&mut snapshot.end_list(K::KIND));
             let gone: Vec<String> = K::names(snapshot).difference(listed).cloned().collect();
             let lost = gone.iter().filter(|name| K::remove(snapshot, name)).count();
             listed.clear();
-            let is_first = snapshot.synced.insert(K::KIND);
+            let is_first = snapshot.set_listed(K::KIND);
             if is_first {
+                snapshot.inputs_changed(true);
                 snapshot.others_changed();
             }
             is_first || lost > 0
@@ -153,9 +168,28 @@ fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K
     }
 }
 
+/// Has nothing decided by what is known while that may be of several states, and, as soon as the API server has gone back, before each kind
+/// is listed again. At once for all kinds: a watch that waits for its next try would tell late.
+async fn follow_history(cache: Cache) {
+    let mut history = watches::history();
+    let mut known = history.borrow_and_update().restores();
+    while history.changed().await.is_ok() {
+        let (restores, is_in_doubt) = {
+            let history = history.borrow_and_update();
+            (history.restores(), history.is_in_doubt())
+        };
+        let is_restored = std::mem::replace(&mut known, restores) != restores;
+        cache.change(|snapshot| {
+            let is_unlisted = is_restored && snapshot.unlist();
+            snapshot.set_in_doubt(is_in_doubt) || is_unlisted
+        });
+    }
+}
+
 /// Follows all kinds; those of builds in a namespace, where there is a controller of them.
 pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>) {
     let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(follow_history(cache.clone()));
     tasks.spawn(follow(
         Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
         cache.clone(),

@@ -120,8 +120,8 @@ mod tests {
         rustix::net::bind(&socket, &from).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
         let stream = TcpStream::from(socket);
-        // Real time, for a server that never answers.
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // Real time, for a server that never answers: long enough for one under load.
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         stream
     }
 

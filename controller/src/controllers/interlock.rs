@@ -1,11 +1,11 @@
 //! The shell of [`crate::interlock`]: watches of the operator's Leases, and the makers of the pools' targets.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use kube::runtime::WatchStreamExt as _;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -15,23 +15,34 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::client::uptime;
 use super::error::RunError;
 use super::failure::Failure;
-use super::watches;
 use crate::api::GENERATED_BY;
 use crate::interlock::{ForeignTarget, Interlock, LEASES, Lease, NAMESPACE, TAKE_OVER, Verdict};
+use crate::watches;
 
 /// Kinds that are read before a pool's target is judged.
 const NEEDED: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Configs];
 
-/// Watches for other programs for as long as it is polled; returns the one that it finds. `clear` becomes true as soon as there is none:
-/// no controller runs before.
-pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Sender<bool>) -> RunError {
+/// Knowledge of other programs on the pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Alone {
+    /// Not yet.
+    Unknown,
+    /// The operator is not at work; the makers of the pools' targets can't be read.
+    OperatorIsNot,
+    /// There is none.
+    Known,
+}
+
+/// Watches for other programs for as long as it is polled; returns the one that it finds. No controller works before
+/// `alone` is known.
+pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Sender<Alone>) -> RunError {
     let watches = LEASES.map(|name| {
         let api = Api::<LeaseObject>::namespaced(client.clone(), NAMESPACE);
-        watches::object(api, name).default_backoff().map(move |news| (name, news)).boxed()
+        watches::object(api, name).map(move |news| (name, news)).boxed()
     });
     let mut leases = pin!(stream::select_all(watches));
     let (mut interlock, mut changes) = (Interlock::default(), cache.contents());
-    let (mut is_told, mut is_failing) = (false, false);
+    let (mut is_told, mut told) = (false, BTreeMap::new());
     loop {
         changes.mark_unchanged();
         if let Some(found) = foreign_target(&cache.lock()) {
@@ -41,7 +52,8 @@ pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Se
             Verdict::AtWork { lease, holder } => return RunError::OperatorAtWork { lease, holder },
             Verdict::Clear => {
                 let is_known = NEEDED.iter().all(|kind| cache.lock().knows(*kind));
-                clear.send_if_modified(|clear| is_known && !std::mem::replace(clear, true));
+                let now = if is_known { Alone::Known } else { Alone::OperatorIsNot };
+                alone.send_if_modified(|alone| now > *alone && std::mem::replace(alone, now) != now);
                 None
             }
             Verdict::Wait(until) => {
@@ -60,15 +72,21 @@ pub(super) async fn other_program(client: Client, cache: Cache, clear: watch::Se
         tokio::select! {
             Some((name, news)) = leases.next() => match news {
                 Ok(object) => {
-                    is_failing = false;
+                    told.remove(name);
+                    if told.is_empty() {
+                        cache.change(|snapshot| snapshot.is_read(Kind::OperatorLeases));
+                    }
                     interlock.observe(name, object.as_ref().map(read), uptime());
                 }
-                Err(error) => if !std::mem::replace(&mut is_failing, true) {
-                    let cause = Failure::new(&error).cause;
-                    warn!(
+                Err(error) => {
+                    let failure = Failure::new(&error);
+                    let cause = failure.cause.clone();
+                    let is_news = told.insert(name, cause.clone()).as_ref() != Some(&cause);
+                    cache.change(|snapshot| snapshot.fails(Kind::OperatorLeases, &failure, uptime()));
+                    if is_news { warn!(
                         "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator \
                          runs, so a controller that has not begun to work waits"
-                    );
+                    ); }
                 },
             },
             _ = changes.changed() => {}

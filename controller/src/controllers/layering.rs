@@ -9,7 +9,6 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::build::reduce;
-use super::version::is_older;
 use crate::api::{MachineOSConfig, MachineOSConfigSpec};
 use crate::build::{self, BUILD_NAMESPACE, Build, BuilderType, IMAGE_BUILDER, PUSH_SECRET, State, job_name};
 use crate::opt_in::is_made;
@@ -17,6 +16,7 @@ use crate::reading::{of_tree, spec_of_tree};
 use crate::rollout::{BuildState, Layering};
 use crate::seed;
 use crate::view::ObservedBuild;
+use crate::watches::version::is_older;
 
 /// Cached fields of a `MachineOSConfig`.
 #[derive(Debug, Clone, PartialEq)]

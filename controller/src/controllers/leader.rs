@@ -9,7 +9,6 @@ use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
-use kube::runtime::WatchStreamExt as _;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -17,9 +16,12 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind};
 use super::client::{Fence, RequestError, limited, send, uptime};
-use super::watches;
-use super::write::{Write, write_within};
+use super::failure::Failure;
+use super::unread::failure_text;
+use super::witness::{Check, Witness};
+use super::write::{Write, refused, write_within};
 use crate::lease::{Election, Lease, Next, Timing};
+use crate::watches;
 
 /// Name of the Lease and of its candidate.
 #[derive(Debug, Clone)]
@@ -50,9 +52,26 @@ pub(super) struct Leader {
     leading: watch::Sender<bool>,
     /// The object as it is now; fields of others stay.
     object: Option<LeaseObject>,
-    /// The write under way: when it was sent, and whether it creates the Lease.
-    in_flight: Option<(Duration, bool, Sent)>,
+    /// The write under way.
+    in_flight: Option<InFlight>,
+    /// The own writes that the API server may have.
+    witness: Witness,
+    /// A read of the Lease after a watch broke.
+    check: Option<Check>,
+    /// Breaks of watches for which it was read.
+    checked: u64,
     cache: Cache,
+}
+
+/// A write that is not answered yet.
+struct InFlight {
+    /// When it was sent.
+    at: Duration,
+    /// It creates the Lease.
+    creates: bool,
+    /// Breaks of watches before it.
+    breaks: u64,
+    sent: Sent,
 }
 
 impl Leader {
@@ -65,17 +84,32 @@ impl Leader {
         let (leading, receiver) = watch::channel(false);
         let api = Api::namespaced(client, &candidacy.namespace);
         let election = Election::new(candidacy.me.clone(), candidacy.timing);
-        (Self { api, candidacy, election, fence, leading, object: None, in_flight: None, cache }, receiver)
+        let leader = Self {
+            api,
+            candidacy,
+            election,
+            fence,
+            leading,
+            object: None,
+            in_flight: None,
+            witness: Witness::default(),
+            check: None,
+            checked: 0,
+            cache,
+        };
+        (leader, receiver)
     }
 
     /// Takes part until this process does not lead any more, or may not. Cancel-safe: [`Leader::release`] waits for a write that
     /// was sent.
     pub(super) async fn run(&mut self) {
-        let watch = watches::object(self.api.clone(), &self.candidacy.name);
-        let mut changes = pin!(watch.default_backoff());
+        let mut changes = pin!(watches::object(self.api.clone(), &self.candidacy.name));
         let mut evidence = pin!(nobody_led(self.cache.clone()));
+        let mut history = watches::history();
         loop {
             let now = uptime();
+            history.mark_unchanged();
+            self.begin_check();
             let wait = match self.election.next(now) {
                 Next::Create => {
                     self.write(None).await;
@@ -96,10 +130,15 @@ impl Leader {
             };
             tokio::select! {
                 news = changes.next() => match news {
-                    Some(Ok(object)) => self.observe(object),
-                    Some(Err(error)) => warn!("Lease {} can't be watched: {error}", self.candidacy.name),
+                    Some(Ok(object)) => {
+                        self.cache.change(|snapshot| snapshot.is_read(Kind::Lease));
+                        self.observe(object);
+                    }
+                    Some(Err(error)) => self.unread(&Failure::new(&error)),
                     None => return,
                 },
+                _ = history.changed() => {}
+                (is_back, lease) = Check::answer(&mut self.check) => self.checked(is_back, lease),
                 () = &mut evidence, if self.candidacy.renders && self.election.awaits_evidence(now) => self.election.first_ever(uptime()),
                 () = due => {}
             }
@@ -107,8 +146,22 @@ impl Leader {
         }
     }
 
+    /// Tells once of a Lease that can't be read.
+    fn unread(&self, failure: &Failure) {
+        let is_news = self.cache.lock().failing.get(&Kind::Lease) != Some(failure);
+        if is_news {
+            let (name, text) = (&self.candidacy.name, failure_text(Kind::Lease, Some(failure)));
+            warn!("Lease {name} can't be watched, so this replica may not lead: {text}");
+            self.cache.change(|snapshot| snapshot.fails(Kind::Lease, failure, uptime()));
+        }
+    }
+
     fn publish(&self) {
         let until = self.election.leads(uptime());
+        if until.is_some() && !*self.leading.borrow() {
+            // What broke while another one led was not judged.
+            watches::judge(watches::breaks(), None);
+        }
         self.fence.open_until(until);
         let changed = self.leading.send_if_modified(|leading| {
             let changed = *leading != until.is_some();
@@ -116,7 +169,7 @@ impl Leader {
             changed
         });
         if changed && until.is_some() {
-            info!("{} leads", self.candidacy.me);
+            info!("{} holds Lease {}", self.candidacy.me, self.candidacy.name);
         }
     }
 
@@ -135,21 +188,29 @@ impl Leader {
                 self.candidacy.name
             );
         }
-        let creates = version.is_none();
-        let sent = self.send(version, Some(&self.candidacy.me));
-        self.in_flight = Some((uptime(), creates, sent));
+        let (creates, breaks) = (version.is_none(), watches::breaks());
+        let object = self.object(version, Some(&self.candidacy.me));
+        self.witness.sent(&object);
+        let sent = self.send(object);
+        self.in_flight = Some(InFlight { at: uptime(), creates, breaks, sent });
         self.settle().await;
         self.publish();
     }
 
     /// Waits for the answer of the write under way. Cancel-safe.
     async fn settle(&mut self) {
-        let Some((at, creates, sent)) = &mut self.in_flight else { return };
-        let (sent, creates, written) = (*at, *creates, sent.await);
+        let Some(InFlight { at, creates, breaks, sent }) = &mut self.in_flight else { return };
+        let (at, creates, breaks, written) = (*at, *creates, *breaks, sent.await);
         self.in_flight = None;
         match written {
             Ok(object) => {
-                self.election.written(read(&object), sent, uptime());
+                let is_renewal = self.election.held().is_some();
+                self.election.written(read(&object), at, uptime());
+                // It was written onto the one before.
+                let proven = self.witness.answered(&object);
+                if is_renewal && watches::unjudged().is_some() {
+                    watches::judge(breaks, proven);
+                }
                 self.object = Some(object);
             }
             Err(error) => {
@@ -163,10 +224,16 @@ impl Leader {
                     );
                     return;
                 }
-                if matches!(error.code(), 404 | 409) {
+                if error.is_conflict() {
                     // Another process was faster, or etcd came back from a backup and the watch is of no use.
-                    self.look().await;
-                    return;
+                    let known = self.object.as_ref().map(|object| object.metadata.resource_version.clone());
+                    if !self.look().await
+                        || known != self.object.as_ref().map(|one| one.metadata.resource_version.clone())
+                    {
+                        return;
+                    }
+                    // Nothing else is there: somebody refuses with such a code.
+                    refused(Write::Lease);
                 }
                 let (namespace, name) = (&self.candidacy.namespace, &self.candidacy.name);
                 warn!("Lease {namespace}/{name} can't be written: {error}");
@@ -179,8 +246,7 @@ impl Leader {
         let limit = self.candidacy.timing.request_timeout();
         match limited(limit, send(self.api.get_opt(&self.candidacy.name))).await {
             Ok(object) => {
-                self.election.read(object.as_ref().map(read), uptime());
-                self.object = object;
+                self.take(object);
                 true
             }
             Err(error) => {
@@ -190,10 +256,71 @@ impl Leader {
         }
     }
 
-    /// Returns a write that creates the Lease, or replaces a version of it.
-    fn send(&self, version: Option<String>, holder: Option<&str>) -> Sent {
-        let is_new = version.is_none();
-        let (object, api) = (self.object(version, holder), self.api.clone());
+    /// Takes the answer to a read. A Lease that this process holds and did not write so last is of an earlier state.
+    fn take(&mut self, object: Option<LeaseObject>) {
+        let was_held = self.election.held().is_some();
+        self.election.read(object.as_ref().map(read), uptime());
+        self.object = object;
+        let is_known = self.object.as_ref().is_some_and(|object| self.witness.knows(object));
+        if was_held && self.election.held().is_some() && !is_known {
+            self.object.iter().for_each(|object| self.witness.take(object));
+            warn!(
+                "The API server went back to an earlier state, as after a restore of etcd: Lease {} is not as this leader wrote it last; \
+                 reading all objects again",
+                self.candidacy.name
+            );
+            watches::restored();
+        }
+    }
+
+    /// Reads the Lease once more if watches broke since the last time.
+    fn begin_check(&mut self) {
+        let breaks = watches::breaks();
+        if self.check.is_none() && breaks != self.checked {
+            let limit = self.candidacy.timing.request_timeout();
+            self.check = Some(Check::new(
+                self.api.clone(),
+                &self.candidacy.name,
+                limit,
+                breaks,
+                self.witness.answers(),
+            ));
+        }
+    }
+
+    /// Judges the API server's history by the Lease as it was read.
+    fn checked(&mut self, is_back: bool, lease: Result<Option<LeaseObject>, RequestError>) {
+        let Some(check) = self.check.take() else { return };
+        if is_back {
+            watches::returned();
+        }
+        let is_known = matches!(&lease, Ok(Some(lease)) if self.witness.knows(lease));
+        if !is_known && check.answers != self.witness.answers() && self.election.held().is_some() {
+            // A renewal was made beside the read.
+            return;
+        }
+        self.checked = check.breaks;
+        // Another one judges what its own watches bring; this one does as soon as it leads.
+        if self.election.held().is_none() {
+            return;
+        }
+        match lease {
+            Ok(_) if is_known => watches::judge(check.breaks, self.witness.version()),
+            Ok(lease) => {
+                self.take(lease);
+                watches::judge(check.breaks, None);
+            }
+            Err(error) => {
+                warn!("Lease {} can't be read: {error}; reading what broke again", self.candidacy.name);
+                watches::judge(check.breaks, None);
+            }
+        }
+    }
+
+    /// Returns a write that creates the Lease, or replaces the version that it names.
+    fn send(&self, object: LeaseObject) -> Sent {
+        let is_new = object.metadata.resource_version.is_none();
+        let api = self.api.clone();
         let (name, limit) = (self.candidacy.name.clone(), self.candidacy.timing.request_timeout());
         Box::pin(async move {
             let parameters = PostParams::default();
@@ -244,7 +371,7 @@ impl Leader {
         }
         for _ in 0..MAX_RELEASES {
             let Some(version) = self.own_version() else { return };
-            match self.send(Some(version), None).await {
+            match self.send(self.object(Some(version), None)).await {
                 Ok(_) => {
                     info!("Released Lease {}", self.candidacy.name);
                     return;

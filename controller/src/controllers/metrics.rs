@@ -130,6 +130,11 @@ impl Metrics {
         self.watches.get_or_create(&vec![("resource", resource.to_owned())]).set(i64::from(is_up));
     }
 
+    /// Nobody needs the watch any more.
+    pub(super) fn not_watched(&self, resource: &str) {
+        self.watches.remove(&vec![("resource", resource.to_owned())]);
+    }
+
     pub(super) fn evicted(&self, outcome: &'static str) {
         self.evictions.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
     }

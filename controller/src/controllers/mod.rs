@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `client.rs` | kube's client behind a fence: only the leader writes |
 //! | `transport.rs` | HTTP/2 below kube's client |
-//! | `leader.rs` | the shell of [`crate::lease`] |
+//! | `leader.rs`, `witness.rs` | the shell of [`crate::lease`]; what the Lease says of the API server's history |
 //! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
-//! | `cache.rs`, `follow.rs`, `answered.rs` | observed objects, reduced; the watches that fill it |
-//! | `watches.rs` | times of watches |
+//! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it, by [`crate::watches`] |
 //! | `unread.rs` | kinds that can't be read, and who says so |
 //! | `stored_config.rs` | MachineConfigs, packed |
-//! | `node.rs`, `config.rs`, `untyped.rs`, `failure.rs`, `version.rs` | objects as they are read, and why not |
+//! | `node.rs`, `config.rs`, `untyped.rs`, `failure.rs` | objects as they are read, and why not |
 //! | `write.rs` | each write, by name: what fails is counted |
+//! | `conflict.rs` | whether a 404 or 409 is a refusal |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
 //! | `render.rs`, `seed.rs`, `unused.rs` | MachineConfigs, pools and images that were built before to rendered configs |
@@ -26,13 +26,14 @@
 //! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
 //! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
 
-mod answered;
 mod build;
 mod cache;
 mod cached;
 mod client;
 mod config;
 mod config_node;
+mod conflict;
+mod contested;
 mod costs;
 mod drain;
 mod error;
@@ -62,8 +63,7 @@ mod transport;
 mod unread;
 mod untyped;
 mod unused;
-mod version;
-mod watches;
+mod witness;
 mod write;
 
 use std::net::SocketAddr;
@@ -82,6 +82,7 @@ use crate::registry;
 use cache::{Cache, Kind};
 use client::Fence;
 pub use error::RunError;
+use interlock::Alone;
 use leader::{Candidacy, Leader};
 pub use live::live_manifests;
 pub use log::Format;
@@ -198,13 +199,13 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     };
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence, cache.clone());
     let mut tasks = JoinSet::new();
-    let (clear, alone) = watch::channel(false);
+    let (told, alone) = watch::channel(Alone::Unknown);
     let ready = ready(cache.clone(), &options.controllers, alone.clone());
     tasks.spawn(http::serve(listener, metrics.clone(), ready));
     tasks.spawn(measure_watches(cache.clone(), metrics.clone()));
     let builds_in = options.controllers.contains(&Controller::Build).then(|| options.namespace.clone());
     tasks.spawn(follow::all(client.clone(), cache.clone(), builds_in));
-    let other = other_program(options, client.clone(), cache.clone(), clear);
+    let other = other_program(options, client.clone(), cache.clone(), told);
     tasks.spawn(once_leading(options.clone(), client, cache, metrics, leading, alone));
     let ended = tokio::select! {
         () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
@@ -230,16 +231,17 @@ async fn other_program(
     options: &Options,
     client: Client,
     cache: Cache,
-    clear: watch::Sender<bool>,
+    alone: watch::Sender<Alone>,
 ) -> RunError {
     if options.beside_mco {
         for controller in &options.controllers {
             warn!("Runs beside the Machine Config Operator by --beside-mco: {}", controller.takes_over());
         }
-        clear.send_replace(true);
+        cache.change(|snapshot| snapshot.is_read(Kind::OperatorLeases));
+        alone.send_replace(Alone::Known);
         return std::future::pending().await;
     }
-    interlock::other_program(client, cache, clear).await
+    interlock::other_program(client, cache, alone).await
 }
 
 /// Runs the controllers as soon as this process leads. It ends with the process.
@@ -249,33 +251,41 @@ async fn once_leading(
     cache: Cache,
     metrics: Metrics,
     mut leading: watch::Receiver<bool>,
-    mut alone: watch::Receiver<bool>,
+    mut alone: watch::Receiver<Alone>,
 ) {
-    let is_ended =
-        leading.wait_for(|leading| *leading).await.is_err() || alone.wait_for(|alone| *alone).await.is_err();
-    if is_ended {
+    if leading.wait_for(|leading| *leading).await.is_err() {
+        return;
+    }
+    let mut tasks = JoinSet::new();
+    if options.controllers.contains(&Controller::Node) {
+        // Before it is known who else writes to the pools, it says why that is not known.
+        let own_node = options.own_node.clone();
+        tasks.spawn(rollout::run(client.clone(), cache.clone(), metrics.clone(), own_node, alone.clone()));
+    }
+    if alone.wait_for(|alone| *alone > Alone::Unknown).await.is_err() {
         return;
     }
     metrics.leading.set(1);
+    info!("{} leads", options.identity);
     let until_lost = lost(leading, metrics.clone());
-    let mut tasks = JoinSet::new();
     for controller in options.controllers {
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
         match controller {
-            Controller::Render => tasks.spawn(render::run(client, cache, metrics)),
-            Controller::Node => {
-                tasks.spawn(pinned::run(client.clone(), cache.clone(), metrics.clone()));
-                tasks.spawn(rollout::run(client, cache, metrics, options.own_node.clone()))
+            Controller::Render => tasks.spawn(once_alone(alone.clone(), render::run(client, cache, metrics))),
+            Controller::Node => tasks.spawn(once_alone(alone.clone(), pinned::run(client, cache, metrics))),
+            Controller::Drain => tasks.spawn(once_alone(alone.clone(), drain::run(client, cache, metrics))),
+            Controller::OptIn => {
+                let opt_in = opt_in::run(client, cache, metrics, options.namespace.clone());
+                tasks.spawn(once_alone(alone.clone(), opt_in))
             }
-            Controller::Drain => tasks.spawn(drain::run(client, cache, metrics)),
-            Controller::OptIn => tasks.spawn(opt_in::run(client, cache, metrics, options.namespace.clone())),
             Controller::Build => {
                 let settings = JobSettings { namespace: options.namespace.clone(), ..options.build.clone() };
                 let registry = registry::Client::new(registry::Options {
                     insecure: settings.insecure_registries.clone(),
                     trust: settings.trust_bundle.clone().into_bytes(),
                 });
-                tasks.spawn(build::run(client, cache, metrics, settings, Arc::new(registry)))
+                let build = build::run(client, cache, metrics, settings, Arc::new(registry));
+                tasks.spawn(once_alone(alone.clone(), build))
             }
         };
     }
@@ -283,6 +293,13 @@ async fn once_leading(
     tokio::select! {
         ended = tasks.join_next() => drop(ended),
         () = until_lost => {}
+    }
+}
+
+/// Runs a controller as soon as it is known that no other program is at work on the pools.
+async fn once_alone(mut alone: watch::Receiver<Alone>, controller: impl Future<Output = ()>) {
+    if alone.wait_for(|alone| *alone == Alone::Known).await.is_ok() {
+        controller.await;
     }
 }
 
@@ -319,21 +336,25 @@ async fn measure_watches(cache: Cache, metrics: Metrics) {
 
 /// A process is ready while it can read the objects that its controllers decide by, as leader or not. The kinds in the
 /// namespace of builds are read by the leader.
-fn ready(cache: Cache, controllers: &[Controller], alone: watch::Receiver<bool>) -> http::Ready {
+fn ready(cache: Cache, controllers: &[Controller], alone: watch::Receiver<Alone>) -> http::Ready {
     let in_all = |kind: &Kind| !matches!(kind, Kind::BuildSettings | Kind::OsImage | Kind::Containerfiles);
     let mut needed: Vec<Kind> = controllers.iter().flat_map(|one| one.needed()).copied().collect();
+    needed.extend([Kind::Lease, Kind::OperatorLeases]);
     needed.sort_unstable();
     needed.dedup();
     needed.retain(in_all);
     Arc::new(move || {
         let snapshot = cache.lock();
-        let missing: Vec<String> = unread::unread(&snapshot, &needed)
+        let mut missing: Vec<String> = unread::unread(&snapshot, &needed)
             .map(|(kind, failure)| unread::failure_text(kind, failure))
             .collect();
+        missing.dedup();
+        missing.extend(unread::down(&snapshot, &needed, client::uptime()));
+        missing.extend(unread::refused_budgets(&snapshot));
         if !missing.is_empty() {
             return Err(format!("{}\n", missing.join("\n")));
         }
-        if !*alone.borrow() {
+        if *alone.borrow() != Alone::Known {
             return Err("not known yet whether the Machine Config Operator is at work\n".to_owned());
         }
         Ok(())

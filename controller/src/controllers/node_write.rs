@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::cache::Cache;
 use super::cached::Cached as _;
-use super::client::{RequestError, send};
+use super::client::RequestError;
+use super::conflict::{Conflict, Expected, judge};
 use super::node::NodeObject;
 use super::write::{Write, write};
 use crate::rollout::Node;
@@ -41,16 +42,22 @@ pub(super) async fn write_body(
     let patched = write(what, nodes.patch(name, &PatchParams::default(), &Patch::Merge(body))).await;
     let (written, now) = match patched {
         Ok(now) => (true, now),
-        Err(error) if error.code() == 409 => match send(nodes.get(name)).await {
-            Ok(now) => (false, now),
-            Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
-            Err(error) => return Err(error),
-        },
-        Err(error) if error.code() == 404 => return Ok(gone(cache, name, uid)),
-        Err(error) => return Err(error),
+        Err(error) => {
+            let expected =
+                Expected::Version { uid: Some(uid.to_owned()), version: version(body).map(str::to_owned) };
+            match judge(what, error, &expected, nodes.get(name)).await? {
+                Conflict::Changed(now) => (false, now),
+                Conflict::Gone => return Ok(gone(cache, name, uid)),
+            }
+        }
     };
     cache.change(|snapshot| now.put(snapshot));
     Ok(written)
+}
+
+/// Returns the version that a body is written onto.
+fn version(body: &Value) -> Option<&str> {
+    body.get("metadata")?.get("resourceVersion")?.as_str()
 }
 
 /// Removes a node that is gone from the cache. One of the same name is another one.

@@ -18,6 +18,8 @@ use tracing::{info, warn};
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
 use super::client::{RequestError, uptime};
+use super::conflict::{Expected, or_judged};
+use super::contested::Contested;
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
@@ -45,7 +47,8 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.contents();
-    let mut controller = Controller { client, cache, metrics, namespace, retries: Retries::default() };
+    let (retries, contested) = (Retries::default(), Contested::default());
+    let mut controller = Controller { client, cache, metrics, namespace, retries, contested };
     loop {
         changes.mark_unchanged();
         let again = controller.reconcile().await;
@@ -69,6 +72,7 @@ struct Controller {
     namespace: String,
     /// Refusals of the API server, by pool.
     retries: Retries,
+    contested: Contested,
 }
 
 /// Writes for a pool.
@@ -79,9 +83,35 @@ enum Step {
     Nothing,
 }
 
+impl Step {
+    /// Names what is written for a pool, and returns it without versions and times.
+    fn content(&self, pool: &str) -> (String, String) {
+        let spec = |spec: serde_json::Result<String>| spec.unwrap_or_default();
+        let (field, value) = match self {
+            Self::Write(Action::CreateOsConfig(config) | Action::UpdateOsConfig(config)) => {
+                ("MachineOSConfig", spec(serde_json::to_string(&config.spec)))
+            }
+            Self::Write(Action::DeleteOsConfig { uid, .. }) => ("MachineOSConfig", uid.clone()),
+            Self::Write(Action::WriteBase(config)) => {
+                ("MachineConfig with the base image", spec(serde_json::to_string(&config.spec)))
+            }
+            Self::Report(_, results, _) => {
+                let conditions = results.conditions.iter().flatten();
+                let conditions = conditions.map(|one| (&one.type_, &one.status, &one.message));
+                ("image mode conditions", format!("{:?} {:?}", conditions.collect::<Vec<_>>(), results.image))
+            }
+            Self::Nothing => ("", String::new()),
+        };
+        (format!("{field} of pool {pool}"), value)
+    }
+}
+
 impl Controller {
     /// Brings all pools to where they should be; returns the time until the next try, if something was refused or failed.
     async fn reconcile(&mut self) -> Option<Duration> {
+        if self.cache.lock().is_between_states() {
+            return None;
+        }
         let pools: Vec<String> = concerned(&self.cache.lock());
         let mut waits = Vec::new();
         for pool in pools {
@@ -92,7 +122,9 @@ impl Controller {
                     Step::Write(action) => format!("{action:?}"),
                     Step::Report(..) => "results".to_owned(),
                 };
-                if let Some(wait) = self.retries.wait(&pool, &input, uptime()) {
+                let (field, value) = step.content(&pool);
+                let wait = self.retries.wait(&pool, &input, uptime());
+                if let Some(wait) = wait.or_else(|| self.contested.wait(&field, &value)) {
                     waits.push(wait);
                     break;
                 }
@@ -105,6 +137,7 @@ impl Controller {
                 };
                 let Err(error) = written else {
                     self.retries.succeeded(&pool);
+                    self.contested.wrote(&self.client, &field, &value, &self.about(&pool)).await;
                     continue;
                 };
                 waits.push(self.failed(&pool, &input, &error).await);
@@ -117,7 +150,7 @@ impl Controller {
     /// Tells of a write that is refused, once; returns the time until the next try.
     async fn failed(&mut self, pool: &str, input: &str, error: &RequestError) -> Duration {
         // Somebody else wrote: the watch brings the next decision.
-        if matches!(error.code(), 404 | 409) {
+        if error.is_conflict() {
             return RETRY;
         }
         self.metrics.wrote("opt-in", "failed");
@@ -129,13 +162,17 @@ impl Controller {
         if is_news {
             let text = format!("Pool {pool} can't be brought into image mode: {error}");
             warn!("{text}");
-            let uid = self.cache.lock().readable_pools().find_map(|one| {
-                (one.metadata.name.as_deref() == Some(pool)).then(|| one.metadata.uid.clone())?
-            });
-            let about = About::pool(pool, uid.as_deref().unwrap_or_default());
+            let about = self.about(pool);
             emit(&self.client, &about, Severity::Warning, "OptInRefused", &text).await;
         }
         wait
+    }
+
+    fn about(&self, pool: &str) -> About {
+        let uid = self.cache.lock().readable_pools().find_map(|one| {
+            (one.metadata.name.as_deref() == Some(pool)).then(|| one.metadata.uid.clone())?
+        });
+        About::pool(pool, uid.as_deref().unwrap_or_default())
     }
 
     async fn write(&self, action: Action) -> Result<(), RequestError> {
@@ -144,27 +181,29 @@ impl Controller {
         match action {
             Action::CreateOsConfig(config) => {
                 let (lenient, how) = (Lenient::of(*config.clone()), PostParams::default());
-                self.store(write_and_read(Write::OptInOsConfig, os_configs.create(&how, &lenient)).await?);
-                info!(
-                    "Created MachineOSConfig {}: its pool has the label {}",
-                    name(&config),
-                    opt_in::ENABLED
-                );
+                let name = name(&config);
+                let made = write_and_read(Write::OptInOsConfig, os_configs.create(&how, &lenient)).await;
+                let expected = Expected::Absent;
+                self.store(or_judged(Write::OptInOsConfig, made, &expected, os_configs.get(&name)).await?);
+                info!("Created MachineOSConfig {name}: its pool has the label {}", opt_in::ENABLED);
                 self.metrics.wrote("opt-in", "created");
             }
             Action::UpdateOsConfig(config) => {
                 let lenient = Lenient::of(*config.clone());
                 let (name, how) = (name(&config), PostParams::default());
-                self.store(
-                    write_and_read(Write::OptInOsConfig, os_configs.replace(&name, &how, &lenient)).await?,
-                );
+                let expected = Expected::of(&config.metadata);
+                let made =
+                    write_and_read(Write::OptInOsConfig, os_configs.replace(&name, &how, &lenient)).await;
+                self.store(or_judged(Write::OptInOsConfig, made, &expected, os_configs.get(&name)).await?);
                 info!("Updated MachineOSConfig {name} from its ConfigMaps");
                 self.metrics.wrote("opt-in", "updated");
             }
             Action::DeleteOsConfig { name, uid, version } => {
+                let expected = Expected::Version { uid: Some(uid.clone()), version: version.clone() };
                 let preconditions = Preconditions { uid: Some(uid), resource_version: version };
                 let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-                write(Write::OptInOsConfig, os_configs.delete(&name, &how)).await?;
+                let deleted = write(Write::OptInOsConfig, os_configs.delete(&name, &how)).await;
+                or_judged(Write::OptInOsConfig, deleted, &expected, os_configs.get(&name)).await?;
                 self.cache.change(|snapshot| MachineOsConfig::remove(snapshot, &name));
                 info!("Deleted MachineOSConfig {name}: its pool has lost the label {}", opt_in::ENABLED);
                 self.metrics.wrote("opt-in", "deleted");
@@ -179,11 +218,13 @@ impl Controller {
         let lenient = Lenient::of(config.clone());
         let name = config.metadata.name.clone().unwrap_or_default();
         let how = PostParams::default();
-        let written = if config.metadata.resource_version.is_some() {
-            write_and_read(Write::OptInBaseImage, api.replace(&name, &how, &lenient)).await?
+        let (expected, written) = if config.metadata.resource_version.is_some() {
+            let written = write_and_read(Write::OptInBaseImage, api.replace(&name, &how, &lenient)).await;
+            (Expected::of(&config.metadata), written)
         } else {
-            write_and_read(Write::OptInBaseImage, api.create(&how, &lenient)).await?
+            (Expected::Absent, write_and_read(Write::OptInBaseImage, api.create(&how, &lenient)).await)
         };
+        let written = or_judged(Write::OptInBaseImage, written, &expected, api.get(&name)).await?;
         info!("MachineConfig {name} has the image of ConfigMap {OS_IMAGE}");
         self.metrics.wrote("opt-in", "updated");
         store(&self.cache, written);
@@ -207,7 +248,9 @@ impl Controller {
             } });
             let how = PatchParams::default();
             let patched =
-                write_and_read(Write::OptInResult, api.patch(&name, &how, &Patch::Merge(patch))).await?;
+                write_and_read(Write::OptInResult, api.patch(&name, &how, &Patch::Merge(patch))).await;
+            let expected = Expected::Version { uid: uid.clone(), version: version.clone() };
+            let patched = or_judged(Write::OptInResult, patched, &expected, api.get(&name)).await?;
             version.clone_from(&patched.metadata.resource_version);
             store(&self.cache, patched);
         }
@@ -218,8 +261,9 @@ impl Controller {
             });
             let how = PatchParams::default();
             let patched =
-                write_and_read(Write::OptInResult, api.patch_status(&name, &how, &Patch::Merge(patch)))
-                    .await?;
+                write_and_read(Write::OptInResult, api.patch_status(&name, &how, &Patch::Merge(patch))).await;
+            let expected = Expected::Version { uid: uid.clone(), version: version.clone() };
+            let patched = or_judged(Write::OptInResult, patched, &expected, api.get(&name)).await?;
             store(&self.cache, patched);
             // The condition changes with the refusal, so each is reported once.
             if let Some(refused) = refused {
@@ -300,7 +344,7 @@ macro_rules! watched {
             const KIND: Kind = $kind;
             const NAME: Option<&'static str> = Some($name);
 
-            fn put(self, snapshot: &mut Snapshot) -> bool {
+            fn insert(self, snapshot: &mut Snapshot) -> bool {
                 if self.metadata.name.as_deref() != Some($name) {
                     return false;
                 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -17,18 +16,22 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached as _;
-use super::client::RequestError;
+use super::client::{RequestError, uptime};
+use super::conflict::{Expected, judged};
+use super::contested::Contested;
+use super::events::About;
 use super::failure::Failure;
 use super::metrics::Metrics;
 use super::node_write::write_node;
-use super::watches;
 use super::write::{Write, write};
 use crate::api::pool::PoolSynchronizer;
 use crate::api::{MachineConfigNode, MachineConfigPool};
 use crate::model::annotations::PINNED_IMAGE_SETS;
 use crate::model::pinned::{PinningPool, pools_of_node};
 use crate::reading::Lenient;
+use crate::retry::Retries;
 use crate::rollout::{Members, Node, ReportedSet, annotation, sets, synchronizer};
+use crate::watches;
 
 /// Changes of this time are counted together.
 const COALESCE: Duration = Duration::from_secs(1);
@@ -45,12 +48,17 @@ type Events = Pin<Box<dyn Stream<Item = watcher::Result<Event<Lenient<MachineCon
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     let needed = [Kind::Definitions, Kind::Pools, Kind::Nodes];
     cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
-    let mut controller = Controller { client, cache, metrics, reports: Reports::default() };
+    let (reports, contested) = (Reports::default(), Contested::default());
+    let mut controller =
+        Controller { client, cache, metrics, reports, contested, retries: Retries::default(), later: None };
     let mut changes = controller.cache.changes();
     loop {
         changes.mark_unchanged();
-        let is_active = is_active(&controller.cache.lock());
-        let done = if is_active { controller.reconcile().await } else { Ok(()) };
+        let (is_active, is_certain) = {
+            let snapshot = controller.cache.lock();
+            (is_active(&snapshot), !snapshot.is_between_states())
+        };
+        let done = if is_active && is_certain { controller.reconcile().await } else { Ok(()) };
         let failed = done.err();
         if let Some(error) = &failed {
             controller.metrics.wrote("pinned", "failed");
@@ -61,9 +69,10 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
         } else if controller.reports.events.is_none() {
             controller.reports.events = Some(watch(&controller.client));
         }
+        let later = controller.later.take();
         let retry = async {
-            match failed {
-                Some(_) => sleep(RETRY).await,
+            match failed.map(|_| RETRY).into_iter().chain(later).min() {
+                Some(wait) => sleep(wait).await,
                 None => std::future::pending().await,
             }
         };
@@ -88,7 +97,7 @@ fn is_active(snapshot: &Snapshot) -> bool {
 
 fn watch(client: &Client) -> Events {
     let api = Api::<Lenient<MachineConfigNode>>::all(client.clone());
-    Box::pin(watcher(api, watches::config()).default_backoff())
+    Box::pin(watches::paced(api, watches::config()))
 }
 
 /// Reports of the nodes, while they are watched.
@@ -167,6 +176,11 @@ struct Controller {
     cache: Cache,
     metrics: Metrics,
     reports: Reports,
+    contested: Contested,
+    /// Refusals of the API server.
+    retries: Retries,
+    /// Time until a contested field may be written again.
+    later: Option<Duration>,
 }
 
 /// A pool, and the counts that it is to have.
@@ -176,7 +190,8 @@ impl Controller {
     /// Tells nodes of their sets, and pools how many nodes keep them. A pool's counts go last: they say that there is something to
     /// take back.
     async fn reconcile(&mut self) -> Result<(), RequestError> {
-        let nodes = untold(&self.cache.lock());
+        let mut nodes = untold(&self.cache.lock());
+        nodes.retain(|(node, value)| self.may_write(&told(node), value.as_deref().unwrap_or_default()));
         let is_cut = nodes.len() > MAX_WRITES;
         let mut failed = None;
         for (node, value) in nodes.into_iter().take(MAX_WRITES) {
@@ -185,9 +200,17 @@ impl Controller {
             match write_node(what, &self.client, &self.cache, &node, &body).await {
                 Ok(is_written) => {
                     self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" });
+                    self.retries.succeeded(&told(&node));
+                    if is_written {
+                        let (value, about) = (value.unwrap_or_default(), About::node(&node.name, &node.uid));
+                        self.contested.wrote(&self.client, &told(&node), &value, &about).await;
+                    }
                 }
                 // One node that refuses keeps the others from nothing.
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    self.failed(&told(&node), value.as_deref().unwrap_or_default(), &error);
+                    failed = Some(error);
+                }
             }
         }
         let reported = self.reports.sets.as_ref().filter(|_| !is_cut);
@@ -198,12 +221,32 @@ impl Controller {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Returns true if a field may be given this value now. Another program that sets it back again and again is waited for.
+    fn may_write(&mut self, field: &str, value: &str) -> bool {
+        let waits = [self.contested.wait(field, value), self.retries.wait(field, value, uptime())];
+        let Some(wait) = waits.into_iter().flatten().max() else { return true };
+        self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
+        false
+    }
+
+    /// Has a refused write wait, unless its value changes.
+    fn failed(&mut self, field: &str, value: &str, error: &RequestError) {
+        if error.is_refusal() {
+            let (wait, _) = self.retries.failed(field, value, &error.to_string(), uptime());
+            self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
+        }
+    }
+
     async fn write_count(
         &mut self,
         pool: &MachineConfigPool,
         count: Option<&PoolSynchronizer>,
     ) -> Result<(), RequestError> {
         let name = pool.name_any();
+        let (field, value) = (format!("status.poolSynchronizersStatus of pool {name}"), format!("{count:?}"));
+        if !self.may_write(&field, &value) {
+            return Ok(());
+        }
         let all = count.map(|count| vec![count]);
         let body = json!({
             "metadata": { "uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version },
@@ -214,21 +257,33 @@ impl Controller {
         match write(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
             Ok(now) => {
                 self.metrics.wrote("pinned", "written");
+                self.retries.succeeded(&field);
                 self.cache.change(|snapshot| now.put(snapshot));
                 if let Some(count) = count {
                     let (updated, all) = (count.updated_machine_count, count.machine_count);
                     info!("Pool {name}: {updated} of {all} nodes keep its pinned images");
                 }
+                let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+                self.contested.wrote(&self.client, &field, &value, &about).await;
                 Ok(())
             }
-            // The watch brings the next version, and with it the next try.
-            Err(error) if matches!(error.code(), 404 | 409) => {
-                self.metrics.wrote("pinned", "conflict");
-                Ok(())
+            Err(error) => {
+                let error = judged(what, error, &Expected::of(&pool.metadata), api.get(&name)).await;
+                // The watch brings the next version, and with it the next try.
+                if error.is_conflict() {
+                    self.metrics.wrote("pinned", "conflict");
+                    return Ok(());
+                }
+                self.failed(&field, &value, &error);
+                Err(error)
             }
-            Err(error) => Err(error),
         }
     }
+}
+
+/// Names the annotation of a node.
+fn told(node: &Node) -> String {
+    format!("{PINNED_IMAGE_SETS} of Node {}", node.name)
 }
 
 /// Returns the nodes whose annotation is not that of their pools' sets, and the right one. The pools are those of which the agent

@@ -26,6 +26,8 @@ use tracing::{info, warn};
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
 use super::client::{RequestError, send, uptime};
+use super::conflict::{Conflict, Expected, judge, judged};
+use super::contested::Contested;
 use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
 use super::seed;
@@ -38,7 +40,7 @@ use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
-use crate::retry::{Repeats, Retries};
+use crate::retry::Retries;
 
 /// Length of the pause after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -60,12 +62,12 @@ const MAX_NAMED: usize = 8;
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    cache.until(|snapshot| unread::RENDER.iter().all(|kind| snapshot.knows(*kind))).await;
+    cache.until(is_known).await;
     info!("The render controller runs");
     let mut changes = cache.inputs();
-    let (retries, repeats) = (Retries::default(), Repeats::default());
+    let (retries, contested) = (Retries::default(), Contested::default());
     let unanswered = BTreeMap::new();
-    let mut controller = Controller { client, cache, metrics, retries, unanswered, repeats, later: None };
+    let mut controller = Controller { client, cache, metrics, retries, unanswered, contested, later: None };
     loop {
         changes.mark_unchanged();
         let again = Box::pin(controller.reconcile()).await;
@@ -80,6 +82,10 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
             () = retry => {}
         }
     }
+}
+
+fn is_known(snapshot: &Snapshot) -> bool {
+    unread::RENDER.iter().all(|kind| snapshot.knows(*kind))
 }
 
 /// Waits for a pause in the changes.
@@ -106,7 +112,7 @@ struct Controller {
     /// Tries in a row that were not answered, by pool.
     unanswered: BTreeMap<String, u32>,
     /// Values that were written again.
-    repeats: Repeats,
+    contested: Contested,
     /// Time at which a contested field may be written again.
     later: Option<Duration>,
 }
@@ -122,6 +128,10 @@ struct Outcome {
 impl Controller {
     /// Renders all pools; returns the delay before the next try, if something was refused or failed.
     async fn reconcile(&mut self) -> Option<Duration> {
+        // Not by the sources of one time and the pools of another one: the list of the last kind brings the next decision.
+        if !is_known(&self.cache.lock()) || self.cache.lock().is_between_states() {
+            return None;
+        }
         let mut waits = Vec::new();
         let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
         for name in names {
@@ -132,10 +142,8 @@ impl Controller {
             let Ok(Some(outcome)) = rendering.await else { continue };
             waits.extend(Box::pin(self.attempt(outcome)).await);
         }
-        if let Err(error) = seed::components(&self.client, &self.cache, &self.metrics).await {
-            waits
-                .push(self.failed("MachineConfigs of images that were built before are not written", &error));
-        }
+        let components = seed::components(&self.client, &self.cache, &self.metrics, &mut self.retries);
+        waits.extend(components.await);
         let what = "rendered configs that nobody uses are not deleted";
         if let Some(wait) = self.retries.wait(what, "", uptime()) {
             waits.push(wait);
@@ -271,9 +279,16 @@ impl Controller {
                 store(&self.cache, made);
                 Ok(())
             }
-            // Made before, and the watch is behind.
-            Err(error) if error.code() == 409 => self.restore(object).await,
-            Err(error) => Err(error.about(&format!("MachineConfig {}", rendered.name()))),
+            Err(error) => {
+                let read = configs.get(rendered.name());
+                match judge(Write::RenderedConfig, error, &Expected::Absent, read).await {
+                    // Made before, and the watch is behind.
+                    Ok(Conflict::Changed(_)) => self.restore(object).await,
+                    // Absent is what it was decided by.
+                    Ok(Conflict::Gone) => Ok(()),
+                    Err(error) => Err(error.about(&format!("MachineConfig {}", rendered.name()))),
+                }
+            }
         }
     }
 
@@ -291,12 +306,17 @@ impl Controller {
         }
         let about = About::machine_config(&name, found.metadata.uid.as_deref().unwrap_or_default());
         let object = Lenient::of(object);
-        write(Write::RenderedConfig, self.configs().replace(&name, &PostParams::default(), &object)).await?;
+        let (configs, how) = (self.configs(), PostParams::default());
+        let expected = Expected::of(&object.metadata);
+        if let Err(error) = write(Write::RenderedConfig, configs.replace(&name, &how, &object)).await {
+            let error = judged(Write::RenderedConfig, error, &expected, configs.get(&name)).await;
+            return Err(error.about(&format!("MachineConfig {name}")));
+        }
         warn!(
             "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
         );
         self.metrics.wrote("render", "restored");
-        self.repeated(&field, "", &about).await;
+        self.contested.wrote(&self.client, &field, "", &about).await;
         Ok(())
     }
 
@@ -329,14 +349,21 @@ impl Controller {
         }
         let (pools, how) = (self.pools(), PatchParams::default());
         let patched = write_and_read(Write::PoolTarget, pools.patch(&name, &how, &Patch::Merge(patch))).await;
-        let patched = patched.map_err(|error| error.about(&format!("spec.configuration of pool {name}")))?;
+        let patched = match patched {
+            Ok(patched) => patched,
+            Err(error) => {
+                let error =
+                    judged(Write::PoolTarget, error, &Expected::of(&pool.metadata), pools.get(&name)).await;
+                return Err(error.about(&format!("spec.configuration of pool {name}")));
+            }
+        };
         self.metrics.wrote("render", "targeted");
         if pool.spec.configuration.and_then(|old| old.name) != target.name {
             info!("Pool {name} targets {}", rendered.name());
         }
         store(&self.cache, patched.clone());
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
-        self.repeated(&field, rendered.name(), &about).await;
+        self.contested.wrote(&self.client, &field, rendered.name(), &about).await;
         Ok(patched)
     }
 
@@ -372,11 +399,18 @@ impl Controller {
         let (pools, how) = (self.pools(), PatchParams::default());
         let patched =
             write_and_read(Write::RenderCondition, pools.patch_status(&name, &how, &Patch::Merge(patch)))
-                .await?;
+                .await;
+        let patched = match patched {
+            Ok(patched) => patched,
+            Err(error) => {
+                let expected = Expected::of(&pool.metadata);
+                return Err(judged(Write::RenderCondition, error, &expected, pools.get(&name)).await);
+            }
+        };
         self.metrics.wrote("render", "reported");
         let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
         store(&self.cache, patched.clone());
-        self.repeated(&field, &message, &about).await;
+        self.contested.wrote(&self.client, &field, &message, &about).await;
         if degraded.is_some() {
             warn!("{message}");
             emit(&self.client, &about, Severity::Warning, type_, &message).await;
@@ -392,20 +426,26 @@ impl Controller {
         }
         let mut failed = Ok(());
         for (name, uid, version) in surplus {
+            let expected = Expected::Version { uid: Some(uid.clone()), version: Some(version.clone()) };
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match write(Write::RenderedConfigDeletion, self.configs().delete(&name, &how)).await {
+            let configs = self.configs();
+            match write(Write::RenderedConfigDeletion, configs.delete(&name, &how)).await {
                 Ok(_) => {
                     info!("Deleted {name}: no node and no pool uses it");
                     self.metrics.wrote("render", "deleted");
                     self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
                 }
-                Err(error) if matches!(error.code(), 404 | 409) => {}
-                // One that refuses keeps no other.
-                Err(error) if error.is_refusal() => {
-                    failed = Err(error.about(&format!("deletion of MachineConfig {name}")));
+                Err(error) => {
+                    match judge(Write::RenderedConfigDeletion, error, &expected, configs.get(&name)).await {
+                        Ok(_) => {}
+                        // One that refuses keeps no other.
+                        Err(error) if error.is_refusal() => {
+                            failed = Err(error.about(&format!("deletion of MachineConfig {name}")));
+                        }
+                        Err(error) => return Err(error),
+                    }
                 }
-                Err(error) => return Err(error),
             }
         }
         failed

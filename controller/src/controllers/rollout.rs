@@ -11,6 +11,7 @@ mod definition;
 mod execute;
 mod policies;
 mod provisioned;
+mod sent;
 mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +24,18 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::info;
 
 use super::cache::{Cache, Journal, Kind, Snapshot};
 use super::cached::Cached;
-use super::client::{RequestError, send, uptime};
+use super::client::{RequestError, uptime};
+use super::conflict::{Conflict, Expected, judge};
+use super::contested::Contested;
 use super::costs::{Costs, Unknown};
 use super::events::{About, Severity, emit};
+use super::interlock::Alone;
 use super::layering::layering;
 use super::merge::merge;
 use super::metrics::Metrics;
@@ -42,8 +47,10 @@ use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::rollout::{
     self, Clock, Fleet, NodePatch, NodeWrites, Pair, Policy, Pool, Rollout, Topology, rollout,
+    unknown_status, unread_status,
 };
 use definition::PoolsDefinition;
+use sent::{Sent, SentStatus};
 use statuses::{Statuses, Written};
 
 /// Wait for a retry, if nothing changes before.
@@ -62,16 +69,21 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// delay a window nor make nodes late.
 const LONGEST_TIMED_WAIT: Duration = Duration::from_secs(60);
 
-/// Runs it. It has no end. `own_node` is the node that this process runs on.
-pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node: Option<String>) {
+/// Runs it. It has no end. `own_node` is the node that this process runs on. Before it is known that this program is alone on the pools,
+/// they say which kinds can't be read, and nothing else.
+pub(super) async fn run(
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    own_node: Option<String>,
+    alone: watch::Receiver<Alone>,
+) {
     // A kind that it may not read keeps it from giving targets, not from saying so on the pools.
     let can_tell = |snapshot: &Snapshot| {
         let told = NEEDED_TO_TELL.iter().all(|kind| snapshot.knows(*kind));
         let is_known = |kind: &&Kind| snapshot.knows(**kind) || snapshot.failing.contains_key(kind);
         told && unread::NODE.iter().all(|kind| is_known(&kind))
     };
-    cache.until(can_tell).await;
-    info!("The node controller runs");
     let mut changes = cache.changes();
     let mut controller = Controller {
         client,
@@ -88,7 +100,22 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, own_node
         clock: Clock::default(),
         writes: NodeWrites::default(),
         statuses: Statuses::default(),
+        contested: Contested::default(),
+        under_way: JoinSet::new(),
+        statuses_under_way: JoinSet::new(),
     };
+    let is_alone = || *alone.borrow() == Alone::Known;
+    while !(is_alone() && can_tell(&controller.cache.lock())) {
+        changes.mark_unchanged();
+        let known = *alone.borrow();
+        let wait = controller.tell_unread(known).await;
+        let mut alone = alone.clone();
+        tokio::select! {
+            () = controller.pause(&mut changes, wait) => {}
+            _ = alone.wait_for(|alone| *alone != known) => {}
+        }
+    }
+    info!("The node controller runs");
     loop {
         changes.mark_unchanged();
         let wait = Box::pin(controller.reconcile()).await;
@@ -114,6 +141,18 @@ struct Controller {
     clock: Clock,
     writes: NodeWrites,
     statuses: Statuses,
+    contested: Contested,
+    /// Writes to nodes that are not answered yet.
+    under_way: JoinSet<Sent>,
+    /// Writes of statuses that are not answered yet: one for each object.
+    statuses_under_way: JoinSet<SentStatus>,
+}
+
+/// Writes statuses.
+struct StatusWriter {
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
 }
 
 /// Decision for a pool, and the objects that its writes need.
@@ -130,23 +169,55 @@ impl Controller {
         tokio::select! {
             // Changes that come together get one decision.
             _ = changes.changed() => sleep(COALESCE).await,
+            Some(Ok(sent)) = self.under_way.join_next(), if !self.under_way.is_empty() => self.answered(sent).await,
+            Some(Ok(sent)) = self.statuses_under_way.join_next(), if !self.statuses_under_way.is_empty() => {
+                self.status_answered(sent).await;
+            }
             pool = self.costs.answered() => drop(self.due.insert(pool, Duration::ZERO)),
             () = self.pools_definition.answered() => {}
             () = sleep(wait.min(LONGEST_WAIT)) => {}
         }
     }
 
+    /// Has the pools say which kinds the API server does not let this controller read, before anything is decided; returns the time until
+    /// the next try. Where the operator may be at work, only a condition that it does not have says so.
+    async fn tell_unread(&mut self, alone: Alone) -> Duration {
+        let unread: Vec<(MachineConfigPool, MachineConfigPoolStatus)> = {
+            let snapshot = self.cache.lock();
+            let (needed, status): (&[Kind], fn(&_, &str, _) -> _) = match alone {
+                Alone::Unknown => (&[Kind::OperatorLeases], unknown_status),
+                Alone::OperatorIsNot | Alone::Known => (&unread::NODE, unread_status),
+            };
+            let message = unread::refused(&snapshot, needed);
+            let status = |pool: &MachineConfigPool| {
+                let old = pool.status.clone().unwrap_or_default();
+                Some((pool.clone(), status(&old, message.as_ref()?, Timestamp::now())))
+            };
+            snapshot.readable_pools().filter_map(status).collect()
+        };
+        let mut wait = LONGEST_WAIT;
+        for (pool, status) in unread {
+            wait = wait.min(self.bring_pool_status(&pool, &status).await);
+        }
+        wait
+    }
+
     /// Takes the pools one step further that something has changed for; returns the time until the next decision.
     async fn reconcile(&mut self) -> Duration {
+        if self.cache.lock().is_between_states() {
+            return LONGEST_WAIT;
+        }
         if self.pools_definition.read(&self.client, &self.cache).await {
             self.fleet.concern_all();
         }
         self.observe();
-        let Self { client, cache, metrics, fleet, writes, .. } = self;
-        let labeled = provisioned::label(client, cache, metrics, fleet, writes).await;
+        let labeled = self.label().await;
         let now = uptime();
         let due = self.due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone());
         for name in due.collect::<Vec<_>>() {
+            if self.cache.lock().is_between_states() {
+                return LONGEST_WAIT;
+            }
             let (costs, unknown) = self.costs(&name);
             if let Unknown::FirstAnswer(wait) = unknown {
                 self.due.insert(name, now.saturating_add(wait));
@@ -160,7 +231,7 @@ impl Controller {
             };
             self.measure(&name, &decision.rollout.status);
             let wake = decision.rollout.wake;
-            let mut wait = self.execute(&name, decision).await;
+            let mut wait = Box::pin(self.execute(&name, decision)).await;
             if let Some(wake) = wake {
                 let until = Duration::try_from(wake.duration_since(Timestamp::now())).unwrap_or_default();
                 wait = wait.min(until).min(LONGEST_TIMED_WAIT);
@@ -265,6 +336,37 @@ impl Controller {
         emit(&self.client, &about, Severity::Normal, reason, &text).await;
     }
 
+    fn writer(&self) -> StatusWriter {
+        let (client, cache, metrics) = (self.client.clone(), self.cache.clone(), self.metrics.clone());
+        StatusWriter { client, cache, metrics }
+    }
+
+    /// Returns the cost of the way of each config that nodes of a pool have to its target, and what they wait for.
+    fn costs(&mut self, pool: &str) -> (BTreeMap<String, NodeCost>, Unknown) {
+        let (target, from) = {
+            let snapshot = self.cache.lock();
+            let own_target = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
+            let used = self.fleet.configs().filter(|name| snapshot.rendered.contains_key(*name));
+            let used: BTreeSet<String> = used.cloned().collect();
+            let all: BTreeSet<String> =
+                snapshot.readable_pools().flat_map(named).chain(used.iter().cloned()).collect();
+            let policy = match &snapshot.policy {
+                Some(Ok(policy)) => policy.clone(),
+                None | Some(Err(_)) => DisruptionPolicy::defaults(),
+            };
+            self.costs.retain(&all, &policy);
+            let own =
+                |name: &String| snapshot.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
+            (own_target, used.into_iter().filter(own).collect::<Vec<_>>())
+        };
+        match target {
+            Some(target) => self.costs.to(&self.client, pool, &target, &from),
+            None => (BTreeMap::new(), Unknown::Nothing),
+        }
+    }
+}
+
+impl StatusWriter {
     /// Writes a status onto the observed version.
     async fn write_status<K, S>(
         &self,
@@ -293,15 +395,10 @@ impl Controller {
         let written = write(what, api.patch_status(&name, &how, &Patch::Merge(&body))).await;
         let (outcome, now) = match written {
             Ok(now) => ("written", now),
-            Err(error) if error.code() == 409 => match send(api.get(&name)).await {
-                // Nothing else is there: the same is not tried at once.
-                Ok(now) if now.meta().resource_version == meta.resource_version => return Err(error),
-                Ok(now) => ("conflict", now),
-                Err(error) if error.code() == 404 => return Ok(self.gone::<K>(&name)),
-                Err(error) => return Err(error),
+            Err(error) => match judge(what, error, &Expected::of(meta), api.get(&name)).await? {
+                Conflict::Changed(now) => ("conflict", now),
+                Conflict::Gone => return Ok(self.gone::<K>(&name)),
             },
-            Err(error) if error.code() == 404 => return Ok(self.gone::<K>(&name)),
-            Err(error) => return Err(error),
         };
         self.metrics.wrote("node", outcome);
         // A field that the definition does not have is dropped by the server: the same is not written for ever.
@@ -321,30 +418,6 @@ impl Controller {
     {
         self.cache.change(|snapshot| <Lenient<K> as Cached>::remove(snapshot, name));
         Written::Conflict
-    }
-
-    /// Returns the cost of the way of each config that nodes of a pool have to its target, and what they wait for.
-    fn costs(&mut self, pool: &str) -> (BTreeMap<String, NodeCost>, Unknown) {
-        let (target, from) = {
-            let snapshot = self.cache.lock();
-            let own_target = snapshot.pools.get(pool).and_then(|pool| pool.as_ref().ok()).and_then(target);
-            let used = self.fleet.configs().filter(|name| snapshot.rendered.contains_key(*name));
-            let used: BTreeSet<String> = used.cloned().collect();
-            let all: BTreeSet<String> =
-                snapshot.readable_pools().flat_map(named).chain(used.iter().cloned()).collect();
-            let policy = match &snapshot.policy {
-                Some(Ok(policy)) => policy.clone(),
-                None | Some(Err(_)) => DisruptionPolicy::defaults(),
-            };
-            self.costs.retain(&all, &policy);
-            let own =
-                |name: &String| snapshot.rendered.get(name).is_some_and(|rendered| rendered.pool == pool);
-            (own_target, used.into_iter().filter(own).collect::<Vec<_>>())
-        };
-        match target {
-            Some(target) => self.costs.to(&self.client, pool, &target, &from),
-            None => (BTreeMap::new(), Unknown::Nothing),
-        }
     }
 }
 
@@ -388,9 +461,11 @@ fn decide(
         os_image: os_image(&object, snapshot),
         unavailable_elsewhere: controller.fleet.unavailable_elsewhere(name),
         held_elsewhere: controller.fleet.held_elsewhere(name),
+        left: controller.fleet.left(name),
         topology: controller.topology.clone(),
         selector_error: controller.fleet.error(name).cloned(),
         unlabeled: provisioned::unlabeled(snapshot, name, &controller.fleet, &controller.writes),
+        undrained: undrained(snapshot, name, &mut controller.fleet),
         has_plan: controller.pools_definition.has_plan(),
         policies: policies.iter().map(|policy| known(policy, snapshot)).collect(),
         unreadable_policy: snapshot
@@ -409,13 +484,23 @@ fn decide(
         clock: &controller.clock,
         writes: &controller.writes,
     };
-    let decided = rollout(&input, controller.fleet.census(name)?);
+    let mut decided = rollout(&input, controller.fleet.census(name)?);
+    controller.fleet.mark_left(name, &mut decided.patches);
     Some(Decision {
         pool: object,
         target: pool.target(),
         policy: policies.first().map(|policy| (*policy).clone()),
         rollout: decided,
     })
+}
+
+/// Returns the nodes of a pool that the drain controller can't write to.
+fn undrained(snapshot: &Snapshot, pool: &str, fleet: &mut Fleet) -> Vec<(String, String)> {
+    let Some(census) = fleet.census(pool).filter(|_| !snapshot.undrained.is_empty()) else {
+        return Vec::new();
+    };
+    let own = snapshot.undrained.iter().filter(|(node, _)| census.contains(node));
+    own.map(|(node, cause)| (node.clone(), cause.clone())).collect()
 }
 
 /// Reads a policy. No node returns to a config that is gone: those of a pool go with it, and a pool of its name is another one.

@@ -1,20 +1,23 @@
 //! The shell of [`crate::seed`], beside the render controller: MachineConfigs of images that were built before.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
-use super::client::RequestError;
+use super::client::{RequestError, uptime};
+use super::conflict::{Expected, judged};
 use super::metrics::Metrics;
 use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::reading::Lenient;
-use crate::render::{Rendered, render};
+use crate::render::{Rendered, render, render_first};
+use crate::retry::Retries;
 use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, selected, with_components};
 
 /// Renders a pool with the image that was built before, where it has one: also before the API server has that MachineConfig.
@@ -31,7 +34,13 @@ pub(super) fn rendered(pool: &MachineConfigPool, snapshot: &Snapshot) -> Result<
     let configs = snapshot.whole_configs(|name, config| is_component(name) || is_selected(config));
     let configs = with_components(name, &sources, &configs).map_err(|error| error.to_string())?;
     let configs = configs.iter().map(|config| &**config);
-    let rendered = render(pool, configs, &snapshot.release).map_err(|error| error.to_string())?;
+    // Nodes with a target may have what the first ones would refuse: that is judged from their target.
+    let target = pool.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
+    let rendered = match target.filter(|name| !name.is_empty()) {
+        Some(_) => render(pool, configs, &snapshot.release).map_err(|error| error.to_string())?,
+        None => render_first(pool, configs, &snapshot.release)
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?,
+    };
     selected(name, &sources, &rendered.sources).map_err(|error| error.to_string())?;
     Ok(rendered)
 }
@@ -44,19 +53,21 @@ fn sources(snapshot: &Snapshot) -> Vec<Source> {
     snapshot.os_configs.values().map(|config| config.seed.clone()).collect()
 }
 
-/// Creates, updates and deletes these MachineConfigs as the `MachineOSConfig`s require.
+/// Creates, updates and deletes these MachineConfigs as the `MachineOSConfig`s require; returns the time until the next try, if something
+/// was refused or failed.
 pub(super) async fn components(
     client: &Client,
     cache: &Cache,
     metrics: &Metrics,
-) -> Result<(), RequestError> {
+    retries: &mut Retries,
+) -> Option<Duration> {
     let actions = {
         let snapshot = cache.lock();
         // Errors of a source are reported where its pool is rendered.
         actions(&sources(&snapshot), &snapshot.whole_configs(|name, _| is_component(name))).0
     };
     let api = Api::<Lenient<MachineConfig>>::all(client.clone());
-    let mut failed = Ok(());
+    let mut waits = Vec::new();
     for action in actions {
         let (outcome, config) = match &action {
             Action::Create(config) => ("created", config),
@@ -64,19 +75,38 @@ pub(super) async fn components(
             Action::Delete(config) => ("deleted", config),
         };
         let name = config.metadata.name.clone().unwrap_or_default();
-        match execute(&api, cache, action).await {
+        let image = config.spec.os_image_url.as_deref().unwrap_or_default();
+        let (field, input) =
+            (format!("MachineConfig {name} of an image that was built before"), format!("{outcome} {image}"));
+        if let Some(wait) = retries.wait(&field, &input, uptime()) {
+            waits.push(wait);
+            continue;
+        }
+        let expected = match &action {
+            Action::Create(_) => Expected::Absent,
+            Action::Update(config) | Action::Delete(config) => Expected::of(&config.metadata),
+        };
+        let error = match execute(&api, cache, action).await {
             Ok(done) => {
                 info!("{done}");
                 metrics.wrote("render", outcome);
+                retries.succeeded(&field);
+                continue;
             }
+            Err(error) => judged(Write::SeedConfig, error, &expected, api.get(&name)).await,
+        };
+        if error.is_conflict() {
             // Another process wrote first, and the watch is behind: it brings the next decision.
-            Err(error) if matches!(error.code(), 404 | 409) => {}
-            // One that is refused keeps no other.
-            Err(error) if error.is_refusal() => failed = Err(error.about(&format!("MachineConfig {name}"))),
-            Err(error) => return Err(error),
+            continue;
         }
+        // One that is refused keeps no other.
+        let (wait, is_news) = retries.failed(&field, &input, &error.to_string(), uptime());
+        if is_news {
+            warn!("{field} is not {outcome}: {error}");
+        }
+        waits.push(wait);
     }
-    failed
+    waits.into_iter().min()
 }
 
 /// Makes one write; returns its log line.

@@ -184,7 +184,7 @@ fn view_of(snapshot: &Snapshot, lines: &BTreeMap<String, String>, limit: usize) 
 impl Cached for Lenient<MachineConfigNode> {
     const KIND: Kind = Kind::ConfigNodes;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let name = self.metadata.name.unwrap_or_default();
         let Ok(object) = &self.object else { return snapshot.progress.remove(&name).is_some() };
         let new = Progress::from_node(object);

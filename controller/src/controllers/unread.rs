@@ -1,5 +1,7 @@
 //! Kinds that a controller decides by and can't read: who says so, and when.
 
+use std::time::Duration;
+
 use super::cache::{Kind, Snapshot};
 use super::failure::Failure;
 
@@ -61,11 +63,48 @@ pub(super) fn unread<'a>(
     needed.iter().filter_map(state)
 }
 
+/// A watch that has been down for so long makes a replica not ready: longer than an API server takes to come back, and its watches with it.
+pub(super) const DOWN_AT_MOST: Duration = Duration::from_secs(30);
+
+/// Returns the texts on kinds whose watch has been down for too long, and that were read before.
+pub(super) fn down<'a>(
+    snapshot: &'a Snapshot,
+    needed: &'a [Kind],
+    now: Duration,
+) -> impl Iterator<Item = String> + use<'a> {
+    needed.iter().filter(|kind| snapshot.synced.contains(kind) && !snapshot.lacks(**kind)).filter_map(
+        move |kind| {
+            let lasts = snapshot.is_down_for(*kind, now).filter(|lasts| *lasts >= DOWN_AT_MOST)?;
+            let cause =
+                snapshot.failing.get(kind).map_or("its list is not answered", |failure| &failure.cause);
+            Some(format!(
+                "{} have not been watched for {} s: {cause}; decisions use what was read before",
+                kind.resource(),
+                lasts.as_secs()
+            ))
+        },
+    )
+}
+
+/// Returns the text on budgets that the API server refuses, or does not have: they are watched while a drain lasts.
+pub(super) fn refused_budgets(snapshot: &Snapshot) -> Option<String> {
+    let failure = snapshot.failing.get(&Kind::Budgets)?;
+    (failure.is_refusal() || failure.code == 404).then(|| failure_text(Kind::Budgets, Some(failure)))
+}
+
 /// Returns the message for pools on kinds that can't be read.
 pub(super) fn message(snapshot: &Snapshot, needed: &[Kind]) -> Option<String> {
     let causes = unread(snapshot, needed).map(|(kind, failure)| failure_text(kind, failure));
     let causes = causes.collect::<Vec<_>>().join("; ");
     (!causes.is_empty()).then(|| format!("no node is given a target: {causes}"))
+}
+
+/// Returns the message for pools on kinds that the API server refuses; `None` where it refuses none.
+pub(super) fn refused(snapshot: &Snapshot, needed: &[Kind]) -> Option<String> {
+    let is_refusal = |(_, failure): &(Kind, Option<&Failure>)| failure.is_some_and(Failure::is_refusal);
+    let causes = unread(snapshot, needed).filter(is_refusal);
+    let causes: Vec<String> = causes.map(|(kind, failure)| failure_text(kind, failure)).collect();
+    (!causes.is_empty()).then(|| format!("no node is given a target: {}", causes.join("; ")))
 }
 
 /// Returns the text on a kind that can't be read, with the next step.
@@ -81,6 +120,13 @@ pub(super) fn failure_text(kind: Kind, failure: Option<&Failure>) -> String {
             "{resource} can't be read: {}; grant the controller's account the verbs list and watch of them",
             failure.cause
         ),
+        Some(Failure { code: 429, cause, retry_after }) => {
+            let seconds = retry_after.map_or(1, |named| named.as_secs());
+            format!(
+                "{resource} can't be read yet: {cause}; the API server is busy or has just started, and is asked again after the {seconds} s \
+                 that it named"
+            )
+        }
         Some(failure) => format!("{resource} can't be read: {}", failure.cause),
     }
 }
@@ -96,7 +142,7 @@ mod tests {
         // One that nothing defines is not read, and not missed.
         snapshot.definitions.insert(Kind::RolloutPolicies.definition().unwrap().to_owned(), String::new());
         assert_eq!(message(&snapshot, &NODE), None);
-        let failure = |code| Failure { code, cause: "no".to_owned() };
+        let failure = |code| Failure::with_code(code, "no".to_owned());
         snapshot.failing.insert(Kind::RolloutPolicies, failure(0));
         assert_eq!(message(&snapshot, &NODE), None);
         snapshot.failing.insert(Kind::RolloutPolicies, failure(403));
@@ -110,5 +156,28 @@ mod tests {
         snapshot.definitions.insert(Kind::Policy.definition().unwrap().to_owned(), String::new());
         let text = message(&snapshot, &NODE).unwrap();
         assert!(text.contains("machineconfigurations.operator.openshift.io are not read yet"), "{text}");
+    }
+
+    #[test]
+    fn watch_that_is_down_for_long_is_named() {
+        let mut snapshot = Snapshot::default();
+        snapshot.synced.extend(NODE);
+        let at = Duration::from_secs;
+        let down =
+            |snapshot: &Snapshot, now: u64| down(snapshot, &[Kind::Nodes], at(now)).collect::<Vec<_>>();
+        snapshot.breaks(Kind::Nodes, at(5));
+        snapshot.fails(Kind::Nodes, &Failure::with_code(0, "no answer".to_owned()), at(10));
+        assert!(down(&snapshot, 34).is_empty());
+        let text = "nodes have not been watched for 35 s: no answer; decisions use what was read before";
+        assert_eq!(down(&snapshot, 40), [text]);
+        snapshot.recovers(Kind::Nodes);
+        assert!(down(&snapshot, 40).is_empty());
+    }
+
+    #[test]
+    fn busy_server_is_named_with_its_time() {
+        let busy = Failure::with_code(429, "too many requests".to_owned());
+        let text = failure_text(Kind::Nodes, Some(&busy.with_retry_after(Some(Duration::from_secs(7)))));
+        assert!(text.contains("too many requests; the API server is busy") && text.contains("7 s"), "{text}");
     }
 }

@@ -38,9 +38,11 @@ impl<K> From<DynamicObject> for Untyped<K> {
 impl Cached for MachineOsConfig {
     const KIND: Kind = Kind::OsConfigs;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let new = OsConfig::of(&self.object);
-        if snapshot.os_configs.get(&new.seed.name).is_some_and(|old| new.is_older(old)) {
+        let old = snapshot.os_configs.get(&new.seed.name);
+        let is_older = old.is_some_and(|old| new.is_older(old));
+        if snapshot.refuses(is_older) {
             return false;
         }
         let old = snapshot.os_configs.insert(new.seed.name.clone(), new.clone());
@@ -62,9 +64,11 @@ impl Cached for MachineOsConfig {
 impl Cached for MachineOsBuild {
     const KIND: Kind = Kind::OsBuilds;
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let (name, new) = (self.object.metadata.name.clone().unwrap_or_default(), OsBuild::of(&self.object));
-        if snapshot.os_builds.get(&name).is_some_and(|old| new.is_older(old)) {
+        let old = snapshot.os_builds.get(&name);
+        let is_older = old.is_some_and(|old| new.is_older(old));
+        if snapshot.refuses(is_older) {
             return false;
         }
         snapshot.os_builds.insert(name, new.clone()) != Some(new)
@@ -81,7 +85,7 @@ impl Cached for Untyped<ControllerConfig> {
     const KIND: Kind = Kind::ControllerConfig;
     const NAME: Option<&'static str> = Some(CONTROLLER_CONFIG);
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         if self.object.metadata.name.as_deref() != Some(CONTROLLER_CONFIG) {
             return false;
         }
@@ -111,7 +115,7 @@ impl Cached for Untyped<MachineConfiguration> {
     const KIND: Kind = Kind::Policy;
     const NAME: Option<&'static str> = Some("cluster");
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         if self.object.metadata.name.as_deref() != Some("cluster") {
             return false;
         }

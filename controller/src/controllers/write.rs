@@ -17,7 +17,7 @@ use crate::reading::Lenient;
 /// A write of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Write {
-    /// The target, the taint, the prefetch and the pool's labels of a node.
+    /// The target, the taint, the prefetch, the pool's labels and the mark of the pool that a node left.
     NodeTarget,
     /// The cordon of a node, and the answers to its agent.
     NodeDrain,
@@ -158,6 +158,16 @@ pub(super) async fn write_and_read<K: Resource<DynamicType = ()>>(
     request: impl Future<Output = kube::Result<Lenient<K>>>,
 ) -> Result<K, RequestError> {
     counted(what, read(request).await)
+}
+
+/// Counts a write that is refused with the code of a conflict, or of an object that is gone, and neither is so.
+pub(super) fn refused(what: Write) {
+    FAILURES.get_or_create(&labels(what, REFUSED)).inc();
+}
+
+/// Counts a write that was not made, since those before it were not answered.
+pub(super) fn unanswered(what: Write) {
+    FAILURES.get_or_create(&labels(what, UNANSWERED)).inc();
 }
 
 fn counted<T>(what: Write, answer: Result<T, RequestError>) -> Result<T, RequestError> {

@@ -159,6 +159,23 @@ pub struct Patch {
     pub unschedulable: Option<bool>,
 }
 
+impl Patch {
+    /// Names what the patch is about, for people. Cordon, answer and uncordon are one: they follow one another, also of one config, and
+    /// none of them comes twice in a row by itself.
+    pub fn field(&self) -> &'static str {
+        let is_answer = self.unschedulable.is_some() || self.annotations.contains_key(LAST_APPLIED);
+        if is_answer { "spec.unschedulable or annotation lastAppliedDrain" } else { BLOCKED }
+    }
+
+    /// Returns what it writes, without what differs each time.
+    pub fn content(&self) -> String {
+        let mut steady = self.clone();
+        // The first cordon begins the drain and says who cordoned.
+        steady.annotations.retain(|key, _| ![SINCE, EXCLUDED, CORDONED_BY].contains(key));
+        format!("{steady:?}")
+    }
+}
+
 /// The next step of a node's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {

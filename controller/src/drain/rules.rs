@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
+use machine_config_core::model::faults::Causes;
 
 use crate::api::{Drain, OnTimeout, RolloutPolicy, Skip, duration};
 
@@ -26,33 +27,38 @@ pub struct DrainRules {
 impl DrainRules {
     /// Reads the rules. An error names the field, the cause and the correction.
     pub fn new(spec: Option<&Drain>) -> Result<Self, String> {
-        let Some(spec) = spec else { return Ok(Self::default()) };
-        let timeout = optional(spec.timeout.as_deref(), "timeout", true)?;
+        let mut faults = Causes::default();
+        let rules = Self::collect(spec, &mut faults);
+        faults.first(rules)
+    }
+
+    /// Reads what can be read of the rules, and collects the faults of the others.
+    pub(crate) fn collect(spec: Option<&Drain>, faults: &mut Causes) -> Self {
+        let Some(spec) = spec else { return Self::default() };
+        let timeout = faults.take(optional(spec.timeout.as_deref(), "timeout", true));
         let on_timeout = spec.on_timeout.unwrap_or_default();
-        if spec.on_timeout.is_some() && timeout.is_none() {
-            return Err(
-                "spec.drain.onTimeout: there is no timeout; set spec.drain.timeout, or remove the field"
-                    .to_owned(),
-            );
+        if spec.on_timeout.is_some() && spec.timeout.is_none() {
+            let fault =
+                "spec.drain.onTimeout: there is no timeout; set spec.drain.timeout, or remove the field";
+            faults.add(fault.to_owned());
         }
         let Skip { pod_selector, terminating_longer_than } = spec.skip.clone().unwrap_or_default();
         let skip_terminating =
-            optional(terminating_longer_than.as_deref(), "skip.terminatingLongerThan", false)?;
+            faults.take(optional(terminating_longer_than.as_deref(), "skip.terminatingLongerThan", false));
         let wait = |wait: Option<&str>| optional(wait, "excludeFromLoadBalancers.wait", false);
         let exclude = spec.exclude_from_load_balancers.as_ref();
-        let load_balancer_wait = exclude
-            .map(|exclude| wait(exclude.wait.as_deref()).map(Option::unwrap_or_default))
-            .transpose()?;
+        let load_balancer_wait =
+            exclude.map(|exclude| wait(exclude.wait.as_deref()).map(Option::unwrap_or_default)).transpose();
+        let load_balancer_wait = faults.take(load_balancer_wait);
         if let (Some(timeout), Some(wait)) = (timeout, load_balancer_wait)
             && wait >= timeout
         {
-            return Err(
-                "spec.drain.excludeFromLoadBalancers.wait is not less than spec.drain.timeout, so that each drain would time out \
-                 before its first eviction; shorten it"
-                    .to_owned(),
-            );
+            let fault = "spec.drain.excludeFromLoadBalancers.wait is not less than spec.drain.timeout, so that each drain would \
+                time out before its first eviction; shorten it";
+            faults.add(fault.to_owned());
         }
-        Ok(Self { timeout, on_timeout, skip: selector(pod_selector)?, skip_terminating, load_balancer_wait })
+        let skip = faults.take(selector(pod_selector));
+        Self { timeout, on_timeout, skip, skip_terminating, load_balancer_wait }
     }
 
     /// Returns the rules of a pool. A policy that the rollout refuses has none: its pool names the cause.

@@ -136,6 +136,23 @@ fn uncordon_leaves_cordon_of_others() {
     assert_eq!((cordon.annotations[CORDONED_BY].as_deref(), cordon.unschedulable), (Some("other"), None));
 }
 
+/// A write that is made again although nobody asked for anything else is counted as another program's doing.
+#[test]
+fn cordon_of_another_request_is_another_write() {
+    let of = |patch: &Patch| (patch.field(), patch.content());
+    let first = cordon(&NodeView::default(), "drain-b", &DrainRules::default(), now());
+    let since = format!("drain-b {}", now());
+    let view = NodeView { since: Some(&since), cordoned_by: Some(CONTROLLER), ..NodeView::default() };
+    let view = NodeView { desired: Some("drain-b"), ..view };
+    let again = cordon(&view, "drain-b", &DrainRules::default(), now());
+    assert_ne!(first, again);
+    assert_eq!(of(&first), of(&again));
+    let back = uncordon(&NodeView { unschedulable: true, ..view }, "uncordon-b");
+    assert_eq!(of(&back).0, of(&first).0, "it lies between two cordons");
+    assert_ne!(of(&back).1, of(&first).1);
+    assert_ne!(blocked(&view, Some("a")).unwrap().field(), first.field());
+}
+
 #[test]
 fn clock_jumps_neither_fail_nor_end_drain() {
     let since = format!("drain-b {NOW}");

@@ -3,7 +3,8 @@
 //! # Decisions
 //!
 //! - Two stages: `configs` from the base, with the config; the user's text, which ends with a stage from `configs`. Our labels
-//!   and `verify` follow it: what the label says holds for the image as it is.
+//!   and `verify` follow it: what the label says holds for the image as it is. The embedded config and the originals are compared, too: a
+//!   node goes by them.
 //! - What the builder alone needs (the agent, the config in parts) is mounted, not copied: it is in no layer.
 //! - The config in parts is a compressed archive, unpacked in a stage of its own: plain it fits into no Secret from some 500 KiB on.
 //! - `apply --into-image` keeps what the base has at the paths of the config (`/usr/lib/machine-config-agent/originals`): a node that
@@ -120,7 +121,8 @@ pub fn compose(request: &Request<'_>) -> Result<Context, ImageError> {
     text +=
         if user::is_blank(request.containerfile) { "FROM configs AS final\n" } else { request.containerfile };
     text += "\n\n";
-    text += &ending(name, pool, base, checked.account.as_deref());
+    let labels = Labels { name, pool, base };
+    text += &ending(request.apply_by, &labels, checked.account.as_deref());
     let archives = pack(&files)?;
     let head = format!("# Of {name}, by machine-config-controller.\n{}", unpack(archives.keys()));
     Ok(Context { containerfile: head + &text, files: archives })
@@ -235,18 +237,29 @@ fn apply(by: ApplyBy, spec: &HostSpec, files: &mut BTreeMap<String, Vec<u8>>) ->
     text + &format!("COPY --from={FILES} --chmod=0600 {RENDERED} /etc/machine-config-daemon/currentconfig\n")
 }
 
+/// Values of the image's labels.
+struct Labels<'a> {
+    name: &'a str,
+    pool: Option<&'a str>,
+    base: &'a str,
+}
+
 /// Labels and `verify`, in the user's last stage. Without a shell: the user may have chosen another one.
-fn ending(name: &str, pool: Option<&str>, base: &str, account: Option<&str>) -> String {
+fn ending(by: ApplyBy, Labels { name, pool, base }: &Labels<'_>, account: Option<&str>) -> String {
     let pool = pool.map(|pool| format!(" machineconfigpool=\"{pool}\"")).unwrap_or_default();
     let mut text = format!("LABEL machineconfig=\"{name}\"{pool} baseOSContainerImage=\"{base}\"\n");
     if account.is_some() {
         text += "USER 0\n";
     }
+    // Ignition keeps no originals.
+    let originals = if by == ApplyBy::Agent { ", \"--originals\"" } else { "" };
     text = text
         + &format!(
-            "RUN {} {} [\"{MOUNT}/{AGENT}\", \"verify\", \"--config\", \"{MOUNT}/{APPLIED}\", \"--os-backend\", \"none\"]\n",
+            "RUN {} {} {} [\"{MOUNT}/{AGENT}\", \"verify\", \"--config\", \"{MOUNT}/{APPLIED}\", \"--embedded\", \
+             \"{MOUNT}/{RENDERED}\"{originals}, \"--os-backend\", \"none\"]\n",
             mount_agent(),
             mount(APPLIED),
+            mount(RENDERED),
         )
         + &unmount();
     if let Some(account) = account {

@@ -1,14 +1,17 @@
 //! A table of documents, read through every entry: offline and in the cluster, by the agent and by the controller, in each form.
 
+use kube::CustomResourceExt as _;
+use machine_config_core::model::fate::OF_SPEC;
 use machine_config_core::model::installed_storage;
 use machine_config_core::model::machineconfig::MachineConfig as Config;
-use machine_config_core::model::pinned::PinningPool;
+use machine_config_core::model::pinned::{PinnedSet, PinningPool};
 use machine_config_core::model::pool::PoolConfigs;
 use machine_config_core::model::reading::refuse_unknown;
 use serde_json::json;
 
 use super::*;
 use crate::manifests::{ManifestError, Manifests, UnknownFields};
+use crate::ran;
 
 /// Answer of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +19,8 @@ enum Answer {
     Taken,
     /// Taken, but a field is named.
     Named(String),
-    Refused(String),
+    /// The field, and the exit code of a verb.
+    Refused(String, u8),
 }
 
 /// Answer that a row expects.
@@ -33,7 +37,7 @@ use Expect::{Refused, Taken, Unknown};
 type Row = (Expect, &'static str);
 
 fn refused(error: &ModelError) -> Answer {
-    Answer::Refused(error.field().unwrap_or_default().to_owned())
+    Answer::Refused(error.field().unwrap_or_default().to_owned(), error.class().exit_code())
 }
 
 fn answer(read: Result<Vec<NotApplied>, ModelError>) -> Answer {
@@ -75,6 +79,8 @@ fn controller_file(text: &str) -> Answer {
     match error {
         ManifestError::Refused { error, .. } => refused(error),
         other @ (ManifestError::Unread { .. }
+        | ManifestError::Unreachable { .. }
+        | ManifestError::More { .. }
         | ManifestError::Several(_)
         | ManifestError::Twice { .. }
         | ManifestError::TooMany { .. }) => panic!("{other}: {text}"),
@@ -118,9 +124,9 @@ fn parts_of_agent(kind: Kind, tree: &Value) -> Vec<(&'static str, ModelError)> {
 fn controller_cluster(tree: &Value) -> Answer {
     fn read<K: Object>(tree: &Value) -> Answer {
         as_watched::<K>(tree);
-        let checked = of_tree::<K>(tree).and_then(|found| {
-            found.value.check().map_err(|text| wrong("f", &text))?;
-            Ok(found.unknown)
+        let checked = of_tree::<K>(tree).and_then(|found| match found.value.check().first() {
+            Some(text) => Err(wrong("f", text)),
+            None => Ok(found.unknown),
         });
         answer(checked)
     }
@@ -165,10 +171,19 @@ fn check(kind: Kind, document: &str, expect: Expect) -> Vec<String> {
     let tree = yaml::tree(document).unwrap();
     let parts = parts_of_agent(kind, &tree);
     let is_config = kind == Kind::MACHINE_CONFIG;
+    // The document itself is wrong where its fields are named by their place; of an entry the first answer decides for the others.
+    let is_document =
+        |field: &str| ["spec", "metadata", "apiVersion", "sepc"].iter().any(|at| field.starts_with(at));
+    let first = controller_cluster(&tree);
+    let code = |field: &str| match &first {
+        Answer::Refused(_, code) if !is_document(field) => *code,
+        Answer::Taken | Answer::Named(_) | Answer::Refused(..) => 4,
+    };
+    let refused_with = |field: &str| Answer::Refused(field.to_owned(), code(field));
     let (file, cluster) = match expect {
         Taken => (Answer::Taken, Answer::Taken),
-        Unknown(field) => (Answer::Refused(field.to_owned()), Answer::Named(field.to_owned())),
-        Refused(field) => (Answer::Refused(field.to_owned()), Answer::Refused(field.to_owned())),
+        Unknown(field) => (refused_with(field), Answer::Named(field.to_owned())),
+        Refused(field) => (refused_with(field), refused_with(field)),
     };
     for text in forms(document, &tree) {
         same("controller, file", &controller_file(&text), &file, &text);
@@ -208,7 +223,7 @@ const SPECS: &[Row] = &[
     (Taken, "{kernelType: realtime}"),
     (Taken, "{kernelType: default}"),
     (Taken, "{extensions: [usbguard]}"),
-    (Taken, "{extensions: ['']}"),
+    (Refused("spec.extensions \"\""), "{extensions: ['']}"),
     (Taken, "{fips: true}"),
     (Taken, "{fips: false}"),
     (Taken, "{osImageURL: ''}"),
@@ -236,6 +251,10 @@ const SPECS: &[Row] = &[
     (Refused("spec.config.ignition.version"), "{config: {ignition: {version: 3.2.0-experimental}}}"),
     (Refused("spec.config.ignition.version"), "{config: {ignition: {version: 3.2}}}"),
     (Refused("spec.config"), "{config: text}"),
+    (Refused("spec.config"), "{config: [text]}"),
+    (Refused("spec.config"), "{config: 5}"),
+    (Refused("spec.config"), "{config: true}"),
+    (Refused("spec.config"), "{config: []}"),
     (Refused("spec"), "[]"),
     (Refused("spec"), "text"),
     (Refused("spec.kernelArguments \"ostree=/a\""), "{kernelArguments: ['a=b ostree=/a']}"),
@@ -294,6 +313,19 @@ const IGNITION: &[Row] = &[
     (Refused("spec.config.storage.files"), "storage: {files: {path: /etc/a}}"),
     (Refused("spec.config.storage.files[1]"), "storage: {files: [{path: /etc/a}, /etc/b]}"),
     (Refused("spec.config.storage"), "storage: 5"),
+    (Refused("spec.config.storage"), "storage: text"),
+    (Refused("spec.config.passwd"), "passwd: text"),
+    (Refused("spec.config.passwd"), "passwd: []"),
+    (Refused("spec.config.passwd.users"), "passwd: {users: text}"),
+    (Refused("spec.config.passwd.users[0]"), "passwd: {users: [text]}"),
+    (Refused("spec.config.passwd.groups[0]"), "passwd: {groups: [[text]]}"),
+    (Refused("spec.config.systemd"), "systemd: text"),
+    (Refused("spec.config.systemd.units[0]"), "systemd: {units: [text]}"),
+    (Refused("spec.config.kernelArguments"), "kernelArguments: text"),
+    (Refused("spec.config.storage.directories"), "storage: {directories: text}"),
+    (Refused("spec.config.storage.links[0]"), "storage: {links: [5]}"),
+    (Refused("spec.config.storage.files[0].user"), "storage: {files: [{path: /etc/a, user: root}]}"),
+    (Refused("spec.config.storage.disks[0]"), "storage: {disks: [/dev/vda]}"),
     (Refused("spec.config.storage"), "storage: []"),
     (Refused("spec.config.storage.files[0]"), "storage: {files: [[/etc/a]]}"),
     (
@@ -412,6 +444,9 @@ const IGNITION: &[Row] = &[
 
 /// Whole Ignition configs with fields of later versions.
 const NEWER: &[Row] = &[
+    (Refused("spec.config.ignition"), "{ignition: text}"),
+    (Refused("spec.config.ignition"), "{ignition: []}"),
+    (Refused("spec.config.ignition.version"), "{ignition: {version: 3}}"),
     (
         Unknown("spec.config.kernelArguments"),
         "{ignition: {version: 3.2.0}, kernelArguments: {shouldExist: [a]}}",
@@ -497,6 +532,54 @@ const POLICIES: &[Row] = &[
     (Unknown("spec.nodeDisruptionPolicys"), "{nodeDisruptionPolicys: {}}"),
 ];
 
+/// The fields that the operator has and that are not read here pass.
+const CONTROLLER_CONFIGS: &[Row] = &[
+    (Taken, "{}"),
+    (Taken, "{osImageURL: x, images: {a: b}, releaseImage: r.test/release:1, additionalTrustBundle: null}"),
+    (
+        Taken,
+        "{infra: {anything: {}}, proxy: {httpProxy: 'http://p.test', noProxy: a}, kubeAPIServerServingCAData: YQ==}",
+    ),
+    (
+        Taken,
+        "{imageRegistryBundleUserData: [{file: r.test..5000, data: YQ==}], internalRegistryPullSecret: null}",
+    ),
+    (
+        Taken,
+        "{clusterDNSIP: 10.0.0.10, cloudProviderConfig: '', platform: None, etcdDiscoveryDomain: a.test, rootCAData: YQ==, \
+          pullSecret: {name: a, namespace: b}, bgpVIPPeersJSON: '{}', dns: {spec: {baseDomain: a.test}}, ipFamilies: IPv4, \
+          networkType: OVNKubernetes, network: {mtuMigration: null}}",
+    ),
+    (Unknown("spec.osImageUrl"), "{osImageUrl: x}"),
+    (Unknown("spec.networkTypes"), "{networkTypes: x}"),
+    (Unknown("spec.baseOSContainerImages"), "{baseOSContainerImages: x}"),
+    (Unknown("spec.proxy.httpsProxies"), "{proxy: {httpsProxies: 'http://p.test'}}"),
+    (
+        Unknown("spec.imageRegistryBundleData[0].name"),
+        "{imageRegistryBundleData: [{name: r.test, file: r.test, data: YQ==}]}",
+    ),
+    (Refused("spec"), "[]"),
+    (Refused("spec.images.a"), "{images: {a: 5}}"),
+    (Refused("spec.osImageURL"), "{osImageURL: [x]}"),
+    (Refused("spec.imageRegistryBundleData"), "{imageRegistryBundleData: {file: r.test}}"),
+];
+
+/// Read by nodes alone: in a file the kind is named as one that is not read there.
+const PINNED_SETS: &[(Option<&str>, &str)] = &[
+    (None, "{}"),
+    (None, "{pinnedImages: []}"),
+    (None, "{pinnedImages: null}"),
+    (
+        None,
+        "{pinnedImages: [{name: 'r.test/a@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]}",
+    ),
+    (Some("spec"), "[]"),
+    (Some("spec.pinnedImages"), "{pinnedImages: {name: a}}"),
+    (Some("spec.pinnedImages[0]"), "{pinnedImages: [r.test/a]}"),
+    (Some("spec.pinnedImages[0].name"), "{pinnedImages: [{image: r.test/a}]}"),
+    (Some("spec.pinnedImages[1].name"), "{pinnedImages: [{name: a}, {name: 5}]}"),
+];
+
 /// Heads of a MachineConfig.
 const HEADS: &[Row] = &[
     (
@@ -539,10 +622,70 @@ fn documents_have_one_answer_in_every_entry() {
         all(Kind::ROLLOUT_POLICY, ROLLOUTS, of(Kind::ROLLOUT_POLICY, "a")),
         all(Kind::OS_CONFIG, OS_CONFIGS, os_config),
         all(Kind::POLICY, POLICIES, of(Kind::POLICY, "cluster")),
+        all(
+            Kind::CONTROLLER_CONFIG,
+            CONTROLLER_CONFIGS,
+            of(Kind::CONTROLLER_CONFIG, "machine-config-controller"),
+        ),
     ];
     let wrong: Vec<&str> = found.iter().flat_map(|(_, wrong)| wrong).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} answers:\n{}", wrong.len(), wrong.join("\n"));
     assert!(found.iter().map(|(count, _)| count).sum::<usize>() >= 150);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test: it writes the files that a person has")]
+fn pinned_sets_are_read_by_nodes_and_named_in_files() {
+    for (expected, spec) in PINNED_SETS {
+        let Kind { kind, group_version } = Kind::PINNED_SET;
+        let text =
+            format!("{{apiVersion: {group_version}, kind: {kind}, metadata: {{name: a}}, spec: {spec}}}");
+        let tree = yaml::tree(&text).unwrap();
+        let cause = PinnedSet::of_tree(&tree).unread;
+        let named =
+            cause.as_deref().is_some_and(|cause| cause.contains(&format!("{}: ", expected.unwrap_or(" "))));
+        assert_eq!((cause.is_some(), named), (expected.is_some(), expected.is_some()), "{cause:?}: {text}");
+        for text in forms(&text, &tree) {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::write(directory.path().join("a.yaml"), &text).unwrap();
+            let (manifests, errors) = Manifests::collect(directory.path(), UnknownFields::Refused).unwrap();
+            let notes = &manifests.notes;
+            assert!(
+                errors.is_empty() && notes.len() == 1 && notes[0].contains("PinnedImageSet a"),
+                "{notes:?}: {text}"
+            );
+        }
+    }
+}
+
+/// The fields that are read and those that are listed as not read are the ones of the operator's own definition; those of a
+/// MachineConfig have each their fate.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test: it reads the operator's definitions")]
+fn fields_are_those_of_operators_definitions() {
+    let module = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/apiserver/openshift-api");
+    let Ok(module) = std::fs::read_to_string(module) else {
+        return ran::not_run("fields_are_those_of_operators_definitions", "tests/apiserver/build");
+    };
+    let fields = |definition: &Value| {
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let fields = spec["properties"].as_object().unwrap().keys();
+        fields.map(|field| format!("spec.{field}")).collect::<std::collections::BTreeSet<_>>()
+    };
+    let of_operator = |file: &str| {
+        let definitions = "machineconfiguration/v1/zz_generated.crd-manifests";
+        let file = format!("{definitions}/0000_80_machine-config_01_{file}.crd.yaml");
+        let text = std::fs::read_to_string(std::path::Path::new(module.trim()).join(file)).unwrap();
+        fields(&yaml::tree(&text).unwrap())
+    };
+    let mut listed = fields(&json!(ControllerConfig::crd()));
+    listed.extend(ControllerConfig::OF_OPERATOR.iter().map(|field| (*field).to_owned()));
+    assert_eq!(listed, of_operator("controllerconfigs-SelfManagedHA-CustomNoUpgrade"));
+    let fates = OF_SPEC.iter().map(|row| row.field.to_owned());
+    assert_eq!(
+        fates.chain(["spec.config".to_owned()]).collect::<std::collections::BTreeSet<_>>(),
+        of_operator("machineconfigs")
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Errors of rendering a pool.
 
 use crate::model::ModelError;
+use crate::plan::Irreconcilable;
 
 /// etcd's limit of one request (`--max-request-bytes`, as etcd has it by default).
 pub(super) const LIMIT: usize = 1_572_864;
@@ -53,7 +54,7 @@ pub enum RenderError {
         /// The rendered config.
         config: String,
         /// Cause, in the node's words.
-        refused: String,
+        refused: Irreconcilable,
     },
     /// The API server could not store it.
     #[error(

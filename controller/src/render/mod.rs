@@ -25,7 +25,7 @@ use crate::model::{
     ConfigName, HostSpec, ImageRef, ModelError, NotApplied, Sha256, check_ignition, drop_stale_digests,
     is_version,
 };
-use crate::plan::refused_everywhere;
+use crate::plan::{Irreconcilable, refused_at_first, refused_everywhere};
 
 /// The Ignition version of rendered configs.
 const IGNITION: &str = "3.5.0";
@@ -73,6 +73,11 @@ impl Rendered {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
+    fn with_remarks(mut self, of_nodes: HostSpec) -> Self {
+        self.remarks.extend(of_nodes.remarks);
+        self
+    }
+
     /// Returns the config as a node reads that has it: an earlier controller may have rendered what this one refuses.
     pub fn host_spec(&self) -> Result<HostSpec, RenderError> {
         Ok(fields(&self.object).committed_spec(name_of(&self.object), self.object.spec.config.as_ref())?)
@@ -85,6 +90,30 @@ pub fn render<'a>(
     configs: impl IntoIterator<Item = &'a MachineConfig>,
     release: &Release,
 ) -> Result<Rendered, RenderError> {
+    let (rendered, of_nodes, chosen) = rendered(pool, configs, release)?;
+    refuse(&of_nodes, rendered.name(), &chosen, refused_everywhere)?;
+    size::check(&rendered.object, &chosen)?;
+    Ok(rendered.with_remarks(of_nodes))
+}
+
+/// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here.
+pub fn render_first<'a>(
+    pool: &MachineConfigPool,
+    configs: impl IntoIterator<Item = &'a MachineConfig>,
+    release: &Release,
+) -> Result<Rendered, Vec<RenderError>> {
+    let (rendered, of_nodes, chosen) = rendered(pool, configs, release).map_err(|error| vec![error])?;
+    let at_first = |spec: &HostSpec| refused_at_first(spec).ok().flatten();
+    let mut errors = each_refused(&of_nodes, rendered.name(), &chosen, at_first);
+    errors.extend(size::check(&rendered.object, &chosen).err());
+    if errors.is_empty() { Ok(rendered.with_remarks(of_nodes)) } else { Err(errors) }
+}
+
+fn rendered<'a>(
+    pool: &MachineConfigPool,
+    configs: impl IntoIterator<Item = &'a MachineConfig>,
+    release: &Release,
+) -> Result<(Rendered, HostSpec, Vec<&'a MachineConfig>), RenderError> {
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     let chosen = selected(pool, configs)?;
     if chosen.is_empty() {
@@ -94,7 +123,7 @@ pub fn render<'a>(
         check_part(config)?;
     }
     let mut config = ignition(&chosen)?;
-    let mut remarks = drop_stale_digests(&mut config);
+    let remarks = drop_stale_digests(&mut config);
     let spec = MachineConfigSpec {
         extensions_image: last(&chosen, |spec| &spec.extensions_image)
             .or_else(|| release.extensions_image.clone()),
@@ -113,14 +142,8 @@ pub fn render<'a>(
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
     let of_nodes = host_spec(&object).map_err(|error| blamed(error, &chosen, release))?;
-    refuse_everywhere(&of_nodes, name_of(&object), &chosen)?;
-    remarks.extend(of_nodes.remarks);
-    size::check(&object, &chosen)?;
-    Ok(Rendered {
-        object,
-        sources: chosen.iter().map(|config| name_of(config).to_owned()).collect(),
-        remarks,
-    })
+    let sources = chosen.iter().map(|config| name_of(config).to_owned()).collect();
+    Ok((Rendered { object, sources, remarks }, of_nodes, chosen))
 }
 
 /// Refuses what the others of the pool would hide.
@@ -284,13 +307,45 @@ fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> R
 }
 
 /// Refuses what each node would refuse; names the MachineConfig that has it.
-fn refuse_everywhere(spec: &HostSpec, rendered: &str, chosen: &[&MachineConfig]) -> Result<(), RenderError> {
-    let Some(refused) = refused_everywhere(spec) else { return Ok(()) };
-    let has_it =
-        |config: &&&MachineConfig| host_spec(config).is_ok_and(|part| refused_everywhere(&part).is_some());
+fn refuse(
+    spec: &HostSpec,
+    rendered: &str,
+    chosen: &[&MachineConfig],
+    refused: impl Fn(&HostSpec) -> Option<Irreconcilable>,
+) -> Result<(), RenderError> {
+    let Some(why) = refused(spec) else { return Ok(()) };
+    let has_it = |config: &&&MachineConfig| host_spec(config).is_ok_and(|part| refused(&part).is_some());
     let config = chosen.iter().find(has_it).map_or(rendered, |config| name_of(config));
     let config = format!("MachineConfig {config}");
-    Err(RenderError::Irreconcilable { config, refused: refused.to_string() })
+    Err(RenderError::Irreconcilable { config, refused: why })
+}
+
+/// Returns what each node would refuse, by the MachineConfig that has it.
+fn each_refused(
+    spec: &HostSpec,
+    rendered: &str,
+    chosen: &[&MachineConfig],
+    refused: impl Fn(&HostSpec) -> Option<Irreconcilable>,
+) -> Vec<RenderError> {
+    let Some(whole) = refused(spec) else { return Vec::new() };
+    let part =
+        |config: &&MachineConfig| Some((name_of(config).to_owned(), refused(&host_spec(config).ok()?)?));
+    let parts: Vec<(String, Irreconcilable)> = chosen.iter().filter_map(part).collect();
+    let mut of_configs: Vec<(String, Irreconcilable)> = Vec::new();
+    for reason in whole.reasons {
+        // One of several together is told of the first that has any.
+        let own = parts.iter().find(|(_, part)| part.reasons.contains(&reason)).or(parts.first());
+        let name = own.map_or(rendered, |(name, _)| name.as_str());
+        if let Some((_, of_config)) = of_configs.iter_mut().find(|(other, _)| other == name) {
+            of_config.reasons.push(reason);
+        } else {
+            let of_config = Irreconcilable { reasons: vec![reason], is_of_host: whole.is_of_host };
+            of_configs.push((name.to_owned(), of_config));
+        }
+    }
+    let error =
+        |(name, refused)| RenderError::Irreconcilable { config: format!("MachineConfig {name}"), refused };
+    of_configs.into_iter().map(error).collect()
 }
 
 /// Names the source of an image that no MachineConfig has.

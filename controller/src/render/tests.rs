@@ -295,6 +295,14 @@ fn irreconcilable_change_is_refused_before_rollout() {
         "{refused}"
     );
     reconcilable(&rendered(true), &rendered(true), &policy).unwrap();
+    // An owner whom no config makes may be on each host.
+    let owned = |name: &str| {
+        let file = json!({ "path": "/etc/a", "user": { "name": name } });
+        let config_of = json!({ "ignition": { "version": "3.5.0" }, "storage": { "files": [file] } });
+        render(&pool, &[config("00-a", "worker", json!({ "config": config_of }))], &Release::default())
+            .unwrap()
+    };
+    reconcilable(&rendered(false), &owned("chrony"), &policy).unwrap();
 }
 
 #[test]

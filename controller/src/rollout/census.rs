@@ -68,6 +68,8 @@ pub struct Census {
     pub(super) untainted: Nodes,
     /// Have the target, and a request to prefetch.
     pub(super) prefetched: Nodes,
+    /// Have the annotation with the pool that they left at work.
+    pub(super) marked: Nodes,
     /// Are to be told another topology.
     pub(super) astray: Nodes,
 }
@@ -119,6 +121,11 @@ impl Census {
     /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Returns true if a node of this name is counted.
+    pub fn contains(&self, name: &str) -> bool {
+        self.nodes.contains(name)
     }
 
     /// Returns true if there is no node.
@@ -213,6 +220,7 @@ impl Census {
             (&mut self.tainted, is_given && is_tainted),
             (&mut self.untainted, self.target.is_some() && !is_given && !is_tainted),
             (&mut self.prefetched, is_given && node.is_done() && node.prefetch_since.is_some()),
+            (&mut self.marked, node.left.is_some()),
             (&mut self.astray, self.topology.change(node).is_some()),
         ];
         for (list, _) in lists.into_iter().filter(|(_, is_in_list)| *is_in_list) {
@@ -279,6 +287,12 @@ impl<'a> Tally<'a> {
             Some((*name, why, cause))
         };
         self.obstacles.iter().filter_map(named).collect()
+    }
+
+    /// Counts those of them that take a place, since they may have the target.
+    pub(super) fn unsure(&self) -> usize {
+        let obstacles = self.obstacles.values();
+        obstacles.filter(|obstacle| obstacle.named.is_some() && obstacle.takes_place).count()
     }
 
     /// Returns the nodes that failed the target, or have not finished it in time.

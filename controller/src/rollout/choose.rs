@@ -72,19 +72,32 @@ fn others<'a>(
     let lists = lists.flat_map(|list| list.iter().take(most));
     let at_work = census.at_work.iter().chain(&census.failing).chain(&census.unsettled);
     let requested = requested.iter().filter_map(|name| census.nodes.get(*name));
-    lists.chain(at_work).chain(requested).map(|node| (&*node.name, &**node)).collect()
+    // Those of them that are not done are at work.
+    lists.chain(at_work).chain(&census.marked).chain(requested).map(|node| (&*node.name, &**node)).collect()
 }
 
-/// Returns the patches of a pool that gives no target: the topology alone, which agents at work have to know, too.
+/// Returns the patches of a pool that gives no target: the topology, which agents at work have to know, too, and the mark of a pool that a
+/// node left, whose place is free.
 fn told(input: &RolloutInput<'_>, census: &Tally<'_>) -> (Vec<NodePatch>, bool) {
-    let changed = census.astray.iter().filter_map(|node| {
-        let topology = input.pool.topology.change(node)?;
-        Some(NodePatch { topology: Some(topology), ..NodePatch::new(node) })
-    });
-    let mut patches: Vec<NodePatch> = changed.take(MAX_PATCHES + 1).collect();
+    let marked = census.marked.iter().filter(|node| !census.astray.contains(&*node.name));
+    let nodes = census.astray.iter().chain(marked).map(|node| &**node);
+    let changed = nodes.filter(|node| !census.is_held(node, input.writes)).map(|node| marks(input, node));
+    let mut patches: Vec<NodePatch> =
+        changed.filter(|patch| !patch.is_empty()).take(MAX_PATCHES + 1).collect();
     let is_cut = patches.len() > MAX_PATCHES;
     patches.truncate(MAX_PATCHES);
     (patches, is_cut)
+}
+
+/// Returns the patch of what a node is told in any phase.
+fn marks(input: &RolloutInput<'_>, node: &Node) -> NodePatch {
+    let kept: Vec<_> = node.left_pools().filter(|left| !node.is_done() && *left != input.pool.name).collect();
+    let kept = (!kept.is_empty()).then(|| kept.join(","));
+    NodePatch {
+        topology: input.pool.topology.change(node),
+        left: (kept != node.left).then_some(kept),
+        ..NodePatch::new(node)
+    }
 }
 
 /// Returns the patch of a node that gets no target now.
@@ -95,7 +108,7 @@ fn other(
     course: &Course,
     is_requested: bool,
 ) -> NodePatch {
-    let mut patch = NodePatch { topology: input.pool.topology.change(node), ..NodePatch::new(node) };
+    let mut patch = marks(input, node);
     let is_given = node.desired == *target;
     if is_given || matches!(course.phase, Phase::Updating | Phase::Soaking) {
         patch.taint(node, !is_given);

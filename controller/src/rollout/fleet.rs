@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::course::MAX_NAMED;
 use super::pools::{Conflict, Membership, SelectorError, Selectors};
-use super::{Census, Node};
+use super::{Census, LeftNodes, Node, NodePatch};
 use crate::api::MachineConfigPool;
 
 /// All nodes of a cluster, by pool.
@@ -35,7 +35,7 @@ struct PoolNodes {
     /// Nodes of the control plane among them all that are out of service.
     control_plane_out: usize,
     /// Nodes that are not its own and take a place of its `maxUnavailable`.
-    held: usize,
+    held: BTreeSet<String>,
 }
 
 /// A node, and the pools that it concerns.
@@ -155,7 +155,11 @@ impl Fleet {
         }
         for pool in home.holding() {
             if let Some(pool) = self.pools.get_mut(pool) {
-                change(&mut pool.held);
+                if is_added {
+                    pool.held.insert(name.clone());
+                } else {
+                    pool.held.remove(name);
+                }
             }
         }
     }
@@ -235,22 +239,67 @@ impl Fleet {
         self.control_plane_out.saturating_sub(own)
     }
 
+    /// Adds to the patches of a pool which of its nodes were at work for another one. That one counts them until they are done.
+    pub fn mark_left(&self, pool: &str, patches: &mut [NodePatch]) {
+        for patch in patches.iter_mut().filter(|patch| patch.pair.is_some()) {
+            let Some(home) = self.nodes.get(&patch.node) else { continue };
+            let mut left: Vec<_> = home.node.left_pools().chain(home.works_for.as_deref()).collect();
+            left.retain(|left| home.node.is_at_work() && *left != pool);
+            // Whose place it takes longest stands first; one pool stands once.
+            let mut seen = BTreeSet::new();
+            left.retain(|left| seen.insert(*left));
+            let left = (!left.is_empty()).then(|| left.join(","));
+            patch.left = (left != home.node.left).then_some(left);
+        }
+    }
+
     /// Counts the nodes that are not a pool's own and take a place of its `maxUnavailable`.
     pub fn held_elsewhere(&self, pool: &str) -> usize {
-        self.pools.get(pool).map_or(0, |pool| pool.held)
+        self.pools.get(pool).map_or(0, |pool| pool.held.len())
+    }
+
+    /// Returns those of them that left the pool while they were at work for it. The ones that it claims itself are named as a mistake.
+    pub fn left(&self, pool: &str) -> LeftNodes {
+        let held = self.pools.get(pool).into_iter().flat_map(|pool| &pool.held);
+        let homes = held.filter_map(|name| self.nodes.get(name)).filter(|home| !home.is_claimed_by(pool));
+        let mut left = LeftNodes::default();
+        for home in homes {
+            if left.first.len() < MAX_NAMED {
+                left.first.push((home.node.name.clone(), home.now()));
+            }
+            left.count = left.count.saturating_add(1);
+        }
+        left
     }
 }
 
 impl Home {
     /// Returns the pools of which it takes a place without being their own: a node out of service that a second custom pool claims,
-    /// which no pool updates, and one that another pool has now while it is at work for this one. Until it is done, or the other pool
-    /// gives it its own target, both pools count it.
+    /// which no pool updates, and one that another pool has now while it is at work for this one. Until it is done, both pools count it:
+    /// the target of the other pool names the pool that it left.
     fn holding(&self) -> impl Iterator<Item = &str> {
         let is_out = self.node.is_unavailable() || self.node.is_in_flight();
         let conflicts: &[String] = self.conflict.as_deref().unwrap_or_default();
-        let works_for = self.works_for.as_deref().filter(|_| self.node.is_in_flight());
+        let works_for = self.works_for.as_deref().filter(|_| self.node.is_at_work());
         let works_for = works_for.filter(|pool| !conflicts.iter().any(|other| other == pool));
-        let all = conflicts.iter().map(String::as_str).chain(works_for);
+        let left = self.node.left_pools().filter(|_| self.node.is_at_work());
+        let left =
+            left.filter(move |pool| works_for != Some(pool) && !conflicts.iter().any(|other| other == pool));
+        let all = conflicts.iter().map(String::as_str).chain(works_for).chain(left);
         all.filter(move |pool| is_out && self.pool.as_deref() != Some(*pool))
+    }
+
+    fn is_claimed_by(&self, pool: &str) -> bool {
+        self.conflict.iter().any(|pools| pools.iter().any(|other| other == pool))
+    }
+
+    /// Returns its state and its pool, for people.
+    fn now(&self) -> String {
+        let state = if self.node.is_degraded() { "failing" } else { "at work" };
+        match (&self.pool, &self.conflict) {
+            (Some(pool), _) => format!("{state}, in pool {pool}"),
+            (None, Some(pools)) => format!("{state}, in pools {}", pools.join(" and ")),
+            (None, None) => format!("{state}, in no pool"),
+        }
     }
 }

@@ -212,10 +212,12 @@ impl Gates<'_> {
             }
             None => String::new(),
         };
+        // A halt that an earlier policy left names no node.
+        let first = if halt.node.is_empty() { String::new() } else { format!("first node {}: ", halt.node) };
         format!(
-            "{} nodes failed, {} may; first node {}: {}{returned}; correct the MachineConfig, or resume with a new value \
-             of the annotation machine-config-agent.io/resume of RolloutPolicy {}",
-            halt.failed, halt.allowed, halt.node, halt.cause, self.policy.name
+            "{} failed nodes, {} allowed; {first}{}{returned}; correct the MachineConfig, or resume with a new value of the \
+             annotation machine-config-agent.io/resume of RolloutPolicy {}",
+            halt.failed, halt.allowed, halt.cause, self.policy.name
         )
     }
 

@@ -56,6 +56,8 @@ pub struct Pool {
     /// Nodes that are not, or not only, its own and take a place of its `maxUnavailable`: those that another pool claims as well, and
     /// those that were taken away while they were at work for it.
     pub held_elsewhere: usize,
+    /// Those that were taken away, for people.
+    pub left: LeftNodes,
     /// The topology that its nodes are told.
     pub topology: Topology,
     /// Its annotation `machine-config-agent.io/resume`: the target that goes on although its policy is gone.
@@ -70,12 +72,23 @@ pub struct Pool {
     pub policies: Vec<Policy>,
     /// Nodes that were provisioned for it and refuse its labels, or did not answer: they are of no pool.
     pub unlabeled: Vec<Node>,
+    /// Its nodes whose cordons and answers to agents are refused, with the API server's words.
+    pub undrained: Vec<(String, String)>,
     /// Message on its policy that can't be read: it may hold a window, or ask for a canary.
     pub unreadable_policy: Option<String>,
     /// Message on kinds that the API server does not let this controller read: what is known of them is old, or nothing.
     pub unread: Option<String>,
     /// Message on the policy's status, which could not be written: the next steps are not recorded.
     pub unrecorded: Option<String>,
+}
+
+/// Nodes that left a pool while they were at work for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeftNodes {
+    /// Their number.
+    pub count: usize,
+    /// The first ones, each with what it does and where it is now.
+    pub first: Vec<(String, String)>,
 }
 
 /// A `RolloutPolicy`.
@@ -134,7 +147,7 @@ pub enum BuildState {
 
 impl Pool {
     /// Reads a pool. The caller adds fields from other objects: `layering`, `os_image`, `unavailable_elsewhere`,
-    /// `held_elsewhere`, `topology`, `selector_error`, `unlabeled` and `policies`.
+    /// `held_elsewhere`, `left`, `topology`, `selector_error`, `unlabeled` and `policies`.
     pub fn from_pool(pool: &MachineConfigPool) -> Self {
         Self {
             name: pool.metadata.name.clone().unwrap_or_default(),

@@ -55,7 +55,7 @@ pub use capacity::{check_max_unavailable, most as max_unavailable};
 pub use census::Census;
 pub use clock::Clock;
 pub use fleet::Fleet;
-pub use input::{BuildState, Layering, Policy, Pool, RolloutInput};
+pub use input::{BuildState, Layering, LeftNodes, Policy, Pool, RolloutInput};
 pub use node::{
     AgentState, CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_SINCE, Node, PREFETCH_SINCE, Pair, PrefetchProgress,
     REASON, STATE, UPDATE_IN_PROGRESS,
@@ -65,6 +65,7 @@ pub(crate) use phase::HALTED;
 pub use pinned::{ReportedSet, annotation, sets, synchronizer};
 pub use policy::check_policy;
 pub use provisioned::{first_config, label_patch};
+pub use status::{unknown_status, unread_status};
 pub use topology::Topology;
 
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};

@@ -19,6 +19,8 @@ pub const STATE: &str = "machineconfiguration.openshift.io/state";
 pub const REASON: &str = "machineconfiguration.openshift.io/reason";
 /// The annotation with a config and the time at which the node was given it: `<config> <time>`.
 pub const DESIRED_SINCE: &str = "machine-config-agent.io/desired-since";
+/// The annotation with the pool that a node belonged to when another pool gave it a target before it was done.
+pub(super) const LEFT_POOL: &str = "machine-config-agent.io/left-pool-at-work";
 /// The annotation with the time at which the node was requested to prefetch.
 pub const PREFETCH_SINCE: &str = "machine-config-agent.io/prefetch-since";
 /// The annotation with the config that a node was provisioned with.
@@ -118,6 +120,8 @@ pub struct Node {
     pub reason: Option<String>,
     /// When it was given its target.
     pub desired_since: Option<Timestamp>,
+    /// The pools for which it was at work when another one gave it a target, with commas between them.
+    pub left: Option<String>,
     /// The image that it is requested to prefetch.
     pub prefetch_image: Option<String>,
     /// When it was requested.
@@ -174,6 +178,7 @@ impl Node {
             reason: drain_failed.clone().or_else(|| annotation(REASON)),
             desired_since: annotation(DESIRED_SINCE)
                 .and_then(|stamp| given(&stamp, annotation(DESIRED_CONFIG).as_deref())),
+            left: annotation(LEFT_POOL),
             prefetch_since: annotation(PREFETCH_SINCE).and_then(|time| time.parse().ok()),
             prefetch: annotation(PREFETCH_STATUS)
                 .and_then(|status| progress(&status, prefetch_image.as_deref())),
@@ -222,6 +227,19 @@ impl Node {
     /// Returns true if it was given something that it does not have yet.
     pub fn is_in_flight(&self) -> bool {
         self.desired.config.is_some() && !self.is_done()
+    }
+
+    /// Returns true if it may be out of service for its target. A fault of one that has it is drift; out of service, it may also be on its
+    /// way back to what it had.
+    pub fn is_at_work(&self) -> bool {
+        let has_fault = matches!(self.state, AgentState::Degraded | AgentState::Unreconcilable);
+        let has_drift = self.current == self.desired && has_fault && self.is_schedulable();
+        self.is_in_flight() && !has_drift
+    }
+
+    /// Returns the pools that it left while it was at work for them.
+    pub fn left_pools(&self) -> impl Iterator<Item = &str> {
+        self.left.as_deref().into_iter().flat_map(|left| left.split(',')).filter(|pool| !pool.is_empty())
     }
 
     /// Returns true if it has the taint of nodes that wait for an update.

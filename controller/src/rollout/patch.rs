@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Map, Value, json};
 
-use super::node::{DESIRED_SINCE, LABELS_APPLIED, Node, PREFETCH_SINCE, Pair, TOPOLOGY, UPDATE_IN_PROGRESS};
+use super::node::{
+    DESIRED_SINCE, LABELS_APPLIED, LEFT_POOL, Node, PREFETCH_SINCE, Pair, TOPOLOGY, UPDATE_IN_PROGRESS,
+};
 use crate::model::annotations::{DESIRED_CONFIG, DESIRED_IMAGE, PREFETCH_IMAGE, PREFETCH_STATUS};
 
 /// Changes of one node. Both halves of the pair are in one patch, or none.
@@ -22,6 +24,8 @@ pub struct NodePatch {
     pub pair: Option<Pair>,
     /// When the target was given.
     pub since: Option<Since>,
+    /// The pool that the node was at work for until now; `Some(None)` takes it back.
+    pub left: Option<Option<String>>,
     /// The image to prefetch; `Some(None)` takes the request back.
     pub prefetch: Option<Option<Prefetch>>,
     /// The taints, all of them.
@@ -69,13 +73,48 @@ impl NodePatch {
 
     /// Returns true if there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        let Self { pair, since, prefetch, taints, topology, labels, .. } = self;
+        let Self { pair, since, left, prefetch, taints, topology, labels, .. } = self;
         pair.is_none()
             && since.is_none()
+            && left.is_none()
             && prefetch.is_none()
             && taints.is_none()
             && topology.is_none()
             && labels.is_none()
+    }
+
+    /// Returns what it writes beside a target, and its name for people. How often a target is given is counted in `writes.rs`.
+    /// Another target is a reason of ours to write the same again.
+    pub fn content(&self, target: Option<&Pair>) -> Option<(String, String)> {
+        let value = match self {
+            Self { pair: Some(_), .. } => return None,
+            Self { taints: Some(taints), topology: None, .. } => ("taints", format!("{target:?} {taints:?}")),
+            Self { topology: Some(topology), .. } => (TOPOLOGY, format!("{topology:?}")),
+            Self { prefetch: Some(prefetch), .. } => {
+                let image = prefetch.as_ref().map(|prefetch| &prefetch.image);
+                (PREFETCH_IMAGE, format!("{target:?} {image:?}"))
+            }
+            Self { left: Some(left), .. } => (LEFT_POOL, format!("{target:?} {left:?}")),
+            _ => return None,
+        };
+        Some((self.field(value.0), value.1))
+    }
+
+    /// Returns the fields that it changes on the way, beside the one that [`NodePatch::content`] names.
+    pub fn changed_beside(&self) -> Vec<String> {
+        let named = self.content(None).map(|(field, _)| field);
+        let all = [
+            self.taints.as_ref().map(|_| "taints"),
+            self.topology.as_ref().map(|_| TOPOLOGY),
+            self.prefetch.as_ref().map(|_| PREFETCH_IMAGE),
+            self.left.as_ref().map(|_| LEFT_POOL),
+        ];
+        let all = all.into_iter().flatten().map(|field| self.field(field));
+        all.filter(|field| named.as_ref() != Some(field)).collect()
+    }
+
+    fn field(&self, field: &str) -> String {
+        format!("{field} of Node {}", self.node)
     }
 
     /// Adds or removes the taint of nodes that wait for an update.
@@ -110,6 +149,9 @@ impl NodePatch {
         if let Some(since) = &self.since {
             let stamp = format!("{} {}", since.config, text(since.at));
             annotations.insert(DESIRED_SINCE.to_owned(), json!(stamp));
+        }
+        if let Some(left) = &self.left {
+            annotations.insert(LEFT_POOL.to_owned(), json!(left));
         }
         if let Some(prefetch) = &self.prefetch {
             let image = prefetch.as_ref().map(|prefetch| &prefetch.image);
@@ -150,6 +192,9 @@ impl NodePatch {
         }
         if let Some(since) = &self.since {
             node.desired_since = Some(since.at);
+        }
+        if let Some(left) = &self.left {
+            node.left.clone_from(left);
         }
         if let Some(prefetch) = &self.prefetch {
             let image = prefetch.as_ref().map(|prefetch| prefetch.image.clone());

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use machine_config_core::model::faults::Causes;
 
 use super::Pool;
 use super::number::{Rounding, scaled};
@@ -63,41 +64,48 @@ impl Rules {
     }
 
     fn read(spec: &RolloutPolicySpec, machines: usize) -> Result<Self, String> {
+        let mut faults = Causes::default();
+        let rules = Self::collect(spec, machines, &mut faults);
+        faults.first(rules)
+    }
+
+    fn collect(spec: &RolloutPolicySpec, machines: usize, faults: &mut Causes) -> Self {
         let field = |name: &'static str| {
             move |cause: String| format!("spec.{name}: {cause}; write a number, or a percentage such as 25%")
         };
-        let allowed_failures = spec.allowed_failures.as_ref().map_or(Ok(0), |value| {
-            scaled(value, machines, Rounding::Down).map_err(field("allowedFailures"))
-        })?;
-        let prefetch = match &spec.prefetch {
-            None => None,
-            Some(prefetch) => {
-                let value = prefetch.concurrency.as_ref().unwrap_or(&PREFETCH_CONCURRENCY);
-                let at_once = scaled(value, machines, Rounding::Up).map_err(field("prefetch.concurrency"))?;
-                let timeout = prefetch
-                    .timeout
-                    .as_deref()
-                    .map_or(Ok(PREFETCH_TIMEOUT), |text| positive(text, "prefetch.timeout"))?;
-                Some((at_once.max(1), timeout))
-            }
-        };
-        let node_timeout =
-            spec.node_timeout.as_deref().map(|text| positive(text, "nodeTimeout")).transpose()?;
-        DrainRules::new(spec.drain.as_ref())?;
-        Ok(Self {
-            waves: waves(spec.canary.as_ref(), spec.waves.as_deref().unwrap_or_default(), machines)?,
+        let allowed_failures = spec
+            .allowed_failures
+            .as_ref()
+            .map_or(Ok(0), |value| scaled(value, machines, Rounding::Down).map_err(field("allowedFailures")));
+        let allowed_failures = faults.take(allowed_failures);
+        let prefetch = spec.prefetch.as_ref().map(|prefetch| {
+            let value = prefetch.concurrency.as_ref().unwrap_or(&PREFETCH_CONCURRENCY);
+            let at_once = scaled(value, machines, Rounding::Up).map_err(field("prefetch.concurrency"));
+            let timeout = prefetch
+                .timeout
+                .as_deref()
+                .map_or(Ok(PREFETCH_TIMEOUT), |text| positive(text, "prefetch.timeout"));
+            (faults.take(at_once).max(1), faults.take(timeout))
+        });
+        let node_timeout = spec.node_timeout.as_deref().map(|text| positive(text, "nodeTimeout"));
+        let node_timeout = faults.take(node_timeout.transpose());
+        DrainRules::collect(spec.drain.as_ref(), faults);
+        Self {
+            waves: waves(spec.canary.as_ref(), spec.waves.as_deref().unwrap_or_default(), machines, faults),
             allowed_failures,
             on_failure: spec.on_failure.unwrap_or_default(),
             node_timeout,
             prefetch,
-            windows: Windows::new(spec.windows.as_deref())?,
-        })
+            windows: Windows::collect(spec.windows.as_deref(), faults),
+        }
     }
 }
 
-/// Refuses a policy that no rollout could follow: the field, the cause and the correction.
-pub fn check_policy(spec: &RolloutPolicySpec) -> Result<(), String> {
-    Rules::read(spec, 1).map(drop)
+/// Returns why no rollout could follow a policy: of each fault the field, the cause and the correction.
+pub fn check_policy(spec: &RolloutPolicySpec) -> Vec<String> {
+    let mut faults = Causes::default();
+    Rules::collect(spec, 1, &mut faults);
+    faults.into_list()
 }
 
 /// Returns why neither of two policies is followed.
@@ -107,9 +115,10 @@ pub(super) fn two_policies(one: &str, other: &str, pool: &str) -> String {
     )
 }
 
-fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize) -> Result<Vec<WaveRule>, String> {
+fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize, faults: &mut Causes) -> Vec<WaveRule> {
     if waves.len() > MAX_WAVES {
-        return Err(format!("spec.waves has {} waves; write at most {MAX_WAVES}", waves.len()));
+        faults.add(format!("spec.waves has {} waves; write at most {MAX_WAVES}", waves.len()));
+        return Vec::new();
     }
     let named = canary.map(|wave| ("canary".to_owned(), wave)).into_iter();
     let others = waves.iter().enumerate().map(|(place, wave)| (format!("waves[{place}]"), wave));
@@ -118,13 +127,12 @@ fn waves(canary: Option<&Wave>, waves: &[Wave], machines: usize) -> Result<Vec<W
     for (name, wave) in named.chain(others) {
         let nodes = scaled(&wave.nodes, machines, Rounding::Up).map_err(|cause| {
             format!("spec.{name}.nodes: {cause}; write a number, or a percentage such as 25%")
-        })?;
-        until = until.saturating_add(nodes.max(1));
-        let soak =
-            wave.soak.as_deref().map_or(Ok(SignedDuration::ZERO), |text| read_duration(text, &name))?;
-        rules.push(WaveRule { until, soak });
+        });
+        until = until.saturating_add(faults.take(nodes).max(1));
+        let soak = wave.soak.as_deref().map_or(Ok(SignedDuration::ZERO), |text| read_duration(text, &name));
+        rules.push(WaveRule { until, soak: faults.take(soak) });
     }
-    Ok(rules)
+    rules
 }
 
 fn read_duration(text: &str, name: &str) -> Result<SignedDuration, String> {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::census::Tally;
 use super::course::Course;
 use super::orphan::{self, POLICY_FOLLOWED};
-use super::phase::HALTED;
+use super::phase::{HALTED, Phase};
 use super::writes::Unwritten;
 use super::{BuildState, Layering, Pool, RolloutInput, patch, plan};
 use crate::api::MachineConfigPoolStatus;
@@ -47,7 +47,8 @@ pub(super) fn status(
         ..pool.status.clone()
     };
     let mut conditions = Conditions { list: status.conditions.take().unwrap_or_default(), input };
-    let is_updated = census.target.is_some()
+    let is_updated = pool.unread.is_none()
+        && census.target.is_some()
         && census.updated == machines
         && census.ready == machines
         && census.unavailable == 0;
@@ -58,11 +59,42 @@ pub(super) fn status(
     let followed = orphan::followed(input, census);
     rollout(&mut conditions, course, followed);
     drains(&mut conditions, census);
-    unwritten(&mut conditions, census);
+    unwritten(&mut conditions, census, &pool.undrained);
     degraded(&mut conditions, census, course);
     status.conditions = Some(conditions.list);
     status.plan = pool.has_plan.then(|| plan::plan(input, census)).flatten();
     status
+}
+
+/// Returns the status of a pool of which nothing more is known than the API server's last answer: the counts stay.
+pub fn unread_status(
+    pool: &MachineConfigPoolStatus,
+    message: &str,
+    now: Timestamp,
+) -> MachineConfigPoolStatus {
+    let mut list = pool.conditions.clone().unwrap_or_default();
+    let reason = Phase::Unread.as_str();
+    for (type_, status, reason, message) in [
+        ("Updated", false, "", ""),
+        ("Updating", false, "", message),
+        (PROGRESSING, false, reason, message),
+        ("Degraded", true, reason, message),
+    ] {
+        set_condition(&mut list, now, type_, status, reason, message.to_owned());
+    }
+    MachineConfigPoolStatus { conditions: Some(list), ..pool.clone() }
+}
+
+/// Returns the status of a pool of which it is not known whether the Machine Config Operator writes it: a condition that is not the
+/// operator's says why.
+pub fn unknown_status(
+    pool: &MachineConfigPoolStatus,
+    message: &str,
+    now: Timestamp,
+) -> MachineConfigPoolStatus {
+    let mut list = pool.conditions.clone().unwrap_or_default();
+    set_condition(&mut list, now, PROGRESSING, false, Phase::Unread.as_str(), message.to_owned());
+    MachineConfigPoolStatus { conditions: Some(list), ..pool.clone() }
 }
 
 /// Sets the conditions that the operator does not have.
@@ -96,33 +128,53 @@ fn drains(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
 }
 
 /// Names the nodes that are not written to, with the API server's words.
-fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>) {
+fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(String, String)]) {
     let nodes = census.unwritten();
-    let Some((_, first, _)) = nodes.first() else {
+    let first = nodes.first().map(|(_, first, _)| *first);
+    let Some(first) = first.or_else(|| (!undrained.is_empty()).then_some(Unwritten::Refused)) else {
         conditions.set(NOT_WRITTEN, false, "", String::new());
         return;
     };
-    let named = nodes.iter().take(MAX_QUOTED).map(|(name, why, cause)| {
-        let cause: String = cause.chars().take(MAX_REASON).collect();
+    let cut = |cause: &str| -> String { cause.chars().take(MAX_REASON).collect() };
+    let named = nodes.iter().map(|(name, why, cause)| {
+        let cause = cut(cause);
         match why {
             Unwritten::Refused => format!("node {name} can't be written: {cause}"),
             Unwritten::Unanswered => format!("a write to node {name} got no answer: {cause}"),
             Unwritten::SetBack => format!("node {name}: {cause}"),
         }
     });
-    let mut message = named.collect::<Vec<_>>().join("; ");
-    if nodes.len() > MAX_QUOTED {
-        message.push_str(&format!("; and {} more", nodes.len() - MAX_QUOTED));
+    let named = named.chain(undrained.iter().map(|(name, cause)| {
+        format!(
+            "node {name} can't be cordoned or uncordoned, or its agent's request can't be answered: {}",
+            cut(cause)
+        )
+    }));
+    let mut message = named.take(MAX_QUOTED).collect::<Vec<_>>().join("; ");
+    let count = nodes.len().saturating_add(undrained.len());
+    if count > MAX_QUOTED {
+        message.push_str(&format!("; and {} more", count - MAX_QUOTED));
     }
-    message.push_str(
-        "; other nodes continue, and these are tried again when they change, at the latest after 5 minutes",
-    );
+    // An update that is under way keeps its place, too.
+    message.push_str(&match (census.unsure().saturating_add(undrained.len()), count) {
+        (0, _) => "; they take no place of maxUnavailable".to_owned(),
+        (1, 1) => "; the node takes a place of maxUnavailable".to_owned(),
+        (1, _) => "; 1 of these nodes takes a place of maxUnavailable".to_owned(),
+        (taken, _) => format!("; {taken} of these nodes take places of maxUnavailable"),
+    });
+    message.push_str("; the controller retries when a node changes, after 5 minutes at most");
     conditions.set(NOT_WRITTEN, true, first.as_str(), message);
 }
 
 /// Sets `Updated` and `Updating`, in the operator's own words.
 fn updating(conditions: &mut Conditions<'_>, pool: &Pool, is_updated: bool) {
     let line = update_line(pool);
+    if let Some(unread) = &pool.unread {
+        // What is known is old, or a part.
+        conditions.set("Updated", false, "", String::new());
+        conditions.set("Updating", false, "", unread.clone());
+        return;
+    }
     if is_updated {
         conditions.set("Updated", true, "", format!("All nodes are updated with {line}"));
         conditions.set("Updating", false, "", String::new());
@@ -211,7 +263,7 @@ fn degraded(conditions: &mut Conditions<'_>, census: &Tally<'_>, course: &Course
     let causes = [
         nodes,
         conditions.is("ImageBuildDegraded").then(|| "Custom OS image build failed".to_owned()),
-        conditions.is("RenderDegraded").then(String::new),
+        conditions.message_if("RenderDegraded").map(|cause| format!("the pool can't be rendered: {cause}")),
         course.halt.clone(),
         mistake.map(|(_, message)| message.clone()),
     ];
@@ -253,6 +305,12 @@ impl Conditions<'_> {
     /// Returns true if a condition holds.
     fn is(&self, type_: &str) -> bool {
         self.list.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+
+    /// Returns the message of a condition that holds.
+    fn message_if(&self, type_: &str) -> Option<&str> {
+        let found = self.list.iter().find(|one| one.type_ == type_ && one.status == "True")?;
+        Some(found.message.as_deref().unwrap_or_default())
     }
 
     /// Sets a condition.

@@ -6,6 +6,7 @@
 use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
+use machine_config_core::model::faults::Causes;
 
 use crate::api::duration;
 use crate::api::rollout_policy::{Day, Window};
@@ -37,18 +38,25 @@ pub(super) struct Opened {
 }
 
 impl Windows {
-    /// Reads them. An error names the window, the cause and the correction.
-    pub(super) fn new(windows: Option<&[Window]>) -> Result<Self, String> {
-        let Some(windows) = windows else { return Ok(Self::default()) };
+    /// Reads them. A fault names the window, the cause and the correction.
+    pub(super) fn collect(windows: Option<&[Window]>, faults: &mut Causes) -> Self {
+        let Some(windows) = windows else { return Self::default() };
         if windows.is_empty() {
-            return Err(
-                "spec.windows is empty, so it never opens; name a window, or remove the field".to_owned()
-            );
+            let fault = "spec.windows is empty, so it never opens; name a window, or remove the field";
+            faults.add(fault.to_owned());
         }
-        let read = |(place, window): (usize, &Window)| {
-            opening(window).map_err(|cause| format!("spec.windows[{place}] never opens: {cause}"))
-        };
-        Ok(Self(windows.iter().enumerate().map(read).collect::<Result<_, _>>()?))
+        let mut read = Vec::new();
+        for (place, window) in windows.iter().enumerate() {
+            match opening(window) {
+                Ok(opening) => read.push(opening),
+                Err(causes) => {
+                    for cause in causes {
+                        faults.add(format!("spec.windows[{place}] never opens: {cause}"));
+                    }
+                }
+            }
+        }
+        Self(read)
     }
 
     /// Returns the state of the windows at a time.
@@ -87,19 +95,28 @@ impl Opening {
     }
 }
 
-fn opening(window: &Window) -> Result<Opening, String> {
+fn opening(window: &Window) -> Result<Opening, Vec<String>> {
+    let mut causes = Vec::new();
     if window.days.as_ref().is_some_and(Vec::is_empty) {
-        return Err("days is empty; name a day, or remove the field".to_owned());
+        causes.push("days is empty; name a day, or remove the field".to_owned());
     }
     let start = Time::strptime("%H:%M", &window.start)
-        .map_err(|_| format!("start {:?} is no time; write it as 22:00", shown(&window.start)))?;
+        .map_err(|_| format!("start {:?} is no time; write it as 22:00", shown(&window.start)));
     let length = duration(&window.length)
         .filter(|length| *length > SignedDuration::ZERO && *length <= MAX_LENGTH)
-        .ok_or_else(|| format!("length {:?} is not 1m to 168h; write it as 4h", shown(&window.length)))?;
+        .ok_or_else(|| format!("length {:?} is not 1m to 168h; write it as 4h", shown(&window.length)));
     let name = window.time_zone.as_deref().unwrap_or("UTC");
     let zone = TimeZone::get(name)
-        .map_err(|_| format!("timeZone {:?} is unknown; write it as Europe/Berlin", shown(name)))?;
-    Ok(Opening { days: window.days.clone(), start, length, zone })
+        .map_err(|_| format!("timeZone {:?} is unknown; write it as Europe/Berlin", shown(name)));
+    match (start, length, zone) {
+        (Ok(start), Ok(length), Ok(zone)) if causes.is_empty() => {
+            Ok(Opening { days: window.days.clone(), start, length, zone })
+        }
+        (start, length, zone) => {
+            causes.extend([start.err(), length.err(), zone.err()].into_iter().flatten());
+            Err(causes)
+        }
+    }
 }
 
 fn shown(text: &str) -> String {

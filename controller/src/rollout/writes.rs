@@ -62,6 +62,8 @@ impl Answer {
 pub struct NodeWrites {
     now: Duration,
     failed: BTreeMap<String, Failed>,
+    /// Those that are not answered yet: the version they were sent for, and whether they give a target.
+    sent: BTreeMap<String, (String, bool)>,
     given: BTreeMap<String, Given>,
     /// Those that were given the same target again and again.
     repeated: BTreeSet<String>,
@@ -139,6 +141,21 @@ impl NodeWrites {
         self.now
     }
 
+    /// Records that a write was sent. Until it is answered its node is not written to again, and takes a place if it may have a target.
+    pub fn sent(&mut self, patch: &NodePatch) {
+        self.sent.insert(patch.node.clone(), (patch.resource_version.clone(), patch.pair.is_some()));
+    }
+
+    /// Records that it was answered.
+    pub fn answered(&mut self, node: &str) {
+        self.sent.remove(node);
+    }
+
+    /// Returns true if a write to a node is not answered yet.
+    pub fn is_under_way(&self, node: &str) -> bool {
+        self.sent.contains_key(node)
+    }
+
     /// Records that a write was made.
     pub fn written(&mut self, patch: &NodePatch) {
         self.failed.remove(&patch.node);
@@ -211,6 +228,7 @@ impl NodeWrites {
     /// Forgets a node that is gone.
     pub fn forget(&mut self, node: &str) {
         self.failed.remove(node);
+        self.sent.remove(node);
         self.given.remove(node);
         self.repeated.remove(node);
     }
@@ -218,7 +236,9 @@ impl NodeWrites {
     /// Returns the nodes that may not be written to as they should be.
     pub(super) fn troubled(&self) -> impl Iterator<Item = &str> {
         let repeated = self.repeated.iter().filter(|name| !self.failed.contains_key(*name));
-        self.failed.keys().chain(repeated).map(String::as_str)
+        let is_further = |name: &&String| !self.failed.contains_key(*name) && !self.repeated.contains(*name);
+        let sent = self.sent.keys().filter(is_further);
+        self.failed.keys().chain(repeated).chain(sent).map(String::as_str)
     }
 
     /// Returns the time until a node is written to again, if that failed a moment ago.
@@ -246,10 +266,17 @@ impl NodeWrites {
 
     /// Returns why a node is not written to, if there is a cause.
     pub(super) fn obstacle(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
-        if self.failed.is_empty() && self.given.is_empty() {
+        if self.failed.is_empty() && self.given.is_empty() && self.sent.is_empty() {
             return None;
         }
-        self.failure(node, target).or_else(|| self.set_back(node, target))
+        self.under_way(node).or_else(|| self.failure(node, target)).or_else(|| self.set_back(node, target))
+    }
+
+    fn under_way(&self, node: &Node) -> Option<Obstacle<'_>> {
+        let (version, gives_target) = self.sent.get(&node.name)?;
+        let takes_place = *gives_target && *version == node.resource_version;
+        // Its answer brings the next decision.
+        Some(Obstacle { next: self.now.saturating_add(IN_SERVER), takes_place, named: None })
     }
 
     fn failure(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {

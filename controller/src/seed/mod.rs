@@ -29,6 +29,9 @@ pub const COMPONENT_PREFIX: &str = "10-prebuiltimage-osimageurl-";
 /// The annotation of a component that was made here: the name of its `MachineOSConfig`.
 pub const MADE_BY: &str = "machine-config-agent.io/machine-os-config";
 
+/// The longest name of an image, as in the fields of a `MachineOSBuild`, which the API server would refuse.
+const MAX_IMAGE: usize = 447;
+
 /// The condition of a `MachineOSConfig` whose first image was built before.
 pub const SEEDED: &str = "Seeded";
 
@@ -48,10 +51,24 @@ pub fn component(pool: &str, image: &str) -> MachineConfig {
 pub fn image(annotations: Option<&BTreeMap<String, String>>) -> Option<Result<String, String>> {
     let image = annotation(annotations, PRE_BUILT_IMAGE)?;
     Some(match ImageRef::parse(image) {
-        Ok(_) if !image.starts_with("oci:") => Ok(image.clone()),
-        Ok(_) => Err(format!("{image} is a directory of one host")),
+        Ok(_) if image.starts_with("oci:") => Err(format!("{image} is a directory of one host")),
+        Ok(_) if image.len() > MAX_IMAGE => {
+            Err(format!("it has {} characters, and at most {MAX_IMAGE} are taken", image.len()))
+        }
+        Ok(_) if !is_canonical(image) => Err(format!("{image} does not name the registry in full")),
+        Ok(_) => Ok(image.clone()),
         Err(error) => Err(error.to_string()),
     })
+}
+
+/// Returns true for a name that is the same wherever it is read: its host is in it, and none of Docker Hub's short forms. Upstream refuses
+/// the others.
+fn is_canonical(image: &str) -> bool {
+    let Some((host, name)) = image.split_once('/') else { return false };
+    let is_host =
+        host.contains(['.', ':']) || host == "localhost" || host.chars().any(|c| c.is_ascii_uppercase());
+    let is_short = host == "index.docker.io" || (host == "docker.io" && !name.contains('/'));
+    is_host && !is_short
 }
 
 /// Returns true if a cluster has taken the image over: by the annotation or by the condition, of which upstream writes both as well.

@@ -15,6 +15,37 @@ fn source(image: Option<&str>) -> Source {
     Source { name: "worker".to_owned(), pool: "worker".to_owned(), image: super::image(annotations.as_ref()) }
 }
 
+/// Upstream refuses names that are short for another one; the API server refuses a build with one of over 447 characters.
+#[test]
+fn names_that_upstream_refuses_are_refused() {
+    let digest = format!("@sha256:{}", "a".repeat(64));
+    let found = |name: &str| source(Some(&format!("{name}{digest}"))).image.unwrap();
+    // A name of at most 255 characters and a tag of 128.
+    let long = |length: usize| {
+        let tag = format!(":{}", "t".repeat(128));
+        let rest = length - digest.len() - tag.len() - "registry.test/".len();
+        format!("registry.test/{}{tag}", "a".repeat(rest))
+    };
+    for good in
+        ["registry.test/os", "REG.test:5000/a/os:4.17", "REG/os", "localhost/os", "docker.io/library/os"]
+    {
+        assert_eq!(found(good), Ok(format!("{good}{digest}")));
+    }
+    for bad in [
+        "os",
+        "team/os",
+        "docker.io/os",
+        "index.docker.io/library/os",
+        "",
+        "-reg.test/os",
+        "registry.test/OS",
+    ] {
+        found(bad).expect_err(bad);
+    }
+    found(&long(447)).unwrap();
+    assert_eq!(found(&long(448)).unwrap_err(), "it has 448 characters, and at most 447 are taken");
+}
+
 /// Makes the writes, as the API server would; returns their log lines.
 fn settle(sources: &[Source], configs: &mut BTreeMap<String, MachineConfig>) -> Vec<&'static str> {
     let mut done = Vec::new();

@@ -22,12 +22,23 @@ impl fmt::Display for Version {
 
 /// The node reads no version that is served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "Ignition config {requested} is not served, only 3.0.0 to {NEWEST}; boot an image with Ignition 2 (config version 3)"
-)]
+#[error("Ignition config {requested} is not served, only 3.0.0 to {NEWEST}; {next}")]
 pub struct NotServed {
     /// The version that it prefers.
     requested: String,
+    /// The image that helps.
+    next: &'static str,
+}
+
+impl NotServed {
+    fn new(version: &str) -> Self {
+        let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
+        let next = match major {
+            Some(4..) => "boot an image whose Ignition still reads config version 3",
+            Some(_) | None => "boot an image with Ignition 2 (config version 3)",
+        };
+        Self { requested: escaped(&version.chars().take(20).collect::<String>()), next }
+    }
 }
 
 /// Returns the version to serve. Of several the client's first choice that is served wins; a newer minor gets the newest.
@@ -39,9 +50,7 @@ pub(super) fn version(header: Option<&str>) -> Result<Version, NotServed> {
     match requested.iter().find_map(|(_, version)| served(version)) {
         Some(version) => Ok(version),
         None => match requested.first() {
-            Some((_, version)) => {
-                Err(NotServed { requested: escaped(&version.chars().take(20).collect::<String>()) })
-            }
+            Some((_, version)) => Err(NotServed::new(version)),
             None => Ok(NEWEST),
         },
     }
@@ -83,7 +92,7 @@ mod tests {
     #[test]
     fn version_follows_accept_header() {
         let of = |minor| Ok(Version(minor));
-        let refused = |requested: &str| Err(NotServed { requested: requested.to_owned() });
+        let refused = |requested: &str| Err(NotServed::new(requested));
         let rows = [
             (None, of(5)),
             (Some(""), of(5)),
@@ -124,8 +133,13 @@ mod tests {
         for (header, expected) in rows {
             assert_eq!(version(header), expected, "{header:?}");
         }
-        let message =
-            version(Some("application/vnd.coreos.ignition+json;version=2.2.0")).unwrap_err().to_string();
-        assert!(message.contains("2.2.0 is not served") && message.contains("boot an image"), "{message}");
+        for (requested, next) in [("2.2.0", "with Ignition 2"), ("4.0.0", "still reads config version 3")] {
+            let header = format!("application/vnd.coreos.ignition+json;version={requested}");
+            let message = version(Some(&header)).unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("{requested} is not served")) && message.contains(next),
+                "{message}"
+            );
+        }
     }
 }

@@ -150,6 +150,12 @@ impl Answers {
             NoConfig::NotYet(_) => Refusal::later(error.to_string()),
         })?;
         joining.kubeconfig = self.kubeconfig.read().map_err(Refusal::later)?;
+        if self.kubeconfig.is_missing() && !joining.brings_first_contact() {
+            return Err(Refusal::later(
+                "the node would have no kubeconfig for its first contact; start serve with --bootstrap-kubeconfig or \
+                 --bootstrap-token-dir, add /etc/kubernetes/kubeconfig to the config, or allow it with --without-first-contact",
+            ));
+        }
         let document = joining
             .document(version)
             .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;

@@ -19,12 +19,14 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::authorities::authorities;
 use super::choice::{self, Images};
-use super::ignition::{Joining, authorities};
+use super::ignition::Joining;
 use super::no_config::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use crate::reading::{Lenient, Object};
+use crate::watches;
 
 /// Timeout of a config's read from the API server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(15);
@@ -74,6 +76,8 @@ impl Cluster {
             let spec = std::mem::take(&mut config.spec);
             config.spec.kube_api_server_serving_ca_data = spec.kube_api_server_serving_ca_data;
             config.spec.cloud_provider_ca_data = spec.cloud_provider_ca_data;
+            config.spec.image_registry_bundle_data = spec.image_registry_bundle_data;
+            config.spec.image_registry_bundle_user_data = spec.image_registry_bundle_user_data;
         });
         let cached = Mutex::default();
         Self { client, pools, os_configs, builds, controller_configs, cached, _watches: watches }
@@ -107,7 +111,7 @@ impl Cluster {
         let mut joining = Joining { config: self.fetch(config).await?, image, ..Joining::default() };
         if let Some(cluster) = self.controller_configs.objects.find(|one| one.name_any() == CONTROLLER_CONFIG)
         {
-            joining.authorities = authorities(&readable(&cluster)?.spec);
+            joining.authorities = authorities(&readable(&cluster)?.spec)?;
         }
         Ok(joining)
     }
@@ -199,8 +203,8 @@ where
     let (objects, writer) = store();
     let state = Arc::new(State::default());
     let known = Arc::clone(&state);
-    let events = watcher(Api::<Lenient<K>>::all(client.clone()), which)
-        .default_backoff()
+    // No Lease tells of a restore here: what broke is listed again.
+    let events = watches::paced(Api::<Lenient<K>>::all(client.clone()), which)
         .modify(move |found: &mut Lenient<K>| {
             found.metadata.managed_fields = None;
             found.metadata.annotations = None;

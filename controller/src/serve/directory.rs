@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use machine_config_core::model::{ModelError, document};
 
+use super::authorities::authorities;
 use super::files;
-use super::ignition::{Joining, authorities};
+use super::ignition::Joining;
 use super::no_config::NoConfig;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -21,6 +22,9 @@ use crate::reading::{Object, of_document};
 
 /// The largest file: five times the API server's limit for one object.
 const MAX_BYTES: u64 = 8 << 20;
+
+/// Below it: the pools.
+const POOLS: &str = "machine-pools";
 
 /// The directory.
 #[derive(Debug, Clone)]
@@ -34,6 +38,16 @@ impl Directory {
         Self { path: path.to_owned() }
     }
 
+    /// Returns true if a bootstrap has written pools.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a directory that a person names; the controller has no host below it"
+    )]
+    pub(super) fn is_ready(&self) -> bool {
+        let entries = std::fs::read_dir(self.path.join(POOLS)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "yaml"))
+    }
+
     pub(super) async fn joining(&self, pool: &str) -> Result<Joining, NoConfig> {
         let (directory, pool) = (self.clone(), pool.to_owned());
         let read = tokio::task::spawn_blocking(move || directory.read(&pool)).await;
@@ -41,7 +55,14 @@ impl Directory {
     }
 
     fn read(&self, name: &str) -> Result<Joining, NoConfig> {
-        let path = self.path.join("machine-pools").join(format!("{name}.yaml"));
+        if !self.is_ready() {
+            // Ignition retries, and a bootstrap may still be at work.
+            let place = self.path.display();
+            let cause =
+                format!("{place}/machine-pools has no pool yet; write it with `bootstrap --output {place}`");
+            return Err(NoConfig::NotYet(cause));
+        }
+        let path = self.path.join(POOLS).join(format!("{name}.yaml"));
         if !is_there(&path) {
             let place = self.path.display().to_string();
             return Err(NoConfig::NoPool { pool: name.to_owned(), place });
@@ -56,10 +77,12 @@ impl Directory {
         };
         let configs = self.path.join("machine-configs");
         let yaml = configs.join(format!("{config}.yaml"));
-        let path = if is_there(&yaml) { yaml } else { configs.join(format!("{config}.json")) };
+        let json = configs.join(format!("{config}.json"));
+        // Of neither the one that a bootstrap writes is named.
+        let path = if is_there(&json) && !is_there(&yaml) { json } else { yaml };
         let cluster = self.path.join("controller-config").join(format!("{CONTROLLER_CONFIG}.yaml"));
         let cluster = if is_there(&cluster) { object(&cluster)? } else { ControllerConfig::default() };
-        let authorities = authorities(&cluster.spec);
+        let authorities = authorities(&cluster.spec)?;
         Ok(Joining { config: object::<MachineConfig>(&path)?, authorities, ..Joining::default() })
     }
 }

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use super::accept::Version;
 use super::downgrade::{Lost, downgraded};
 use crate::api::MachineConfig;
-use crate::api::controller_config::ControllerConfigSpec;
 
 /// Annotations of the node, which the agent reads first.
 pub const ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
@@ -19,17 +18,16 @@ pub const ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json"
 /// Kubeconfig for the kubelet's first contact with the API server.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 
+/// Files of a config that may have it: upstream's, kubeadm's, and that of a kubelet that has joined. OpenShift's `kubelet.conf` is
+/// another document than kubeadm's.
+const FIRST_CONTACTS: [&str; 3] =
+    [KUBECONFIG, "/etc/kubernetes/bootstrap-kubelet.conf", "/var/lib/kubelet/kubeconfig"];
+
 /// The whole MachineConfig that was served.
 pub const CONTENT: &str = "/etc/mcs-machine-config-content.json";
 
 /// MachineConfig of the agent's first boot: the parts that Ignition can't apply.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
-
-/// The API server's authorities for the kubelet.
-pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
-
-/// The cloud's authorities.
-pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
 
 /// For everybody to read.
 const PUBLIC: u32 = 0o644;
@@ -50,7 +48,7 @@ pub struct Joining {
     /// The kubeconfig of the first contact.
     pub kubeconfig: Option<String>,
     /// Certificates of the cluster, newer than those of the config, by path.
-    pub authorities: BTreeMap<&'static str, String>,
+    pub authorities: BTreeMap<String, String>,
 }
 
 /// It holds secrets.
@@ -61,19 +59,6 @@ impl std::fmt::Debug for Joining {
             .field("image", &self.image)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the certificates of a `ControllerConfig`, by path.
-pub(super) fn authorities(cluster: &ControllerConfigSpec) -> BTreeMap<&'static str, String> {
-    let known =
-        [(KUBELET_CA, &cluster.kube_api_server_serving_ca_data), (CLOUD_CA, &cluster.cloud_provider_ca_data)];
-    known.into_iter().filter_map(|(path, data)| Some((path, decoded(data.as_deref()?)?))).collect()
-}
-
-/// Returns the text of bytes in base64, where there is one.
-fn decoded(data: &str) -> Option<String> {
-    let bytes: k8s_openapi::ByteString = serde_json::from_value(serde_json::Value::from(data)).ok()?;
-    String::from_utf8(bytes.0).ok().filter(|text| !text.trim().is_empty())
 }
 
 /// Errors of serving a config.
@@ -110,6 +95,18 @@ impl Joining {
     /// Returns the name of the rendered config.
     pub fn name(&self) -> &str {
         self.config.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns true if the config itself has what the kubelet reaches the API server with the first time.
+    pub(super) fn brings_first_contact(&self) -> bool {
+        let files = self
+            .config
+            .spec
+            .config
+            .as_ref()
+            .and_then(|config| config.get("storage")?.get("files")?.as_array());
+        let paths = files.into_iter().flatten().filter_map(|file| file.get("path")?.as_str());
+        paths.into_iter().any(|path| FIRST_CONTACTS.contains(&path))
     }
 
     /// Returns the document for a node that reads this version.
@@ -233,6 +230,7 @@ mod tests {
     use machine_config_core::model::machineconfig;
 
     use super::*;
+    use crate::serve::authorities::KUBELET_CA;
 
     #[expect(clippy::needless_pass_by_value, reason = "as json! makes it")]
     fn joining(spec: Value) -> Joining {
@@ -242,7 +240,7 @@ mod tests {
             config: serde_json::from_value(config).unwrap(),
             image: Some(format!("registry.test/os@sha256:{}", "a".repeat(64))),
             kubeconfig: Some("token: g€heim\n".to_owned()),
-            authorities: BTreeMap::from([(KUBELET_CA, "new".to_owned())]),
+            authorities: BTreeMap::from([(KUBELET_CA.to_owned(), "new".to_owned())]),
         }
     }
 

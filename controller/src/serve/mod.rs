@@ -5,6 +5,7 @@
 //! | `accept` | which version a node gets; pure |
 //! | `downgrade` | an Ignition config in an older version; pure |
 //! | `ignition` | the document for a node of a pool; pure |
+//! | `authorities` | the cluster's certificates as files of a node; pure |
 //! | `choice` | which config and image a pool's new nodes get; pure |
 //! | `guard` | tokens; pure |
 //! | `source`, `cluster`, `directory` | where pools and configs come from |
@@ -24,6 +25,7 @@
 
 mod accept;
 mod answer;
+pub mod authorities;
 mod choice;
 mod cluster;
 pub(crate) mod connections;
@@ -45,7 +47,7 @@ pub use answer::Answers;
 pub use cluster::Cluster;
 pub use directory::Directory;
 pub use downgrade::Lost;
-pub use kubeconfig::Kubeconfig;
+pub use kubeconfig::{Kubeconfig, url as api_server_url};
 pub use listen::{ListenError, Listener};
 pub use no_config::NoConfig;
 pub use source::Source;

@@ -27,7 +27,7 @@ impl Source {
     pub(super) fn is_ready(&self) -> bool {
         match self {
             Self::Cluster(cluster) => cluster.is_ready(),
-            Self::Directory(_) => true,
+            Self::Directory(directory) => directory.is_ready(),
         }
     }
 }

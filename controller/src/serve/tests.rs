@@ -49,8 +49,17 @@ fn directory() -> TempDir {
         let config = rendered(&name, ignition).to_string();
         write(&directory.path().join(format!("machine-configs/{name}.yaml")), &config);
     }
-    write(&directory.path().join("kubeconfig"), "apiVersion: v1\n");
+    write(&directory.path().join("kubeconfig"), &first_contact(SECRET));
     directory
+}
+
+/// A kubeconfig with this token.
+fn first_contact(token: &str) -> String {
+    json!({ "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{ "name": "a", "cluster": { "server": "https://api.test:6443" } }],
+        "users": [{ "name": "a", "user": { "token": token } }],
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }] })
+    .to_string()
 }
 
 fn answers(directory: &TempDir) -> Answers {
@@ -70,7 +79,7 @@ async fn certificates_come_from_directory() {
         "metadata": { "name": "machine-config-controller" },
         "spec": { "kubeAPIServerServingCAData": "bmV3", "cloudProviderCAData": null, "clusterDNSIP": "10.0.0.1" } });
     write(&path, &object.to_string());
-    let expected = BTreeMap::from([(ignition::KUBELET_CA, "new".to_owned())]);
+    let expected = BTreeMap::from([(authorities::KUBELET_CA.to_owned(), "new".to_owned())]);
     assert_eq!(joining(&directory).await.unwrap().authorities, expected);
     write(&path, &format!("spec: [{SECRET}"));
     let refused = format!("{:?}", joining(&directory).await.unwrap_err());
@@ -187,15 +196,53 @@ async fn repairable_errors_are_retried() {
         let file = "machine-pools/worker.yaml";
         broken(file, &pool("{}"), "names no config");
         broken(file, &pool("{configuration: {name: ../../x}}"), "names no config");
-        broken(file, &pool("{configuration: {name: other}}"), "other.json");
+        broken(file, &pool("{configuration: {name: other}}"), "other.yaml: ");
         broken(config, &format!("{{spec: {SECRET}"), "can't be read as its kind");
         broken(config, &format!("{{spec: {{kernelArguments: {SECRET}}}}}"), "can't be read as its kind");
+        broken("kubeconfig", "{{{{", "it is not a kubeconfig");
+        broken("kubeconfig", &first_contact(""), "names neither a token nor a client certificate");
         #[expect(clippy::disallowed_methods, reason = "a test: the administrator's hand")]
         std::fs::remove_file(path.join("kubeconfig")).unwrap();
         let (status, answer) = get_config();
         assert!(status == 503 && answer.contains("kubeconfig: "), "{answer}");
     })
     .await;
+}
+
+/// A bootstrap that has not written yet, and a pool without a first contact.
+#[tokio::test]
+async fn what_node_needs_is_waited_for() {
+    let empty = tempfile::tempdir().unwrap();
+    let output = empty.path().join("bootstrap");
+    let server = Answers::new(Source::Directory(Directory::new(&output)), Kubeconfig::None);
+    with_server(None, server, move |address| {
+        let says = |path: &str, expected: u16, words: &str| {
+            let (status, answer) = send(address, "GET", path, NODE);
+            assert!(status == expected && answer.contains(words), "{path}: {answer}");
+        };
+        says("/readyz", 503, "not known yet");
+        says("/config/worker", 503, "machine-pools has no pool yet; write it with `bootstrap --output ");
+        let written = directory().keep();
+        #[expect(clippy::disallowed_methods, reason = "a test: a bootstrap's last step")]
+        std::fs::rename(&written, &output).unwrap();
+        says("/readyz", 200, "ok");
+        says(
+            "/config/worker",
+            503,
+            "no kubeconfig for its first contact; start serve with --bootstrap-kubeconfig",
+        );
+        says("/config/none", 404, "there is no pool none");
+        let own = json!({ "ignition": { "version": "3.5.0" }, "storage": { "files": [
+            { "path": "/etc/kubernetes/bootstrap-kubelet.conf", "contents": { "source": "data:,a" } }] } });
+        let name = "rendered-worker-1";
+        write(&output.join(format!("machine-configs/{name}.yaml")), &rendered(name, &own).to_string());
+        says("/config/worker", 200, "bootstrap-kubelet.conf");
+    })
+    .await;
+    let directory = directory();
+    let server = Answers::new(Source::Directory(Directory::new(directory.path())), Kubeconfig::Elsewhere);
+    with_server(None, server, |address| assert_eq!(send(address, "GET", "/config/worker", NODE).0, 200))
+        .await;
 }
 
 #[tokio::test]

@@ -225,7 +225,7 @@ fn steps_have_one_word() {
 #[test]
 fn halt_pause_and_faults_are_shown() {
     let mut cluster = Cluster::default();
-    let why = "2 nodes failed, 1 may; first node w1: no space; correct the MachineConfig, or resume";
+    let why = "2 failed nodes, 1 allowed; first node w1: no space; correct the MachineConfig, or resume";
     let render = json!([{ "type": "RenderDegraded", "status": "True", "message": "50-a: fips" }]);
     cluster.state("halted", "Halted", why, &render);
     let halt = json!({ "halt": { "at": NOW, "node": "w1", "cause": "no space", "failed": 2, "allowed": 1 } });
@@ -246,7 +246,7 @@ halted  rendered-halted-b      0        0        0        0         0    0  Halt
 paused  rendered-paused-b      0        0        0        0         0    0  Paused
 quiet   rendered-quiet-b       0        0        0        0         0    0  Unknown
 
-halted: 2 nodes failed, 1 may; first node w1: no space; correct the MachineConfig, or resume
+halted: 2 failed nodes, 1 allowed; first node w1: no space; correct the MachineConfig, or resume
   RenderDegraded: 50-a: fips
 
 paused: pool paused is paused; set spec.paused to false to go on

@@ -168,6 +168,30 @@ async fn unparsable_machineconfig_is_reported() {
     pools.other_goes_on().await;
 }
 
+/// What each node would refuse is refused before: of a pool without a target as of one that has it. The words are the nodes'.
+#[tokio::test]
+async fn config_that_no_node_takes_is_reported() {
+    let pools = Pools::new().await;
+    let open =
+        json!({ "directories": [{ "path": "/srv/a", "mode": 511 }], "files": [{ "path": "/srv/a/b" }] });
+    let database = json!({ "directories": [{ "path": "/etc/shadow" }] });
+    for (storage, words) in [
+        (
+            database,
+            "storage.directories \"/etc/shadow\": it is the host's database of accounts, which is a file",
+        ),
+        (
+            open,
+            "storage.directories \"/srv/a\" mode: with mode 0777 other accounts than its owner can write there",
+        ),
+    ] {
+        pools.ignition(json!({ "ignition": { "version": "3.2.0" }, "storage": storage })).await;
+        let pool = pools.reported("RenderDegraded", "", words).await;
+        assert_eq!(target(&pool), pools.bad);
+    }
+    pools.other_goes_on().await;
+}
+
 #[tokio::test]
 async fn selectors_that_are_empty_or_contradict_themselves_are_reported() {
     let pools = Pools::new().await;
@@ -284,7 +308,7 @@ async fn unreadable_policy_is_reported_until_corrected() {
     })
     .await;
     pools.cluster.config("bad", config("50-bad", "2")).await;
-    let message = "RolloutPolicy night can't be read: spec.windows: invalid type: string \"…\", expected a sequence; correct it, or delete it";
+    let message = "RolloutPolicy night can't be read: spec.windows: it is a string, and must be a list; correct it, or delete it";
     pools.reported("RolloutInvalid", "PolicyInvalid", message).await;
     let accepted = |policy: &Value| condition(policy, "Accepted").clone();
     let is_refused = |policy: &DynamicObject| {

@@ -9,8 +9,8 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    DisruptionController, Fault, Kubelet, annotation, changes, create_node, create_object, key, node_api,
-    node_until, object_api, own_only, pod_gone, running_pod, within,
+    DisruptionController, Fault, Kubelet, Request, annotation, changes, create_node, create_object, key,
+    node_api, node_until, object_api, own_only, pod_gone, running_pod, within,
 };
 use crate::process::Cluster;
 
@@ -96,6 +96,22 @@ impl Scene {
         all.iter().filter(|request| request.subresource == "eviction").count()
     }
 
+    /// Cordons, answers and uncordons since a mark name the version of the Node that was seen: a concurrent one of somebody else is not undone.
+    async fn assert_writes_name_version(&self, mark: usize) {
+        let all = self.cluster.bench.requests_since(mark).await;
+        let is_own = |one: &&Request| one.user == "controller" && one.line() == format!("patch nodes {NODE}");
+        let own: Vec<&Value> = all.iter().filter(is_own).filter_map(|one| one.body.as_ref()).collect();
+        for is_cordon in [true, false] {
+            let is_it = |body: &&Value| {
+                body["spec"].get("unschedulable").is_some_and(|value| (*value == true) == is_cordon)
+            };
+            assert!(own.iter().any(is_it), "{is_cordon}: {own:#?}");
+        }
+        for body in own {
+            assert!(body["metadata"]["resourceVersion"].is_string(), "{body}");
+        }
+    }
+
     pub async fn until(&self, what: &str, holds: impl FnMut(&Node) -> bool) -> Node {
         node_until(&self.cluster.client, NODE, what, holds).await
     }
@@ -123,6 +139,7 @@ async fn node_is_drained_and_takes_pods_again() {
     scene.pod("daemon", json!({ "ownerReferences": owner })).await;
     scene.config_node().await;
     let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    let mark = scene.cluster.bench.mark().await;
     scene.request("drain-rendered-b").await;
     let node = scene.until_done("drain-rendered-b").await;
     assert!(is_cordoned(&node));
@@ -151,6 +168,7 @@ async fn node_is_drained_and_takes_pods_again() {
         scene.conditions().await,
         [("Cordoned", "True"), ("Drained", "Unknown"), ("Uncordoned", "True")]
     );
+    scene.assert_writes_name_version(mark).await;
     // A node that an administrator cordoned stays so: an agent that starts asks for nothing else.
     scene.patch(json!({ "spec": { "unschedulable": true } })).await;
     scene.request("uncordon-rendered-c").await;

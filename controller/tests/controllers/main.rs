@@ -20,6 +20,8 @@ mod corpus_samples;
 mod plain_host;
 #[path = "../../../tests/support/ran.rs"]
 mod ran;
+#[path = "../../../tests/support/refused_documents.rs"]
+mod refused_samples;
 
 mod bad_input;
 mod build;
@@ -33,6 +35,7 @@ mod build_real;
 mod build_registry;
 mod build_size;
 mod connections;
+mod contested;
 mod corpus;
 mod definitions;
 mod drain;
@@ -43,6 +46,7 @@ mod leader;
 mod lost_answers;
 mod nodes;
 mod opt_in;
+mod outages;
 mod pairs;
 mod permissions;
 mod pinned;
@@ -51,7 +55,10 @@ mod policy_conflict;
 mod process;
 mod proxy;
 mod refusals;
+mod refused_documents;
 mod render;
+mod restored;
+mod rights;
 mod rollout;
 mod seams;
 mod seed;

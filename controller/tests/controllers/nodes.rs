@@ -138,3 +138,46 @@ async fn node_that_refuses_labels_of_its_pool_is_named_there() {
         cluster.until_pool("infra", "all is well", is_over).await;
     }
 }
+
+/// A label moves a node at work to another pool. Its first pool waits for it by name, and gets its place back when it is done: the mark of
+/// it goes away, so that a later fault of the node keeps nobody.
+#[tokio::test]
+async fn node_that_leaves_its_pool_at_work_is_named_until_done() {
+    const LEFT: &str = "machine-config-agent.io/left-pool-at-work";
+    let cluster = Cluster::new().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, config(&format!("50-{pool}"))).await;
+    }
+    let _controller = cluster.start("a", &["--controllers", "render,node"]);
+    let first = cluster.until_target("worker", "").await;
+    let infra = cluster.until_target("infra", "").await;
+    for name in ["n1", "n2"] {
+        ready_node(&cluster.client, name, &first).await;
+        cluster.until_pool("worker", name, |pool| condition(pool, "Updated")["status"] == "True").await;
+    }
+    let count = |number: u64| move |pool: &Value| pool["status"]["machineCount"] == number;
+    cluster.until_pool("worker", "two nodes", count(2)).await;
+    cluster.config("worker", config("51-worker")).await;
+    let second = cluster.until_target("worker", &first).await;
+    let has = |config: String| move |node: &Node| annotation(node, "desiredConfig") == Some(&config);
+    node_until(&cluster.client, "n1", "its target", has(second.clone())).await;
+    let api = node_api(&cluster.client);
+    let patch = |body: Value| {
+        let api = api.clone();
+        async move { drop(api.patch("n1", &PatchParams::default(), &Patch::Merge(body)).await.unwrap()) }
+    };
+    let state = |state: &str, current: &str| json!({ "metadata": { "annotations": { key("state"): state, key("currentConfig"): current } } });
+    patch(state("Working", &first)).await;
+    patch(json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } })).await;
+    let node = node_until(&cluster.client, "n1", "the target of infra", has(infra.clone())).await;
+    assert_eq!(node.annotations().get(LEFT).map(String::as_str), Some("worker"));
+    let message = |pool: &Value| {
+        condition(pool, "RolloutProgressing")["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let words = "waiting for nodes n1 (at work, in pool infra)";
+    cluster.until_pool("worker", words, |pool| message(pool).ends_with(words)).await;
+    patch(state("Done", &infra)).await;
+    node_until(&cluster.client, "n1", "no mark", |node| !node.annotations().contains_key(LEFT)).await;
+    node_until(&cluster.client, "n2", "its turn", has(second)).await;
+}

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
 
 use futures_util::StreamExt as _;
+use http::Method;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -18,8 +19,10 @@ use crate::cluster::{
     Bench, Fault, MachineConfigBuilder, annotation, changes, node_api, node_until, object_api, own_only,
     within,
 };
+use crate::connections::behind_proxy;
 use crate::lost_answers::made;
 use crate::process::{Cluster, Controller, apply_definition, condition, target};
+use crate::proxy::{Failing, Seam};
 use crate::rollout::{Agents, ready_node};
 
 /// The user agent of the controller.
@@ -114,13 +117,20 @@ async fn node_that_refuses_writes_stops_nobody() {
     if !own_only("refusals::node_that_refuses_writes_stops_nobody") {
         return;
     }
+    // A webhook may refuse with the code of a conflict, or of an object that is gone.
+    for code in [403, 404, 409] {
+        Box::pin(refused_node_stops_nobody(code)).await;
+    }
+}
+
+async fn refused_node_stops_nobody(code: u16) {
     let cluster = Cluster::new().await;
     cluster.pool("worker").await;
     cluster.config("worker", config("1")).await;
     let _controller = cluster.start("a", &[]);
     let first = three_nodes(&cluster).await;
     let _agents = Agents::start(&cluster.bench).await;
-    let refused = Fault::status(403).method("PATCH").path("/api/v1/nodes/n1").agent(CONTROLLER);
+    let refused = Fault::status(code).method("PATCH").path("/api/v1/nodes/n1").agent(CONTROLLER);
     cluster.bench.fault(&refused);
     let mark = cluster.bench.mark().await;
     cluster.config("worker", config("2")).await;
@@ -136,7 +146,8 @@ async fn node_that_refuses_writes_stops_nobody() {
     };
     let pool = cluster.until_pool("worker", "the node is named", is_named).await;
     let message = condition(&pool, "Degraded")["message"].as_str().unwrap();
-    assert!(message.contains("node n1 can't be written: the test says so (403)"), "{message}");
+    let words = format!("node n1 can't be written: the test says so ({code})");
+    assert!(message.contains(&words), "{message}");
     assert_eq!(condition(&pool, "Updated")["status"], "False");
     let tried = cluster.bench.requests_since(mark).await;
     let tried = tried.iter().filter(|one| one.user == "controller" && one.line().starts_with("patch nodes"));
@@ -160,6 +171,12 @@ async fn refused_rendered_config_degrades_pool_until_input_changes() {
     if !own_only("refusals::refused_rendered_config_degrades_pool_until_input_changes") {
         return;
     }
+    for code in [422, 404, 409] {
+        Box::pin(refused_rendered_config(code)).await;
+    }
+}
+
+async fn refused_rendered_config(code: u16) {
     let cluster = Cluster::new().await;
     for pool in ["worker", "infra"] {
         cluster.pool(pool).await;
@@ -169,7 +186,7 @@ async fn refused_rendered_config_degrades_pool_until_input_changes() {
     let _controller = cluster.start("a", &["--controllers", "render"]);
     let first = cluster.until_target("worker", "").await;
     let other = cluster.until_target("infra", "").await;
-    cluster.bench.fault(&Fault::status(422).method("POST").path(CONFIGS).agent(CONTROLLER));
+    cluster.bench.fault(&Fault::status(code).method("POST").path(CONFIGS).agent(CONTROLLER));
     let file = |pool: &str, contents: &str| {
         MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, contents)
     };
@@ -178,7 +195,7 @@ async fn refused_rendered_config_degrades_pool_until_input_changes() {
     let pool = cluster.until_pool("worker", "degraded", degraded).await;
     let message = condition(&pool, "RenderDegraded")["message"].as_str().unwrap();
     assert!(message.contains("MachineConfig rendered-worker-"), "{message}");
-    assert!(message.ends_with("is refused: the test says so (422)"), "{message}");
+    assert!(message.ends_with(&format!("is refused: the test says so ({code})")), "{message}");
     assert_eq!(target(&pool), first);
     cluster.bench.clear_faults();
     // The other pool goes on, and another input is tried at once.
@@ -187,6 +204,122 @@ async fn refused_rendered_config_degrades_pool_until_input_changes() {
     cluster.config("worker", file("worker", "3")).await;
     cluster.until_target("worker", &first).await;
     cluster.until_pool("worker", "rendered", |pool| !degraded(pool)).await;
+}
+
+/// The target of one pool can't be written: its condition says so, it is tried with growing pauses, and the other pool goes on.
+#[tokio::test]
+async fn refused_target_of_pool_is_told_and_tried_rarely() {
+    for code in [403, 404, 409] {
+        Box::pin(refused_target(code)).await;
+    }
+}
+
+async fn refused_target(code: u16) {
+    let (cluster, proxy) = behind_proxy().await;
+    let file = |pool: &str, contents: &str| {
+        MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, contents)
+    };
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, file(pool, "1")).await;
+    }
+    let mut controller = cluster.start("a", &["--controllers", "render"]);
+    let listener = listener(&mut controller).await;
+    let first = cluster.until_target("worker", "").await;
+    let other = cluster.until_target("infra", "").await;
+    let words = "a webhook says no";
+    let target = Seam::new(Method::PATCH, &["/machineconfigpools/worker?"]).with_body("configuration");
+    proxy.fail(target, Failing::Refuses(code, words));
+    for pool in ["worker", "infra"] {
+        cluster.config(pool, file(pool, "2")).await;
+    }
+    let message = format!("spec.configuration of pool worker is refused: {words} ({code})");
+    let is_told = |pool: &Value| {
+        let found = condition(pool, "RenderDegraded");
+        found["status"] == "True" && found["message"].as_str().unwrap().ends_with(&message)
+    };
+    cluster.until_pool("worker", &message, is_told).await;
+    cluster.until_target("infra", &other).await;
+    proxy.failed(3).await;
+    page_until(listener, "/metrics", "it is counted", |_, body| failures(body, "PoolTarget", "refused") >= 3)
+        .await;
+    let tried = proxy.mend();
+    assert!(tried[0] <= 5, "{code}: {tried:?}");
+    cluster.until_target("worker", &first).await;
+    cluster
+        .until_pool("worker", "rendered", |pool| condition(pool, "RenderDegraded")["status"] == "False")
+        .await;
+}
+
+/// The cordon of one node is refused: the pool says so, as of other writes to nodes.
+#[tokio::test]
+async fn refused_cordon_is_named_on_pool() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("1")).await;
+    let _controller = cluster.start("a", &[]);
+    let first = three_nodes(&cluster).await;
+    let _agents = Agents::start(&cluster.bench).await;
+    let cordon = Seam::new(Method::PATCH, &["/api/v1/nodes/n1?"]).with_body("unschedulable");
+    proxy.fail(cordon, Failing::Refuses(403, "a webhook says no"));
+    cluster.config("worker", config("2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    let words = "node n1 can't be cordoned or uncordoned, or its agent's request can't be answered: a webhook says no (403)";
+    let is_named = |pool: &Value| {
+        ["RolloutNodesNotWritten", "Degraded"].iter().all(|type_| {
+            let found = condition(pool, type_);
+            found["status"] == "True"
+                && found["reason"] == "NodeWriteRefused"
+                && found["message"].as_str().unwrap().contains(words)
+        })
+    };
+    cluster.until_pool("worker", words, is_named).await;
+    proxy.mend();
+    let labels = Patch::Merge(json!({ "metadata": { "labels": { "mended": "true" } } }));
+    node_api(&cluster.client).patch("n1", &PatchParams::default(), &labels).await.unwrap();
+    until_has(&cluster, "n1", &second).await;
+    let is_over = |pool: &Value| condition(pool, "RolloutNodesNotWritten")["status"] == "False";
+    cluster.until_pool("worker", "all is well", is_over).await;
+}
+
+/// A write to one node that hangs delays neither the other nodes nor the other pool.
+#[tokio::test]
+async fn hanging_write_to_node_delays_nobody() {
+    let (cluster, proxy) = behind_proxy().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+    }
+    let file = |pool: &str, contents: &str| {
+        MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, contents)
+    };
+    cluster.config("worker", file("worker", "1")).await;
+    cluster.config("infra", file("infra", "1")).await;
+    cluster.patch_pool("worker", json!({ "spec": { "maxUnavailable": 2 } })).await;
+    let _controller = cluster.start("a", &[]);
+    let first = three_nodes(&cluster).await;
+    let infra = cluster.until_target("infra", "").await;
+    ready_node(&cluster.client, "i1", &infra).await;
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } }));
+    node_api(&cluster.client).patch("i1", &PatchParams::default(), &label).await.unwrap();
+    cluster.until_pool("infra", "its node", |pool| pool["status"]["readyMachineCount"] == 1).await;
+    let _agents = Agents::start(&cluster.bench).await;
+    proxy.fail(
+        Seam::new(Method::PATCH, &["/api/v1/nodes/n1?"]).with_body("desiredConfig"),
+        Failing::NeverAnswers,
+    );
+    cluster.config("worker", file("worker", "2")).await;
+    let second = cluster.until_target("worker", &first).await;
+    proxy.failed(1).await;
+    let start = std::time::Instant::now();
+    until_has(&cluster, "n2", &second).await;
+    until_has(&cluster, "n3", &second).await;
+    cluster.config("infra", file("infra", "2")).await;
+    let next = cluster.until_target("infra", &infra).await;
+    until_has(&cluster, "i1", &next).await;
+    // A request is given up after 10 s.
+    assert!(start.elapsed() < std::time::Duration::from_secs(8), "{:?}", start.elapsed());
+    assert_eq!(proxy.mend(), [1], "and nobody asks twice meanwhile");
+    until_has(&cluster, "n1", &second).await;
 }
 
 #[tokio::test]
@@ -344,12 +477,49 @@ async fn refused_status_of_pool_is_told_as_event() {
     cluster.until_pool("worker", "its status", told).await;
 }
 
-/// Every write of the page that a rollout or a build makes is refused twice, counted by its name, and made afterwards.
+/// Without the namespace of Events, and beside a webhook that says no with a conflict: counted, and nothing waits for it.
+#[tokio::test]
+async fn refused_event_is_counted_and_holds_nothing() {
+    for code in [404, 409] {
+        let (cluster, proxy) = behind_proxy().await;
+        cluster.pool("worker").await;
+        let mut controller = cluster.start("a", &["--controllers", "render"]);
+        let listener = listener(&mut controller).await;
+        proxy.fail(Seam::new(Method::POST, &["/events?"]), Failing::Refuses(code, "no"));
+        cluster.config("worker", config("1")).await;
+        let first = cluster.until_target("worker", "").await;
+        let bad = MachineConfigBuilder::new("70-bad").file("relative", 0o644, "1");
+        cluster.config("worker", bad).await;
+        cluster
+            .until_pool("worker", "degraded", |pool| condition(pool, "RenderDegraded")["status"] == "True")
+            .await;
+        page_until(listener, "/metrics", "it is counted", |_, body| failures(body, "Event", "refused") > 0)
+            .await;
+        proxy.mend();
+        cluster.config("worker", MachineConfigBuilder::new("70-bad").file("/etc/b", 0o644, "1")).await;
+        cluster.until_target("worker", &first).await;
+    }
+}
+
+/// Every write of the page that a rollout or a build makes is refused, counted by its name, and made afterwards.
 #[tokio::test]
 async fn each_write_that_is_refused_is_counted_and_made_later() {
-    if !own_only("refusals::each_write_that_is_refused_is_counted_and_made_later") {
-        return;
+    if own_only("refusals::each_write_that_is_refused_is_counted_and_made_later") {
+        Box::pin(each_write_is_refused(403)).await;
     }
+}
+
+/// As that, with the codes of an object that is gone and of a conflict, while nothing else is there than what each write was decided by.
+#[tokio::test]
+async fn each_write_without_conflict_is_counted_and_made_later() {
+    if own_only("refusals::each_write_without_conflict_is_counted_and_made_later") {
+        for code in [404, 409] {
+            Box::pin(each_write_is_refused(code)).await;
+        }
+    }
+}
+
+async fn each_write_is_refused(code: u16) {
     let registry = FakeRegistry::start().await;
     let builds = Builds::pushing_to(&registry.host).await;
     let (cluster, bench) = (&builds.cluster, &builds.cluster.bench);
@@ -368,7 +538,7 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
     .await;
     let mut controller = builds.start("a", &[]);
     let listener = listener(&mut controller).await;
-    refuse_each(bench);
+    refuse_each(bench, code);
     let target = cluster.until_target("worker", "").await;
     for name in ["n1", "n2"] {
         ready_node(&cluster.client, name, &target).await;
@@ -381,7 +551,7 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
         node_until(&cluster.client, name, "the answer to its agent", is_answered).await;
     }
     // The next write to a node is its target.
-    refuse(bench, "PATCH", "/api/v1/nodes/", 1);
+    refuse(bench, code, "PATCH", "/api/v1/nodes/", 1);
     builds.secret().await;
     builds.os_config(CONTAINERFILE).await;
     // Without a Job's result the build goes no further than that.
@@ -390,7 +560,7 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
         one.user == "controller" && one.line().starts_with("patch jobs") && one.code == Some(200)
     };
     bench.audit().until("the Job is started", started).await;
-    refuse(bench, "PATCH", &format!("{OS}machineosbuilds/{build}/status"), 1);
+    refuse(bench, code, "PATCH", &format!("{OS}machineosbuilds/{build}/status"), 1);
     let jobs = JobController::start(bench, Plays::Well).await;
     let (_, image) = builds.until_published("").await;
     for name in ["n1", "n2"] {
@@ -400,7 +570,7 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
     jobs.until_gone().await;
     builds.until_condition("False", "BuildSuccess").await;
     // A rebuild begins with an annotation.
-    refuse(bench, "PATCH", &format!("{OS}machineosconfigs/worker"), 1);
+    refuse(bench, code, "PATCH", &format!("{OS}machineosconfigs/worker"), 1);
     let rebuild = json!({ "metadata": { "annotations": { crate::cluster::key("rebuild"): "" } } });
     builds.patch_os_config(rebuild).await;
     page_until(listener, "/metrics", "the annotation is refused", |_, body| {
@@ -409,7 +579,10 @@ async fn each_write_that_is_refused_is_counted_and_made_later() {
     .await;
     bench.clear_faults();
     let (_, body) = get(listener, "/metrics");
-    assert_eq!(unplayed(&body), [""; 0]);
+    let mut unplayed = unplayed(&body);
+    // A conflict of an Event is one that repeats.
+    unplayed.retain(|write| code == 403 || *write != "Event");
+    assert_eq!(unplayed, [""; 0], "{code}");
 }
 
 /// The rows of the page that were not refused by these metrics, and are not elsewhere.
@@ -462,7 +635,7 @@ fn writes_that_are_refused_elsewhere_are_checked_there() {
         let (module, function) = test.split_once("::").unwrap();
         let source = sources.iter().find(|(name, _)| *name == module).unwrap().1;
         let body = source.split_once(&format!("async fn {function}()")).unwrap().1;
-        let body = body.split("\n}\n").next().unwrap();
+        let body = body.split("#[tokio::test]").next().unwrap();
         assert!(body.contains(&format!("\"{write}\"")), "{test} does not check {write}");
     }
 }
@@ -474,12 +647,12 @@ fn rows() -> Vec<&'static str> {
     rows.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
 }
 
-fn refuse(bench: &Bench, method: &str, path: &str, count: u32) {
-    bench.fault(&Fault::status(403).method(method).path(path).agent(CONTROLLER).count(count));
+fn refuse(bench: &Bench, code: u16, method: &str, path: &str, count: u32) {
+    bench.fault(&Fault::status(code).method(method).path(path).agent(CONTROLLER).count(count));
 }
 
 /// Refuses the first writes to each object; a path with a longer one before it is met by what that one leaves.
-fn refuse_each(bench: &Bench) {
+fn refuse_each(bench: &Bench, code: u16) {
     for (method, path, count) in [
         ("PATCH", format!("{POOLS}worker/status"), 12),
         ("PATCH", format!("{POOLS}worker"), 1),
@@ -493,6 +666,6 @@ fn refuse_each(bench: &Bench) {
         ("POST", "/api/v1/namespaces/openshift-machine-config-operator/".to_owned(), 1),
         ("POST", "/api/v1/namespaces/default/events".to_owned(), 1),
     ] {
-        refuse(bench, method, &path, count);
+        refuse(bench, code, method, &path, count);
     }
 }

@@ -1,6 +1,6 @@
 //! Each way in which the API server can fail this controller, through a proxy before it.
 
-mod drain;
+pub mod drain;
 mod lease;
 mod refused;
 mod registry;

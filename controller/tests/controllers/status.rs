@@ -135,6 +135,54 @@ async fn screen_follows_rollout_and_names_blocker() {
     watch.until("nothing is left", |view| view["nodes"] == json!([])).await;
 }
 
+/// Pods that do not end, one held by a finalizer and one by its kubelet, which is dead: on the screen, the pool, and in an Event.
+#[tokio::test]
+async fn pods_that_do_not_end_are_named_everywhere() {
+    for (metadata, is_held_by, words) in [
+        (json!({ "finalizers": ["example.test/hold"] }), true, "is held by finalizers: example.test/hold"),
+        (json!({}), false, "its kubelet has not reported that"),
+    ] {
+        let cluster = Cluster::new().await;
+        cluster.pool("worker").await;
+        cluster.config("worker", config("1")).await;
+        let _controller = cluster.start("a", &[]);
+        let first = cluster.until_target("worker", "").await;
+        ready_node(&cluster.client, "n1", &first).await;
+        let _kubelet = if is_held_by { Some(Kubelet::start(&cluster.bench, "n1").await) } else { None };
+        running_pod(&cluster.client, "default", "kept", "n1", metadata).await;
+        if !is_held_by {
+            // Its grace is over: only the kubelet, which is dead, could end it.
+            let pods: Api<k8s_openapi::api::core::v1::Pod> =
+                Api::namespaced(cluster.client.clone(), "default");
+            let how = kube::api::DeleteParams { grace_period_seconds: Some(1), ..Default::default() };
+            pods.delete("kept", &how).await.unwrap();
+        }
+        let mut watch = Watch::start(&cluster);
+        // The drain has lasted for long: an Event is due.
+        let desired = format!("drain-{first}");
+        let request = json!({
+            key("state"): "Working", key("desiredDrain"): desired,
+            "machine-config-agent.io/drain-since": format!("{desired} 2026-01-01T00:00:00Z"),
+        });
+        annotate(&cluster, "n1", request).await;
+        let is_shown = |view: &Value| {
+            view["nodes"][0]["step"] == "DrainBlocked"
+                && view["nodes"][0]["detail"].as_str().unwrap().starts_with("pod default/kept")
+                && view["nodes"][0]["detail"].as_str().unwrap().contains(words)
+        };
+        watch.until(words, is_shown).await;
+        let is_named = |pool: &Value| {
+            let found = condition(pool, "RolloutDrainBlocked");
+            let message = found["message"].as_str().unwrap_or_default();
+            found["status"] == "True"
+                && message.starts_with("node n1: pod default/kept")
+                && message.contains(words)
+        };
+        cluster.until_pool("worker", words, is_named).await;
+        crate::seams::drain::until_event(&cluster.client, "DrainThresholdExceeded", "n1", words).await;
+    }
+}
+
 /// An error names the object, the cause and the next step, and nothing is shown that is half read.
 #[tokio::test]
 async fn unreadable_kinds_are_named() {

@@ -166,6 +166,40 @@ fn refusals_are_json_where_json_was_asked_for() {
     assert_eq!((ran.code, &*ran.out), (Some(2), ""));
 }
 
+/// Standard input by each of its names, a pipe of the shell and a link are a file like another.
+#[test]
+fn standard_input_pipe_and_link_are_planned() {
+    let place = place();
+    std::fs::write(place.path().join("a.yaml"), config("50-a", "{kernelArguments: [nosmt]}")).unwrap();
+    std::os::unix::fs::symlink("a.yaml", place.path().join("link")).unwrap();
+    let plan = |given: &str| {
+        let mut bash = Command::new("bash");
+        let script = format!("\"$0\" plan --manifests good --pool worker -f {given}");
+        bash.args(["-c", &script, env!("CARGO_BIN_EXE_machine-config-controller")]).current_dir(place.path());
+        let output = bash.stdin(Stdio::null()).env_remove("KUBECONFIG").output().unwrap();
+        assert!(output.status.success(), "{given}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let of_file = plan("a.yaml");
+    assert!(of_file.contains("nosmt"), "{of_file}");
+    for given in
+        ["- <a.yaml", "/dev/stdin <a.yaml", "/dev/fd/0 <a.yaml", "- < <(cat a.yaml)", "<(cat a.yaml)", "link"]
+    {
+        assert_eq!(plan(given), of_file, "{given}");
+    }
+}
+
+/// A mode whose decimal digits are octal ones was meant as octal, and each verb says so.
+#[test]
+fn mode_in_decimal_digits_of_octal_one_is_explained() {
+    let place = place();
+    for verb in [&["validate"][..], &["render"], &["bootstrap", "--output", "out"]] {
+        let ran = run(place.path(), &[verb, &["--manifests", "never"]].concat());
+        let words = "644 is decimal, 01204 in octal: for 0644 write 0644 in YAML, 420 in JSON";
+        assert!(ran.code == Some(3) && ran.err.contains(words), "{verb:?}: {}", ran.err);
+    }
+}
+
 /// The directory of `validate`'s faults has the same ones for `bootstrap`.
 #[test]
 fn bootstrap_names_faults_that_validate_names() {
@@ -211,7 +245,7 @@ fn documents_without_kind_are_named() {
         "good/60-bare.yaml: it has no kind, so it is not read",
         "good/61-ignition.yaml: it is an Ignition config without a kind",
         "good/62-several.yaml document 2 (a document without kind): it has no kind",
-        "good/63-below.yaml: it is a directory, which is not read",
+        "good/63-below.yaml is not read: it is a directory",
     ];
     let verbs: [&[&str]; 4] = [
         &["validate", "--manifests", "good"],
@@ -229,11 +263,7 @@ fn documents_without_kind_are_named() {
     for text in ["", "kind: ConfigMap\nmetadata: {name: a}\n", "ignition: {version: 3.4.0}\n"] {
         std::fs::write(place.path().join("none.yaml"), text).unwrap();
         let ran = run(place.path(), &["plan", "--pool", "worker", "-f", "none.yaml", "--manifests", "good"]);
-        assert!(
-            ran.code == Some(2) && ran.err.contains("none.yaml: contains no object"),
-            "{text}: {}",
-            ran.err
-        );
+        assert!(ran.code == Some(4) && ran.err.contains("it contains no object"), "{text}: {}", ran.err);
     }
     let scalar = "it is not a mapping of fields to values";
     put("64-scalar.yaml", &format!("{}---\nfips\n", config("64-scalar", "{}")));
@@ -246,5 +276,156 @@ fn documents_without_kind_are_named() {
         {
             assert!(ran.err.contains(&fault) || ran.err.contains(scalar), "{words:?}: {fault}: {}", ran.err);
         }
+    }
+}
+
+/// One object does not hide its own further faults, in files, links, accounts, units and fields of the OS alike.
+#[test]
+fn every_fault_of_one_object_is_named_in_one_run() {
+    let place = place();
+    let put = |name: &str, text: &str| std::fs::write(place.path().join("good").join(name), text).unwrap();
+    let spec = r#"{"kernelType":"fast","extensions":["nope","neither"],"kernelArguments":["a=\"b","initrd=x"],"kernelArgs":[],
+        "config":{"ignition":{"version":"3.4.0"},
+        "passwd":{"users":[{"name":"a b"},{"name":"app","homeDir":"x","uid":-1,"shell":"y"},{"name":"root","shouldExist":false}],
+            "groups":[{"name":"g h"}]},
+        "storage":{"files":[{"path":"/etc/a","mode":99999},{"path":"etc/b"},{"path":"/etc/c","contents":{"source":"https://x/y"}},
+                {"path":"/etc/d","user":{"id":-1}},{"path":"/etc/l/x"},{"path":"/tmp"}],
+            "directories":[{"path":"etc/x"},{"path":"/etc/dd","mode":99999}],"links":[{"path":"/etc/l"},{"path":"/etc/m","target":"a"}],
+            "luks":[{"name":"a/b"}],"raid":[{"name":"r","level":"raid99"}],"disks":[{"device":"sda"}]},
+        "systemd":{"units":[{"name":"x"},{"name":"y.service","mask":true,"enabled":true},
+            {"name":"z.service","dropins":[{"name":"a"}]},{"name":"u.service","contents":"[Unit"}]}}}"#;
+    put("50-a.yaml", &config("50-a", spec));
+    let fields = [
+        "spec.kernelArguments \"a=\\\"b\"",
+        "spec.kernelArguments \"initrd=x\"",
+        "spec.kernelType \"fast\"",
+        "spec.extensions \"nope\"",
+        "spec.extensions \"neither\"",
+        "spec.kernelArgs",
+        "passwd.users \"a b\"",
+        "passwd.users \"app\" homeDir",
+        "passwd.users \"app\" uid",
+        "passwd.users \"app\" shell",
+        "passwd.users \"root\" shouldExist",
+        "passwd.groups \"g h\"",
+        "storage.files \"/etc/a\" mode",
+        "storage.files \"etc/b\"",
+        "storage.files \"/etc/c\" contents",
+        "storage.files \"/etc/d\" user",
+        "storage.files \"/tmp\"",
+        "storage.directories \"etc/x\"",
+        "storage.directories \"/etc/dd\" mode",
+        "storage.links \"/etc/l\" target",
+        "storage.luks \"a/b\" name",
+        "storage.luks \"a/b\" device",
+        "storage.raid \"r\" level",
+        "storage.raid \"r\" devices",
+        "storage.disks \"sda\" device",
+        "systemd.units \"x\"",
+        "systemd.units \"y.service\"",
+        "systemd.units \"z.service\" dropins \"a\"",
+        "systemd.units \"u.service\" contents",
+    ];
+    let ran = run(place.path(), &["validate", "--manifests", "good", "--output", "json"]);
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    let found: Vec<&str> =
+        document["refused"].as_array().unwrap().iter().filter_map(|one| one["field"].as_str()).collect();
+    let missing: Vec<&&str> = fields.iter().filter(|field| !found.contains(field)).collect();
+    assert!(missing.is_empty(), "{missing:#?} not in {found:#?}");
+    let text = run(place.path(), &["render", "--manifests", "good"]).err;
+    assert!(fields.iter().all(|field| text.contains(field)), "{text}");
+    // Within bounds.
+    let files: Vec<Value> = (0..500).map(|at| json!({ "path": format!("etc/{at}") })).collect();
+    let spec = json!({ "config": { "ignition": { "version": "3.4.0" }, "storage": { "files": files } } });
+    put("50-a.yaml", &config("50-a", &spec.to_string()));
+    let text = run(place.path(), &["validate", "--manifests", "good"]).err;
+    assert!(text.lines().count() < 110 && text.contains("and 400 more faults of the same object"), "{text}");
+}
+
+/// Nor do those of build settings and of a policy, and each MachineConfig has its own reasons.
+#[test]
+fn faults_of_other_kinds_do_not_hide_each_other() {
+    let place = place();
+    let put = |name: &str, text: &str| std::fs::write(place.path().join("good").join(name), text).unwrap();
+    put(
+        "os.yaml",
+        "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineOSConfig\nmetadata: {name: worker, annotations: \
+         {machineconfiguration.openshift.io/pre-built-image: 'r.test/a:b'}}\nspec: {machineConfigPool: {name: worker}, imageBuilder: \
+         {imageBuilderType: Job}, renderedImagePushSpec: 'r.test/a:b', containerFile: [{content: RUNN x}, {content: 'FROM'}]}\n",
+    );
+    put(
+        "policy.yaml",
+        "apiVersion: machine-config-agent.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: a}\nspec: {poolRef: {name: worker}, \
+         nodeTimeout: soon, canary: {nodes: 1, soak: x}, drain: {timeout: 0s}, windows: [{start: '25:00', length: 0h}]}\n",
+    );
+    let config_of = |name: &str, passwd: &str| {
+        config(name, &format!("{{config: {{ignition: {{version: 3.4.0}}, passwd: {passwd}}}}}"))
+    };
+    put("51-root.yaml", &config_of("51-root", "{users: [{name: root, shouldExist: false}]}"));
+    put(
+        "52-toor.yaml",
+        &config_of("52-toor", "{users: [{name: toor, uid: 0}], groups: [{name: ops, gid: 0}]}"),
+    );
+    let text = run(place.path(), &["validate", "--manifests", "good"]).err;
+    for part in [
+        "spec.renderedImagePushSecret",
+        "pre-built-image",
+        "spec.containerFile[0].content",
+        "spec.nodeTimeout",
+        "spec.canary",
+        "spec.drain.timeout",
+        "spec.windows[0].start: \"25:00\"",
+        "spec.windows[0]: length must be",
+        "MachineConfig 51-root is refused before any node is told: the node can't get to its new config: passwd.users \"root\" shouldExist",
+        "MachineConfig 52-toor is refused before any node is told: the node can't get to its new config: passwd.users \"toor\" uid",
+        "MachineConfig 52-toor is refused before any node is told: the node can't get to its new config: passwd.groups \"ops\" gid",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// No entry of a directory is left out in silence, by any verb, also where another one is refused.
+#[test]
+fn entries_that_are_not_read_are_named() {
+    let place = place();
+    let good = place.path().join("good");
+    let put = |name: &str, text: &str| std::fs::write(good.join(name), text).unwrap();
+    let unread = ["a.txt", "b.bu", "c.ign", "d.yaml.gz", ".e.yaml", "f.yaml~", ".g.yaml.swp", "README"];
+    for name in unread {
+        put(name, &config("50-fips", "{fips: true}"));
+    }
+    std::fs::create_dir(good.join("below")).unwrap();
+    std::os::unix::fs::symlink("below", good.join("linked")).unwrap();
+    // The volume of a ConfigMap.
+    std::fs::create_dir(good.join("..2026_11_28")).unwrap();
+    std::os::unix::fs::symlink("..2026_11_28", good.join("..data")).unwrap();
+    put("60-upper.YAML", &config("60-upper", "{kernelArguments: [nosmt]}"));
+    put("61-upper.Yml", &config("61-upper", "{kernelArguments: [nosmp]}"));
+    put("62-upper.JSON", &json!({ "apiVersion": "v1", "kind": "ConfigMap" }).to_string());
+    let verbs: [&[&str]; 4] = [
+        &["validate", "--manifests", "good"],
+        &["render", "--manifests", "good"],
+        &["plan", "--pool", "worker", "-f", "fips.yaml", "--manifests", "good"],
+        &["bootstrap", "--manifests", "good", "--output", "out"],
+    ];
+    let is_named = |ran: &Ran, words: &[&str]| {
+        for name in unread.iter().chain(&["below", "linked"]) {
+            let note = format!("note: good/{name} is not read: ");
+            assert_eq!(ran.err.matches(&note).count(), 1, "{words:?}: {note}: {}", ran.err);
+        }
+        assert!(!ran.err.contains("..data") && !ran.err.contains("-upper"), "{words:?}: {}", ran.err);
+    };
+    for words in verbs {
+        let ran = run(place.path(), words);
+        assert!([Some(0), Some(3)].contains(&ran.code), "{words:?}: {}", ran.err);
+        is_named(&ran, words);
+    }
+    let rendered = run(place.path(), &["render", "--manifests", "good"]).out;
+    assert!(rendered.contains("nosmt") && rendered.contains("nosmp"), "{rendered}");
+    put("63-broken.yaml", "kind: MachineConfig\nspec: 5\n");
+    for words in verbs {
+        let ran = run(place.path(), words);
+        assert_eq!(ran.code, Some(4), "{words:?}: {}", ran.err);
+        is_named(&ran, words);
     }
 }

@@ -13,9 +13,10 @@ impl Cached for Job {
     const KIND: Kind = Kind::Jobs;
     const LABELS: Option<&'static str> = Some("machineconfiguration.openshift.io/machine-os-build");
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let (name, new) = (self.metadata.name.clone().unwrap_or_default(), BuildJob::of(&self));
-        put_job(&mut snapshot.jobs, name, new)
+        let takes_older = snapshot.takes_older();
+        put_job(&mut snapshot.jobs, name, new, takes_older)
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         snapshot.jobs.remove(name).is_some()
@@ -30,7 +31,7 @@ impl Cached for Secret {
     // Not those of builds: they are large.
     const LABELS: Option<&'static str> = Some("!machineconfiguration.openshift.io/ephemeral-build-object");
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let has_credentials = super::builder::credentials(&self).is_some();
         let name = self.metadata.name.unwrap_or_default();
         let new =

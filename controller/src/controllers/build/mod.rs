@@ -38,6 +38,7 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::client::{RequestError, uptime};
+use super::contested::Contested;
 use super::metrics::Metrics;
 use super::unread;
 use crate::build::{
@@ -95,6 +96,7 @@ pub(super) async fn run(
         registry,
         jobs,
         openshift_builds,
+        contested: Contested::default(),
         courses: BTreeMap::new(),
         queries: JoinSet::new(),
     };
@@ -160,6 +162,7 @@ struct Controller {
     registry: Arc<dyn Registry>,
     jobs: Arc<Jobs>,
     openshift_builds: Arc<OpenShiftBuilds>,
+    contested: Contested,
     courses: BTreeMap<String, Course>,
     queries: JoinSet<QueryResult>,
 }
@@ -175,6 +178,9 @@ enum Step {
 impl Controller {
     /// Brings all `MachineOSConfig`s as far as they go; returns when one is to be decided again without a change.
     async fn reconcile(&mut self) -> Option<Instant> {
+        if self.cache.lock().is_between_states() {
+            return None;
+        }
         let names = groups(&self.cache.lock());
         self.courses.retain(|name, course| names.contains(name) || course.is_querying);
         for name in &names {
@@ -264,7 +270,9 @@ impl Controller {
         let (client, cache, namespace) = (&self.client, &self.cache, self.namespace.as_str());
         let apply_by = self.apply_by;
         let input = format!("{action:?}");
-        if let Some(wait) = course.retries.wait("", &input, uptime()) {
+        let field = report::field(group, desired, action);
+        let contested = field.as_ref().and_then(|(field, _)| self.contested.wait(field, &input));
+        if let Some(wait) = course.retries.wait("", &input, uptime()).or(contested) {
             course.again = Some(Instant::now() + wait);
             return Ok(Step::Rest);
         }
@@ -279,6 +287,9 @@ impl Controller {
                 Some((desired.name.clone(), uid))
             });
             Reporter { client, group, build, answers: &course.answers }.report(action).await;
+            if let Some((field, about)) = field {
+                self.contested.wrote(client, &field, &input, &about).await;
+            }
         }
         // Answers of registries and pods do not change with the pool's condition.
         if !matches!(action, Action::SetCondition(_)) {
@@ -293,7 +304,7 @@ impl Controller {
         refresh(&writer).await?;
         course.plan = None;
         course.conflicts = course.conflicts.saturating_add(1);
-        if matches!(error.code(), 404 | 409) && course.conflicts < MAX_CONFLICTS {
+        if error.is_conflict() && course.conflicts < MAX_CONFLICTS {
             self.metrics.wrote("build", "conflict");
             return Ok(Step::Done);
         }

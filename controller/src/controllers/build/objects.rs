@@ -12,6 +12,7 @@ use crate::build::{JobSettings, MACHINE_OS_BUILD};
 use crate::controllers::cache::Cache;
 use crate::controllers::cached::Cached;
 use crate::controllers::client::{RequestError, send};
+use crate::controllers::conflict::{Conflict, Expected, judge, judged_by_uid, or_judged};
 use crate::controllers::write::{Write, write};
 
 /// A kind of object that is read and written in a namespace.
@@ -65,8 +66,9 @@ impl Objects {
 
     /// Creates what carries a build out.
     pub(super) async fn create<K: Namespaced + Cached>(&self, object: &K) -> Result<(), RequestError> {
-        let how = PostParams::default();
-        self.store(write(Write::BuildJob, self.api::<K>().create(&how, object)).await?);
+        let (api, how) = (self.api::<K>(), PostParams::default());
+        let made = write(Write::BuildJob, api.create(&how, object)).await;
+        self.store(or_judged(Write::BuildJob, made, &Expected::Absent, api.get(&object.name_any())).await?);
         Ok(())
     }
 
@@ -77,7 +79,10 @@ impl Objects {
         patch: Value,
     ) -> Result<(), RequestError> {
         let (api, how) = (self.api::<K>(), PatchParams::default());
-        self.store(write(Write::BuildJob, api.patch(name, &how, &Patch::Merge(patch))).await?);
+        match write(Write::BuildJob, api.patch(name, &how, &Patch::Merge(patch))).await {
+            Ok(patched) => self.store(patched),
+            Err(error) => return Err(judged_by_uid(Write::BuildJob, error, None, api.get(name)).await),
+        }
         Ok(())
     }
 
@@ -92,10 +97,12 @@ impl Objects {
             propagation_policy: Some(PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        match write(Write::BuildJob, self.api::<K>().delete(name, &how)).await {
-            Ok(_) => {}
-            Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+        let api = self.api::<K>();
+        if let Err(error) = write(Write::BuildJob, api.delete(name, &how)).await {
+            let error = judged_by_uid(Write::BuildJob, error, Some(uid), api.get(name)).await;
+            if error.code() != 404 || !error.is_conflict() {
+                return Err(error);
+            }
         }
         self.find::<K>(name).await.map(drop)
     }
@@ -140,10 +147,15 @@ impl Objects {
         let (api, name) = (self.api::<K>(), object.name_any());
         let made = write(Write::BuildInput, api.create(&PostParams::default(), object)).await;
         let Err(error) = made else { return Ok(()) };
-        if !matches!(error.code(), 0 | 409) {
-            return Err(error);
-        }
-        let Ok(found) = send(api.get(&name)).await else { return Err(error) };
+        let found = if error.code() == 0 {
+            send(api.get(&name)).await.ok()
+        } else {
+            match judge(Write::BuildInput, error.clone(), &Expected::Absent, api.get(&name)).await? {
+                Conflict::Changed(found) => Some(found),
+                Conflict::Gone => None,
+            }
+        };
+        let Some(found) = found else { return Err(error) };
         if found.owner_references().iter().any(|one| one.uid == owner) {
             return Ok(());
         }
@@ -155,8 +167,10 @@ impl Objects {
         }
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         let how = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
-        write(Write::BuildInput, api.delete(&name, &how)).await?;
-        write(Write::BuildInput, api.create(&PostParams::default(), object)).await.map(drop)
+        let deleted = write(Write::BuildInput, api.delete(&name, &how)).await;
+        or_judged(Write::BuildInput, deleted, &Expected::of(found.meta()), api.get(&name)).await?;
+        let made = write(Write::BuildInput, api.create(&PostParams::default(), object)).await;
+        or_judged(Write::BuildInput, made, &Expected::Absent, api.get(&name)).await.map(drop)
     }
 }
 

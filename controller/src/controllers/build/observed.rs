@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use crate::api::controller_of;
 use crate::build;
-use crate::controllers::version::is_older;
+use crate::watches::version::is_older;
 
 /// A Job of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +52,14 @@ impl BuildJob {
     }
 }
 
-/// Puts one among the others, unless a later version is there; returns true if it changed.
-pub(super) fn put_job(jobs: &mut BTreeMap<String, BuildJob>, name: String, new: BuildJob) -> bool {
-    if jobs.get(&name).is_some_and(|old| new.is_older(old)) {
+/// Puts one among the others, unless a later version is there that counts; returns true if it changed.
+pub(super) fn put_job(
+    jobs: &mut BTreeMap<String, BuildJob>,
+    name: String,
+    new: BuildJob,
+    takes_older: bool,
+) -> bool {
+    if !takes_older && jobs.get(&name).is_some_and(|old| new.is_older(old)) {
         return false;
     }
     let is_changed = jobs.get(&name).is_none_or(|old| old.job != new.job);

@@ -57,10 +57,11 @@ impl Cached for OpenShiftBuild {
     const KIND: Kind = Kind::OpenShiftBuilds;
     const LABELS: Option<&'static str> = Some(MACHINE_OS_BUILD);
 
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    fn insert(self, snapshot: &mut Snapshot) -> bool {
         let (name, version) = (self.name_any(), self.resource_version().unwrap_or_default());
         let new = BuildJob::new(version, openshift_reduced(&self.tree()));
-        put_job(&mut snapshot.openshift_builds, name, new)
+        let takes_older = snapshot.takes_older();
+        put_job(&mut snapshot.openshift_builds, name, new, takes_older)
     }
     fn remove(snapshot: &mut Snapshot, name: &str) -> bool {
         snapshot.openshift_builds.remove(name).is_some()

@@ -4,7 +4,9 @@ use kube::Client;
 use tracing::{info, warn};
 
 use super::group::Group;
-use crate::build::{Action, Answers, BuilderType, DeletionReason, PoolCondition, State, Status};
+use crate::build::{
+    Action, Answers, BuilderType, DeletionReason, DesiredBuild, PoolCondition, State, Status,
+};
 use crate::controllers::events::{About, Severity, emit};
 
 /// The most of a message that a line has: a builder's last words may be long.
@@ -167,6 +169,46 @@ impl Reporter<'_> {
             Severity::Warning => warn!("{text}"),
         }
         emit(self.client, about, severity, reason, text).await;
+    }
+}
+
+/// Names a field that another program may set back, and the object that has it.
+pub(super) fn field(
+    group: &Group,
+    desired: Option<&DesiredBuild>,
+    action: &Action,
+) -> Option<(String, About)> {
+    let uid = group.os_config.as_ref().map(|config| config.build.uid.as_str()).unwrap_or_default();
+    let of_config = |field: &str| {
+        Some((format!("{field} of MachineOSConfig {}", group.name), About::os_config(&group.name, uid)))
+    };
+    match action {
+        Action::NameBuild => of_config("annotation current-machine-os-build"),
+        Action::Publish { .. } => of_config("status"),
+        Action::WriteStatus(_) => {
+            let name = &desired?.name;
+            let uid = &group.builds.get(name)?.build.uid;
+            Some((format!("status of MachineOSBuild {name}"), About::os_build(name, uid)))
+        }
+        Action::SetCondition(_) => {
+            let pool = &group.object.as_ref()?.metadata;
+            let name = pool.name.as_deref().unwrap_or_default();
+            let about = About::pool(name, pool.uid.as_deref().unwrap_or_default());
+            Some((format!("condition ImageBuildDegraded of pool {name}"), about))
+        }
+        // They are of objects of ours.
+        Action::Query(_)
+        | Action::CreateBuild { .. }
+        | Action::DeleteBuild { .. }
+        | Action::DeleteImage { .. }
+        | Action::ReleaseBuild { .. }
+        | Action::BeginRebuild { .. }
+        | Action::EndRebuild
+        | Action::CreateJob
+        | Action::RecordJob { .. }
+        | Action::StartJob { .. }
+        | Action::DeleteJob { .. }
+        | Action::Wait { .. } => None,
     }
 }
 

@@ -19,6 +19,8 @@ use crate::build::{
 use crate::controllers::cache::Cache;
 use crate::controllers::cached::{Cached as _, store};
 use crate::controllers::client::{RequestError, send};
+use crate::controllers::conflict::{Expected, or_judged};
+use crate::controllers::layering::OsBuild;
 use crate::controllers::render::with_condition;
 use crate::controllers::untyped::{MachineOsBuild, MachineOsConfig};
 use crate::controllers::write::{Write, write, write_and_read};
@@ -116,7 +118,9 @@ impl Writer<'_> {
         let build: DynamicObject =
             serde_json::from_value(build).map_err(|error| RequestError::Failed(error.to_string()))?;
         let (build, how) = (MachineOsBuild::from(build), PostParams::default());
-        let made = write(Write::OsBuild, self.builds().create(&how, &build)).await?;
+        let builds = self.builds();
+        let made = write(Write::OsBuild, builds.create(&how, &build)).await;
+        let made = or_judged(Write::OsBuild, made, &Expected::Absent, builds.get(&desired.name)).await?;
         self.store_build(made);
         Ok(())
     }
@@ -124,9 +128,11 @@ impl Writer<'_> {
     async fn delete_build(&self, name: &str, uid: &str) -> Result<(), RequestError> {
         // Who controls it may have changed since it was seen.
         let version = self.group.builds.get(name).map(|build| build.version.clone());
+        let expected = Expected::Version { uid: Some(uid.to_owned()), version: version.clone() };
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
         let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        write(Write::OsBuild, self.builds().delete(name, &how)).await?;
+        let deleted = write(Write::OsBuild, self.builds().delete(name, &how)).await;
+        or_judged(Write::OsBuild, deleted, &expected, self.builds().get(name)).await?;
         read_build(self.client, self.cache, name).await
     }
 
@@ -140,7 +146,9 @@ impl Writer<'_> {
             "finalizers": finalizers,
         }});
         let how = PatchParams::default();
-        write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await?;
+        let released = write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await;
+        let expected = Expected::of(&now.object.metadata);
+        or_judged(Write::OsBuild, released, &expected, self.builds().get(name)).await?;
         read_build(self.client, self.cache, name).await
     }
 
@@ -152,7 +160,10 @@ impl Writer<'_> {
         }});
         let api = Api::<MachineOsConfig>::all(self.client.clone());
         let (name, how) = (&self.group.name, PatchParams::default());
-        let now = write(Write::OsConfigAnnotations, api.patch(name, &how, &Patch::Merge(body))).await?;
+        let now = write(Write::OsConfigAnnotations, api.patch(name, &how, &Patch::Merge(body))).await;
+        let expected =
+            Expected::Version { uid: Some(config.build.uid.clone()), version: Some(config.version.clone()) };
+        let now = or_judged(Write::OsConfigAnnotations, now, &expected, api.get(name)).await?;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
@@ -168,7 +179,8 @@ impl Writer<'_> {
             "uid": build.build.uid, "resourceVersion": build.version, "annotations": annotations,
         }});
         let how = PatchParams::default();
-        let now = write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await?;
+        let now = write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await;
+        let now = or_judged(Write::OsBuild, now, &expected(build), self.builds().get(name)).await?;
         self.store_build(now);
         Ok(())
     }
@@ -186,7 +198,8 @@ impl Writer<'_> {
             "status": written::status(&now.object, status, self.namespace, Timestamp::now()),
         });
         let (api, how) = (self.builds(), PatchParams::default());
-        let now = write(Write::OsBuildStatus, api.patch_status(name, &how, &Patch::Merge(body))).await?;
+        let now = write(Write::OsBuildStatus, api.patch_status(name, &how, &Patch::Merge(body))).await;
+        let now = or_judged(Write::OsBuildStatus, now, &expected(known), api.get(name)).await?;
         self.store_build(now);
         Ok(())
     }
@@ -215,7 +228,10 @@ impl Writer<'_> {
         });
         let how = PatchParams::default();
         let name = &self.group.name;
-        let now = write(Write::OsConfigStatus, api.patch_status(name, &how, &Patch::Merge(body))).await?;
+        let now = write(Write::OsConfigStatus, api.patch_status(name, &how, &Patch::Merge(body))).await;
+        let expected =
+            Expected::Version { uid: Some(config.build.uid.clone()), version: Some(config.version.clone()) };
+        let now = or_judged(Write::OsConfigStatus, now, &expected, api.get(name)).await?;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
@@ -239,10 +255,17 @@ impl Writer<'_> {
         let api = Api::<Lenient<MachineConfigPool>>::all(self.client.clone());
         let how = PatchParams::default();
         let now =
-            write_and_read(Write::BuildCondition, api.patch_status(&name, &how, &Patch::Merge(body))).await?;
+            write_and_read(Write::BuildCondition, api.patch_status(&name, &how, &Patch::Merge(body))).await;
+        let now =
+            or_judged(Write::BuildCondition, now, &Expected::of(&pool.metadata), api.get(&name)).await?;
         store(self.cache, now);
         Ok(())
     }
+}
+
+/// The state that a build was read in.
+fn expected(build: &OsBuild) -> Expected {
+    Expected::Version { uid: Some(build.build.uid.clone()), version: Some(build.version.clone()) }
 }
 
 /// Adds the condition of a `MachineOSConfig` whose first image was built before the cluster.

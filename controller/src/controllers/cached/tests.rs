@@ -115,3 +115,34 @@ fn selectors_change_membership_and_nodes_are_named() {
     assert_eq!(changed(&|snapshot| NodeObject::remove(snapshot, "n")), (0, 0, false, false, false));
     assert_eq!(changed(&|snapshot| Lenient::<MachineConfigPool>::remove(snapshot, "p")), moved);
 }
+
+/// A list is the server's state, also where it has gone back; what was written since the list was asked for stays.
+#[test]
+fn list_replaces_newer_versions_but_those_written_meanwhile() {
+    let node = |name: &str, version: &str| -> NodeObject {
+        serde_json::from_value(
+            json!({ "metadata": { "name": name, "uid": name, "resourceVersion": version } }),
+        )
+        .unwrap()
+    };
+    let mut snapshot = Snapshot::default();
+    for name in ["old", "written"] {
+        node(name, "100").put(&mut snapshot);
+    }
+    let version = |snapshot: &Snapshot, name: &str| snapshot.nodes[name].resource_version.clone();
+    node("old", "50").put(&mut snapshot);
+    assert_eq!(version(&snapshot, "old"), "100", "a watch is behind");
+    snapshot.begin_list(Kind::Nodes);
+    node("written", "101").put(&mut snapshot);
+    for name in ["old", "written"] {
+        let listed = node(name, "50");
+        snapshot.insert_listed(Kind::Nodes, name, |snapshot| listed.insert(snapshot));
+    }
+    assert_eq!(
+        (version(&snapshot, "old"), version(&snapshot, "written")),
+        ("50".to_owned(), "101".to_owned())
+    );
+    assert_eq!(snapshot.end_list(Kind::Nodes).into_iter().collect::<Vec<_>>(), ["written"]);
+    node("old", "40").put(&mut snapshot);
+    assert_eq!(version(&snapshot, "old"), "50");
+}

@@ -39,7 +39,7 @@ impl Controller {
             }
             Err(error) => error,
         };
-        if error.code() == 409 && self.refresh(&name).await.is_ok() {
+        if error.is_conflict() && error.code() == 409 && self.refresh(&name).await.is_ok() {
             // Another writer changed the pool, such as the node controller its status.
             return Some(Duration::ZERO);
         }
@@ -76,20 +76,9 @@ impl Controller {
 
     /// Returns true if a value may be written now. Otherwise another program sets it back again and again, and it waits.
     pub(super) fn may_repeat(&mut self, what: &str, value: &str) -> bool {
-        let Some(wait) = self.repeats.wait(what, value, uptime()) else { return true };
+        let Some(wait) = self.contested.wait(what, value) else { return true };
         self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
         false
-    }
-
-    /// Records that a value was written, and tells once of another program that sets it back.
-    pub(super) async fn repeated(&mut self, what: &str, value: &str, about: &About) {
-        if self.repeats.wrote(what, value, uptime()) {
-            let text = format!(
-                "The {what} was written several times in a row: another program sets it back; find it in metadata.managedFields and stop it"
-            );
-            warn!("{text}");
-            emit(&self.client, about, Severity::Warning, "FieldContested", &text).await;
-        }
     }
 
     /// Reports a failure that is no pool's once; returns the time until the next try.

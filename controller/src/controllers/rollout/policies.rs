@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::warn;
 
-use super::statuses::Written;
-use super::{Controller, LONGEST_WAIT};
+use super::statuses::{Written, content};
+use super::{Controller, LONGEST_WAIT, StatusWriter};
 use crate::api::pool::Condition;
 use crate::api::{RolloutPolicy, RolloutPolicyStatus};
 use crate::controllers::cache::Snapshot;
@@ -39,12 +39,16 @@ impl Controller {
         if policy.status.as_ref() == Some(status) {
             return (LONGEST_WAIT, true);
         }
+        if self.statuses.is_under_way(&about) {
+            return (LONGEST_WAIT, false);
+        }
         if let Some(wait) = self.statuses.wait(&about, status, uptime()) {
             return (wait, false);
         }
-        let written = self.write_policy_status(policy, status).await;
-        let is_written = matches!(written, Ok(Written::Made | Written::Same));
-        (self.settle(&about, status, written).await, is_written)
+        let (writer, policy, new) = (self.writer(), policy.clone(), status.clone());
+        let pool = policy.pool().to_owned();
+        let written = async move { writer.write_policy_status(&policy, &new).await };
+        self.bring_status(about, &pool, content(status), written).await.unwrap_or((LONGEST_WAIT, false))
     }
 
     /// Returns the message for the pool of a policy whose status is not written.
@@ -56,7 +60,9 @@ impl Controller {
             "RolloutPolicy {name}: its status can't be written, so no step of the rollout is recorded: {cause}"
         ))
     }
+}
 
+impl StatusWriter {
     /// Writes a policy's status, and an Event where the policy is refused for another cause.
     async fn write_policy_status(
         &self,

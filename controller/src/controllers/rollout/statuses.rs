@@ -1,7 +1,7 @@
 //! Statuses that the API server refuses, or that another program writes, too: each is told once, and written again after growing
 //! pauses, or when it changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub(super) struct Statuses {
     /// Errors of writes whose fate is not known.
     pub(super) unsent: BTreeMap<String, String>,
     pub(super) repeats: Repeats,
+    /// Objects whose status is being written.
+    under_way: BTreeSet<String>,
     /// When the status of a pool was written last.
     written: BTreeMap<String, Duration>,
     /// Message by pool whose policy's status could not be written.
@@ -49,6 +51,21 @@ impl Statuses {
     pub(super) fn failure(&self, about: &About) -> Option<String> {
         let name = about.to_string();
         self.refused.cause(&name).map(str::to_owned).or_else(|| self.unsent.get(&name).cloned())
+    }
+
+    /// Records that a write of a status was sent.
+    pub(super) fn sent(&mut self, about: &About) {
+        self.under_way.insert(about.to_string());
+    }
+
+    /// Records that it was answered.
+    pub(super) fn answered(&mut self, about: &About) {
+        self.under_way.remove(&about.to_string());
+    }
+
+    /// Returns true if a write of a status is not answered yet.
+    pub(super) fn is_under_way(&self, about: &About) -> bool {
+        self.under_way.contains(&about.to_string())
     }
 
     /// Records that the status of a pool was written.

@@ -2,10 +2,9 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests: they start a registry")]
 
 mod answers;
-#[path = "../../../../tests/support/ran.rs"]
-mod ran;
 mod real;
 
+use crate::ran;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

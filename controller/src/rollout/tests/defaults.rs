@@ -231,6 +231,16 @@ fn counts_and_conditions_are_operators() {
     assert_eq!(decide_at(&pool, &nodes, now() + jiff::SignedDuration::from_hours(9)).status, pool.status);
 }
 
+/// `Degraded` says what `RenderDegraded` does, which is not this controller's to set.
+#[test]
+fn pool_that_cannot_be_rendered_says_why_it_is_degraded() {
+    let mut pool = pool("b");
+    let render = json!({ "type": "RenderDegraded", "status": "True", "message": "50-a: fips" });
+    pool.status.conditions = Some(vec![serde_json::from_value(render).unwrap()]);
+    let rollout = decide(&pool, &nodes(1, "b"));
+    assert_eq!(condition(&rollout, "Degraded").2, "the pool can't be rendered: 50-a: fips");
+}
+
 #[test]
 fn custom_pool_beats_worker_and_two_are_conflict() {
     let pool = |name: &str, selector: serde_json::Value| -> MachineConfigPool {

@@ -46,6 +46,7 @@ fn any_node(dice: &mut Dice, number: u64, version: u64) -> Node {
     node.desired_since = dice.one_in(2).then(now);
     node.drain_blocked = dice.one_in(8).then(|| "a budget".to_owned());
     node.topology = dice.one_in(8).then(|| "HighlyAvailable".to_owned());
+    node.left = dice.one_in(4).then(|| POOLS[dice.count(0, 3)].to_owned());
     for _ in 0..dice.from(1, 2) {
         let pool = POOLS[dice.count(0, 3)];
         node.control_plane |= pool == MASTER;
@@ -60,6 +61,7 @@ struct Counted<'a> {
     conflicts: Vec<Conflict>,
     unavailable_elsewhere: usize,
     held_elsewhere: usize,
+    left: Vec<&'a str>,
 }
 
 fn count<'a>(members: &Members, nodes: &'a BTreeMap<String, Node>, pool: &str) -> Counted<'a> {
@@ -68,8 +70,14 @@ fn count<'a>(members: &Members, nodes: &'a BTreeMap<String, Node>, pool: &str) -
     let is_own = |node: &Node| own.nodes.contains(&node.name);
     let is_elsewhere =
         |node: &&Node| node.control_plane && node.is_unavailable() && !is_own(node) && !is_conflict(node);
-    let works_for =
-        |node: &Node| node.is_in_flight() && rendered_for(node.desired.config.as_ref()) == Some(pool);
+    let is_drift = |node: &Node| {
+        node.current == node.desired && node.state == AgentState::Degraded && node.is_schedulable()
+    };
+    let works_for = |node: &Node| {
+        let is_for =
+            rendered_for(node.desired.config.as_ref()) == Some(pool) || node.left.as_deref() == Some(pool);
+        is_for && node.is_in_flight() && !is_drift(node)
+    };
     let is_held = |node: &&Node| {
         let is_out = node.is_unavailable() || node.is_in_flight();
         is_out && (is_conflict(node) || works_for(node)) && !is_own(node)
@@ -79,6 +87,11 @@ fn count<'a>(members: &Members, nodes: &'a BTreeMap<String, Node>, pool: &str) -
         conflicts: own.conflicts.clone(),
         unavailable_elsewhere: nodes.values().filter(is_elsewhere).count(),
         held_elsewhere: nodes.values().filter(is_held).count(),
+        left: nodes
+            .values()
+            .filter(|node| works_for(node) && !is_own(node) && !is_conflict(node))
+            .map(|node| &*node.name)
+            .collect(),
     }
 }
 
@@ -93,7 +106,11 @@ fn decide(fleet: &mut Fleet, members: &Members, nodes: &BTreeMap<String, Node>, 
     assert_eq!(fleet.conflicts(name), counted.conflicts[..counted.conflicts.len().min(5)]);
     assert_eq!(fleet.unavailable_elsewhere(name), counted.unavailable_elsewhere, "{name}");
     assert_eq!(fleet.held_elsewhere(name), counted.held_elsewhere, "{name}");
+    let left = fleet.left(name);
+    assert_eq!(left.count, counted.left.len(), "{name}");
+    assert!(left.first.iter().map(|(node, _)| &**node).eq(counted.left.into_iter().take(5)), "{name}");
     let pool = Pool {
+        left,
         has_plan: true,
         unavailable_elsewhere: counted.unavailable_elsewhere,
         held_elsewhere: counted.held_elsewhere,
@@ -207,4 +224,175 @@ fn node_of_control_plane_concerns_pools_of_control_plane() {
     let concerned: Vec<_> = fleet.take_concerned().into_iter().collect();
     assert_eq!(concerned, [Arc::from("infra"), Arc::from(MASTER)]);
     assert_eq!((fleet.unavailable_elsewhere("infra"), fleet.unavailable_elsewhere(MASTER)), (1, 0));
+}
+
+/// A node in flight that gets another pool's labels keeps its place until it is done, also when that pool gives it its own target.
+#[test]
+fn node_that_leaves_its_pool_at_work_keeps_its_place_until_done() {
+    let mut fleet = Fleet::new(None);
+    fleet.begin(&pools());
+    let mut moved = node("a", "worker-1");
+    moved.labels.insert(label(WORKER), String::new());
+    (moved.desired, moved.state) = (Pair::new("worker-2", None), AgentState::Working);
+    put(&mut fleet, &moved);
+    moved.labels = BTreeMap::from([(label("infra"), String::new())]);
+    put(&mut fleet, &moved);
+    let give = |fleet: &mut Fleet, moved: &mut Node, config: &str| {
+        let mut patch = NodePatch { pair: Some(Pair::new(config, None)), ..NodePatch::new(moved) };
+        fleet.mark_left("infra", std::slice::from_mut(&mut patch));
+        patch.apply(moved);
+        put(fleet, moved);
+        patch.body()["metadata"]["annotations"].get("machine-config-agent.io/left-pool-at-work").cloned()
+    };
+    // Also with a second target of the new pool.
+    assert_eq!(give(&mut fleet, &mut moved, "infra-1"), Some(json!(WORKER)));
+    assert_eq!((fleet.held_elsewhere(WORKER), fleet.held_elsewhere("infra")), (1, 0));
+    assert_eq!(give(&mut fleet, &mut moved, "infra-2"), None);
+    assert_eq!(fleet.held_elsewhere(WORKER), 1);
+    drop(fleet.take_concerned());
+    (moved.current, moved.state) = (moved.desired.clone(), AgentState::Done);
+    put(&mut fleet, &moved);
+    assert_eq!(fleet.held_elsewhere(WORKER), 0);
+    assert!(fleet.take_concerned().contains(WORKER), "its place is free");
+    // The next update is the new pool's own.
+    assert_eq!(give(&mut fleet, &mut moved, "infra-3"), Some(json!(null)));
+    assert_eq!(fleet.held_elsewhere(WORKER), 0);
+}
+
+/// Moved twice while it is at work: each pool that it left keeps its place until it is done.
+#[test]
+fn node_that_leaves_two_pools_at_work_keeps_both_places() {
+    let mut fleet = Fleet::new(None);
+    fleet.begin(&pools());
+    let mut moved = Node { left: Some("edge".to_owned()), ..moved() };
+    put(&mut fleet, &moved);
+    assert_eq!(fleet.held_elsewhere(WORKER), 0, "edge is the one that it left");
+    moved.labels = BTreeMap::from([(label(WORKER), String::new())]);
+    put(&mut fleet, &moved);
+    let mut patch = NodePatch { pair: Some(Pair::new("worker-2", None)), ..NodePatch::new(&moved) };
+    fleet.mark_left(WORKER, std::slice::from_mut(&mut patch));
+    patch.apply(&mut moved);
+    put(&mut fleet, &moved);
+    assert_eq!(moved.left_pools().collect::<Vec<_>>(), ["edge", "infra"]);
+    assert_eq!((fleet.held_elsewhere("infra"), fleet.held_elsewhere(WORKER)), (1, 0));
+    // Back in the second one, which counts it as its own: the first place stays.
+    moved.labels = BTreeMap::from([(label("infra"), String::new())]);
+    put(&mut fleet, &moved);
+    let decided = decided(&mut fleet, Pool { name: "infra".to_owned(), paused: true, ..pool("infra-1") });
+    let left: Vec<_> = decided.patches.iter().map(|patch| patch.left.clone()).collect();
+    assert_eq!(left, [Some(Some("edge".to_owned()))]);
+}
+
+/// A node of `infra` that was at work for `worker` when it was given `infra-1`.
+fn moved() -> Node {
+    let mut moved = node("a", "worker-1");
+    moved.labels.insert(label("infra"), String::new());
+    (moved.desired, moved.state) = (Pair::new("infra-1", None), AgentState::Working);
+    moved.left = Some(WORKER.to_owned());
+    moved
+}
+
+/// Decides a pool as the shell does.
+fn decided(fleet: &mut Fleet, target: Pool) -> Rollout {
+    let (held_elsewhere, left) = (fleet.held_elsewhere(&target.name), fleet.left(&target.name));
+    let pool = Pool { held_elsewhere, left, ..target };
+    let input = RolloutInput {
+        pool: &pool,
+        conflicts: &[],
+        costs: &BTreeMap::new(),
+        now: now(),
+        clock: &Clock::default(),
+        writes: &NodeWrites::default(),
+    };
+    let mut decided = rollout(&input, fleet.census(&pool.name).unwrap());
+    fleet.mark_left(&pool.name, &mut decided.patches);
+    decided
+}
+
+/// Returns the patches that take the annotation away, with their version.
+fn unmarked(rollout: &Rollout) -> Vec<&str> {
+    let patches = rollout.patches.iter().filter(|patch| patch.left == Some(None));
+    patches.map(|patch| &*patch.resource_version).collect()
+}
+
+/// Done at its target, it has no place in the pool that it left, and the annotation goes: also in a paused pool, and when it is back.
+#[test]
+fn node_that_leaves_its_pool_at_work_loses_annotation_when_done() {
+    let infra = |is_paused| Pool { name: "infra".to_owned(), paused: is_paused, ..pool("infra-1") };
+    for is_paused in [false, true] {
+        let mut fleet = Fleet::new(None);
+        fleet.begin(&pools());
+        let mut moved = moved();
+        put(&mut fleet, &moved);
+        assert_eq!(unmarked(&decided(&mut fleet, infra(is_paused))), [""; 0], "it is at work");
+        (moved.current, moved.state) = (moved.desired.clone(), AgentState::Done);
+        moved.resource_version = "7".to_owned();
+        put(&mut fleet, &moved);
+        let decided_again = decided(&mut fleet, infra(is_paused));
+        assert_eq!(unmarked(&decided_again), ["7"], "paused: {is_paused}");
+        let body = decided_again.patches.last().unwrap().body();
+        let annotations = &body["metadata"]["annotations"];
+        assert_eq!(annotations.get("machine-config-agent.io/left-pool-at-work"), Some(&json!(null)));
+        decided_again.patches.last().unwrap().apply(&mut moved);
+        put(&mut fleet, &moved);
+        assert_eq!(decided(&mut fleet, infra(is_paused)).patches, [], "one write");
+    }
+    let mut fleet = Fleet::new(None);
+    fleet.begin(&pools());
+    let back = Node { labels: BTreeMap::from([(label(WORKER), String::new())]), ..moved() };
+    put(&mut fleet, &back);
+    assert_eq!(unmarked(&decided(&mut fleet, Pool { paused: true, ..pool("worker-2") })), ["1"]);
+}
+
+/// With drift at its target, which nobody gave it anew, it is at work for nothing: with the annotation still there, and without one.
+#[test]
+fn node_that_left_its_pool_and_drifted_takes_no_place() {
+    let mut fleet = Fleet::new(None);
+    fleet.begin(&pools());
+    let mut moved = moved();
+    (moved.current, moved.state) = (moved.desired.clone(), AgentState::Degraded);
+    put(&mut fleet, &moved);
+    assert_eq!(fleet.held_elsewhere(WORKER), 0);
+    let mut patch = NodePatch { pair: Some(Pair::new("infra-2", None)), ..NodePatch::new(&moved) };
+    fleet.mark_left("infra", std::slice::from_mut(&mut patch));
+    assert_eq!(patch.left, Some(None), "not marked again");
+    // It finished for worker, as infra was paused.
+    (moved.desired, moved.left) = (Pair::new("worker-2", None), None);
+    moved.current = moved.desired.clone();
+    put(&mut fleet, &moved);
+    assert_eq!(fleet.held_elsewhere(WORKER), 0);
+    // Out of service, it may be half-way back to what it had.
+    moved.unschedulable = true;
+    put(&mut fleet, &moved);
+    assert_eq!(fleet.held_elsewhere(WORKER), 1);
+}
+
+/// The pool whose place is taken names the node, and where it is now.
+#[test]
+fn pool_names_node_that_left_it_at_work() {
+    let named = |moved: &Node| {
+        let mut fleet = Fleet::new(None);
+        fleet.begin(&pools());
+        put(&mut fleet, moved);
+        let mut own = node("b", "worker-1");
+        own.labels.insert(label(WORKER), String::new());
+        put(&mut fleet, &own);
+        let decided = decided(&mut fleet, pool("worker-2"));
+        assert!(decided.patches.iter().all(|patch| patch.pair.is_none()), "its place is taken");
+        let conditions = decided.status.conditions.unwrap();
+        let found = conditions.into_iter().find(|one| one.type_ == "RolloutProgressing").unwrap();
+        found.message.unwrap()
+    };
+    let mut moved = moved();
+    let text = "0 of 1 nodes have worker-2; waiting for nodes a ";
+    assert_eq!(named(&moved), format!("{text}(at work, in pool infra)"));
+    moved.state = AgentState::Degraded;
+    assert_eq!(named(&moved), format!("{text}(failing, in pool infra)"));
+    moved.state = AgentState::Working;
+    moved.labels.clear();
+    assert_eq!(named(&moved), format!("{text}(at work, in no pool)"));
+    for pool in ["gpu", "infra"] {
+        moved.labels.insert(label(pool), String::new());
+    }
+    assert_eq!(named(&moved), format!("{text}(at work, in pools gpu and infra)"));
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use machine_config_core::model::faults::Causes;
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -258,6 +259,11 @@ fn halt_outlives_its_policy() {
     pool.policies = with_policy("b", spec).policies;
     assert_eq!(settle(&mut pool, &mut nodes, now()), [""; 0]);
     assert_eq!(phase(&pool), "Halted");
+    let message = condition(&decide(&pool, &nodes), "RolloutHalted").2;
+    assert!(
+        message.contains("1 failed nodes, 0 allowed; it failed before this RolloutPolicy was created;"),
+        "{message}"
+    );
     pool.policies[0].resume = Some("1".to_owned());
     assert_eq!(settle(&mut pool, &mut nodes, now()), ["n00"]);
 }
@@ -364,7 +370,7 @@ fn windows_follow_clock_of_their_zone() {
     let open = |window: Value, at: &str| {
         let windows: Vec<crate::api::rollout_policy::Window> =
             serde_json::from_value(json!([window])).unwrap();
-        let found = windows::Windows::new(Some(&windows)).unwrap().at(at.parse().unwrap());
+        let found = windows::Windows::collect(Some(&windows), &mut Causes::default()).at(at.parse().unwrap());
         (found.is_open, found.until.map(|at| at.to_string()).unwrap_or_default())
     };
     let night = || json!({"start": "02:30", "length": "1h", "timeZone": "Europe/Berlin"});

@@ -62,10 +62,29 @@ fn refused_node_takes_no_place_and_is_named() {
         let (status, found, message) = condition(&rollout, type_);
         assert_eq!((&*status, &*found), ("True", reason));
         assert!(message.contains(&format!("node n00 can't be written: {WORDS}")), "{message}");
+        assert!(message.contains("they take no place of maxUnavailable"), "{message}");
     }
     assert!(condition(&rollout, "RolloutProgressing").2.contains("n00 (not written)"));
     // It wakes for the next try.
     assert_eq!(rollout.wake, Some(now() + jiff::SignedDuration::from_secs(2)));
+}
+
+/// Also where the pool gives no target: the topology, and the mark of the pool that a node left.
+#[test]
+fn refused_node_of_paused_pool_is_not_tried_at_once() {
+    for is_told in [true, false] {
+        let mut shell = Shell::new(1);
+        shell.pool.paused = true;
+        if is_told {
+            shell.pool.topology = Topology::Named("SingleReplica".to_owned());
+        } else {
+            shell.nodes[0].left = Some("infra".to_owned());
+        }
+        shell.step("n00", Answer::Refused);
+        assert_eq!(shell.decide().patches, [], "topology: {is_told}");
+        shell.pass(2);
+        assert_eq!(shell.decide().patches.len(), 1, "topology: {is_told}");
+    }
 }
 
 #[test]
@@ -116,7 +135,9 @@ fn unanswered_write_holds_its_place() {
     assert_eq!(given(&shell.decide()), [""; 0], "the server may still work on it");
     shell.pass(2);
     assert_eq!(shell.step("n00", Answer::Missing), ["n00"], "the same write again");
-    assert_eq!(condition(&shell.decide(), "RolloutNodesNotWritten").1, "NodeWriteUnanswered");
+    let (_, reason, message) = condition(&shell.decide(), "RolloutNodesNotWritten");
+    assert_eq!(reason, "NodeWriteUnanswered");
+    assert!(message.contains("the node takes a place of maxUnavailable"), "{message}");
     // Another version: the write can't come any more, and was not made.
     let mut changed = Shell { nodes: shell.nodes.clone(), pool: shell.pool.clone(), ..Shell::new(1) };
     changed.writes = shell.writes.clone();

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::serve::ignition::{Joining, KUBELET_CA};
+use crate::serve::authorities::KUBELET_CA;
+use crate::serve::ignition::Joining;
 use crate::serve::{Cluster, NoConfig};
 
 const GROUP: &str = "/apis/machineconfiguration.openshift.io/v1/";
@@ -116,7 +117,7 @@ async fn pool_config_and_certificates_come_from_cluster() {
     api.set("machineconfigs/rendered-worker-new", config);
     let joining = cluster.joining("worker").await.unwrap();
     assert_eq!((joining.name(), joining.image.as_deref()), ("rendered-worker-new", None));
-    assert_eq!(joining.authorities, BTreeMap::from([(KUBELET_CA, "new".to_owned())]));
+    assert_eq!(joining.authorities, BTreeMap::from([(KUBELET_CA.to_owned(), "new".to_owned())]));
     // The API server goes away: the last config is still served.
     drop(tasks);
     assert_eq!(cluster.joining("worker").await.unwrap(), joining);

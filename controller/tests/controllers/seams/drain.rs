@@ -13,8 +13,8 @@ use crate::cluster::{
 };
 use crate::connections::behind_proxy;
 use crate::drain::{is_cordoned, own};
-use crate::process::{Cluster, condition};
-use crate::proxy::{Failing, Seam};
+use crate::process::{Cluster, Controller, condition};
+use crate::proxy::{Failing, Proxy, Seam};
 use crate::refusals::{failures, get, listener, page_until};
 use crate::rollout::ready_node;
 
@@ -88,6 +88,17 @@ async fn nodes(cluster: &Cluster, names: &[String], config: &str) -> Vec<Kubelet
     kubelets
 }
 
+/// A pool of one node, which has its config, and a controller that reaches the API server by the proxy.
+async fn with_node(name: &str) -> (Cluster, Proxy, Controller, Vec<Kubelet>) {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    let controller = cluster.start("a", &[]);
+    let config = cluster.until_target("worker", "").await;
+    let kubelets = nodes(&cluster, &[name.to_owned()], &config).await;
+    (cluster, proxy, controller, kubelets)
+}
+
 /// Each request of a drain fails in each way, at a node of its own, all at the same time: each is told, the node beside them is drained
 /// meanwhile, and all are once it is over.
 #[tokio::test]
@@ -148,13 +159,8 @@ async fn requests_of_drains_fail() {
 /// The list of pods is from before one was removed: its eviction finds nothing, and the drain ends.
 #[tokio::test]
 async fn list_of_pods_is_older_than_pod() {
-    let (cluster, proxy) = behind_proxy().await;
+    let (cluster, proxy, _controller, kubelets) = with_node("old").await;
     let client = &cluster.client;
-    cluster.pool("worker").await;
-    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
-    let _controller = cluster.start("a", &[]);
-    let config = cluster.until_target("worker", "").await;
-    let kubelets = nodes(&cluster, &["old".to_owned()], &config).await;
     proxy.remember();
     proxy.fail(seam("evict", "old"), Failing::Refuses(403, "not yet"));
     request(client, "old", "drain-b").await;
@@ -174,6 +180,20 @@ async fn list_of_pods_is_older_than_pod() {
     until_done(client, "old", "drain-b").await;
     assert!(is_cordoned(&node_api(client).get("old").await.unwrap()));
     assert!(proxy.mend().iter().sum::<u64>() > 0);
+}
+
+/// 404 for a pod that runs: a webhook may answer so. It is named, asked for again, and the node is not drained before it left.
+#[tokio::test]
+async fn eviction_of_running_pod_is_said_to_find_nothing() {
+    let (cluster, proxy, _controller, _kubelets) = with_node("old").await;
+    let client = &cluster.client;
+    proxy.fail(seam("evict", "old"), Failing::Refuses(404, "not found, says a webhook"));
+    request(client, "old", "drain-b").await;
+    until_blocked(client, "old", &["the answer is that it is gone, but it is there"]).await;
+    let node = node_api(client).get("old").await.unwrap();
+    assert_ne!(annotation(&node, "lastAppliedDrain"), Some("drain-b"));
+    proxy.mend();
+    until_done(client, "old", "drain-b").await;
 }
 
 /// Budgets are not known, or as they were: the API server refuses the eviction all the same, it is asked rarely, the other node is
@@ -220,6 +240,86 @@ async fn list_of_budgets_fails() {
         let evictions = all.iter().filter(|one| one.subresource == "eviction" && one.name == kept).count();
         assert!((2..=4).contains(&evictions), "{way}: {evictions}");
     }
+}
+
+/// Budgets that may not be read, or that the server does not have: the node, its pool and `/readyz` say so, with the next step, the metric
+/// shows it, and all of it ends with the fault.
+#[tokio::test]
+async fn budgets_that_cannot_be_read_are_named() {
+    let (cluster, proxy) = behind_proxy().await;
+    let client = &cluster.client;
+    let _disruption = DisruptionController::start(&cluster.bench, "default").await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let config = cluster.until_target("worker", "").await;
+    let gauge = "machine_config_controller_watch_up{resource=\"poddisruptionbudgets\"}";
+    for (code, next) in
+        [(403, "; grant the controller's account the verbs list and watch of them"), (404, "")]
+    {
+        let (kept, app) = (format!("kept-{code}"), format!("app-{code}"));
+        ready_node(client, &kept, &config).await;
+        running_pod(client, "default", &kept, &kept, json!({ "labels": { "app": app } })).await;
+        let _kubelet = Kubelet::start(&cluster.bench, &kept).await;
+        budget(client, &app).await;
+        proxy.fail(
+            Seam::new(Method::GET, &["/poddisruptionbudgets?"]),
+            Failing::Refuses(code, "no budgets here"),
+        );
+        request(client, &kept, "drain-b").await;
+        let words = format!("poddisruptionbudgets can't be read: no budgets here ({code}){next}");
+        let pod = format!("pod default/{kept} is kept by its PodDisruptionBudget: ");
+        until_blocked(client, &kept, &[&pod, &words]).await;
+        let is_named = |pool: &Value| {
+            let message = condition(pool, "RolloutDrainBlocked")["message"].as_str().unwrap_or_default();
+            message.contains(&format!("no budgets here ({code})"))
+        };
+        cluster.until_pool("worker", "the budgets are named", is_named).await;
+        let named = |answer, text: &str| answer == 503 && text.contains(&words);
+        page_until(listener, "/readyz", "the budgets are named", named).await;
+        let is = |value: &'static str| {
+            move |_, body: &str| body.lines().any(|line| line == format!("{gauge} {value}"))
+        };
+        page_until(listener, "/metrics", "they are not watched", is("0")).await;
+        proxy.mend();
+        page_until(listener, "/metrics", "they are watched", is("1")).await;
+        page_until(listener, "/readyz", "ready", |answer, _| answer == 200).await;
+        until_blocked(client, &kept, &[&format!("is kept by PodDisruptionBudget default/{app}: ")]).await;
+        running_pod(
+            client,
+            "default",
+            &format!("other-{code}"),
+            "elsewhere",
+            json!({ "labels": { "app": app } }),
+        )
+        .await;
+        until_done(client, &kept, "drain-b").await;
+        let is_gone = |_, body: &str| !body.contains(gauge);
+        page_until(listener, "/metrics", "nobody needs them", is_gone).await;
+    }
+}
+
+/// A watch of budgets that breaks and is answered again without a change counts as watched.
+#[tokio::test]
+async fn watch_of_budgets_breaks() {
+    let (cluster, proxy, mut controller, _kubelets) = with_node("old").await;
+    let client = &cluster.client;
+    let listener = listener(&mut controller).await;
+    proxy.fail(seam("evict", "old"), Failing::Refuses(403, "not yet"));
+    let watch = || Seam::new(Method::GET, &["/poddisruptionbudgets?", "watch="]);
+    request(client, "old", "drain-b").await;
+    until_blocked(client, "old", &["not yet"]).await;
+    let gauge = |value: &str| format!("watch_up{{resource=\"poddisruptionbudgets\"}} {value}\n");
+    page_until(listener, "/metrics", "they are watched", |_, body| body.contains(&gauge("1"))).await;
+    proxy.fail(watch(), Failing::AnswersSomethingElse);
+    cluster.bench.restart();
+    cluster.served().await;
+    page_until(listener, "/metrics", "they are not watched", |_, body| body.contains(&gauge("0"))).await;
+    proxy.mend_part("/poddisruptionbudgets?");
+    page_until(listener, "/metrics", "they are watched", |_, body| body.contains(&gauge("1"))).await;
+    proxy.mend();
+    until_done(client, "old", "drain-b").await;
 }
 
 /// A budget that allows no eviction now, and whose status says so.

@@ -11,11 +11,13 @@ use crate::proxy::{Failing, Seam};
 use crate::refusals::{failures, get, listener, page_until};
 
 /// Ways in which a write of the Lease fails: with the outcome of the metric, none for a conflict.
-const WAYS: [(&str, Failing, Option<&str>); 5] = [
+const WAYS: [(&str, Failing, Option<&str>); 6] = [
     ("lease-never", Failing::NeverAnswers, Some("unanswered")),
     ("lease-late", Failing::AnswersLate, Some("unanswered")),
     ("lease-refused", Failing::Refuses(403, "the role has no right for it"), Some("refused")),
-    ("lease-conflict", Failing::Refuses(409, "somebody else wrote"), None),
+    // The Lease is there as it was: neither is so.
+    ("lease-conflict", Failing::Refuses(409, "somebody else wrote"), Some("refused")),
+    ("lease-gone", Failing::Refuses(404, "it is gone"), Some("refused")),
     ("lease-else", Failing::AnswersSomethingElse, Some("unanswered")),
 ];
 
@@ -124,7 +126,9 @@ async fn lists_of_lease_fail() {
     }
     proxy.all_failed().await;
     for (controller, listener, lease, failing) in &mut waiting {
-        page_until(*listener, "/readyz", "ready", |code, _| code == 200).await;
+        // It could not lead.
+        let is_named = |code, text: &str| code == 503 && text.contains("leases.coordination.k8s.io");
+        page_until(*listener, "/readyz", "the Lease is named", is_named).await;
         assert!(get(*listener, "/metrics").1.contains("machine_config_controller_leading 0"), "{lease}");
         if !matches!(failing, Failing::NeverAnswers | Failing::AnswersLate) {
             controller.line(&format!("Lease {lease} can't be watched")).await;

@@ -17,7 +17,13 @@ use crate::proxy::{Failing, Proxy, Seam};
 use crate::refusals::{failures, get, listener, page_until};
 use crate::rollout::ready_node;
 
-const NO: Failing = Failing::Refuses(403, "a webhook says no");
+const WORDS: &str = "a webhook says no";
+
+/// The codes of a webhook: also those of an object that is gone, and of a conflict.
+const CODES: [u16; 3] = [403, 404, 409];
+
+/// Tries in the time of a test, with growing pauses.
+const MAX_TRIES: u64 = 6;
 
 /// A cluster with two pools that are rendered, each from a config of its own.
 struct Scene {
@@ -66,6 +72,13 @@ async fn os_config(scene: &Scene, pool: &str, annotations: Value) {
 /// One node and one pool refuse: the other node is told, and the count is written later.
 #[tokio::test]
 async fn pinned_images_are_refused() {
+    for code in CODES {
+        Box::pin(pinned_images_refused_with(code)).await;
+    }
+}
+
+async fn pinned_images_refused_with(code: u16) {
+    let no = Failing::Refuses(code, WORDS);
     let scene = Scene::new().await;
     let client = &scene.cluster.client;
     let asked = |node: &k8s_openapi::api::core::v1::Node| {
@@ -76,15 +89,15 @@ async fn pinned_images_are_refused() {
         ready_node(client, name, &target).await;
     }
     let patch = |name: &str| Seam::new(Method::PATCH, &[name]);
-    scene.proxy.fail(patch("/api/v1/nodes/n1?").with_body("pinned-image-sets"), NO);
+    scene.proxy.fail(patch("/api/v1/nodes/n1?").with_body("pinned-image-sets"), no);
     let counts = "/machineconfigpools/worker/status?";
-    scene.proxy.fail(patch(counts).with_body("poolSynchronizersStatus"), NO);
+    scene.proxy.fail(patch(counts).with_body("poolSynchronizersStatus"), no);
     let sets = |name: &str| json!({ "spec": { "pinnedImageSets": [{ "name": name }] } });
     scene.cluster.patch_pool("worker", sets("a")).await;
     node_until(client, "n2", "it is told", |node| asked(node).as_deref() == Some("a")).await;
     scene.until_refused("NodePinnedImages").await;
     scene.until_refused("PinnedImageCounts").await;
-    scene.proxy.mend();
+    assert!(scene.proxy.mend().iter().all(|met| *met <= MAX_TRIES), "{code}: it is tried rarely");
     // A change is tried at once.
     scene.cluster.patch_pool("worker", sets("b")).await;
     node_until(client, "n1", "it is told", |node| asked(node).as_deref() == Some("b")).await;
@@ -95,10 +108,19 @@ async fn pinned_images_are_refused() {
 /// One unused config is not deleted: the next one is, and the refused one later.
 #[tokio::test]
 async fn deletion_of_rendered_config_is_refused() {
+    for code in CODES {
+        Box::pin(deletion_refused_with(code)).await;
+    }
+}
+
+async fn deletion_refused_with(code: u16) {
     let scene = Scene::new().await;
     let mut names = Vec::new();
     let mut target = scene.cluster.until_target("worker", "").await;
-    scene.proxy.fail(Seam::new(Method::DELETE, &[&format!("/machineconfigs/{target}")]), NO);
+    scene.proxy.fail(
+        Seam::new(Method::DELETE, &[&format!("/machineconfigs/{target}")]),
+        Failing::Refuses(code, WORDS),
+    );
     // Ten that nothing uses are kept, and of one second they have no order.
     while failures(&get(scene.listener, "/metrics").1, "RenderedConfigDeletion", "refused") == 0 {
         names.push(target.clone());
@@ -140,11 +162,17 @@ async fn deletion_of_rendered_config_is_refused() {
 /// images.
 #[tokio::test]
 async fn config_of_prebuilt_image_is_refused() {
+    for code in CODES {
+        Box::pin(prebuilt_image_refused_with(code)).await;
+    }
+}
+
+async fn prebuilt_image_refused_with(code: u16) {
     let scene = Scene::new().await;
     let name = |pool: &str| format!("10-prebuiltimage-osimageurl-{pool}");
     // The first of them by name.
     let refused = Seam::new(Method::POST, &["/machineconfigs?"]).with_body(&format!("\"{}\"", name("infra")));
-    scene.proxy.fail(refused, NO);
+    scene.proxy.fail(refused, Failing::Refuses(code, WORDS));
     for pool in ["infra", "worker"] {
         os_config(&scene, pool, json!({ key("pre-built-image"): image('1') })).await;
     }
@@ -161,7 +189,7 @@ async fn config_of_prebuilt_image_is_refused() {
         }
     }
     assert!(configs.get_opt(&name("infra")).await.unwrap().is_none());
-    scene.proxy.mend();
+    assert!(scene.proxy.mend().iter().all(|met| *met <= MAX_TRIES), "{code}: it is tried rarely");
     object_until(&configs, &name("infra"), "the config", |_| true).await;
 }
 
@@ -177,6 +205,12 @@ async fn config_map(scene: &Scene, name: &str, data: Value) {
 /// Each write of a pool that opts in is refused in its turn, and told as an Event of that pool; the other pool opts in meanwhile.
 #[tokio::test]
 async fn writes_of_opting_in_are_refused() {
+    for code in CODES {
+        Box::pin(opting_in_refused_with(code)).await;
+    }
+}
+
+async fn opting_in_refused_with(code: u16) {
     let scene = Scene::new().await;
     let client = &scene.cluster.client;
     let settings =
@@ -186,10 +220,10 @@ async fn writes_of_opting_in_are_refused() {
     let post = |kind: &str, name: &str| {
         Seam::new(Method::POST, &[&format!("/{kind}?")]).with_body(&format!("\"{name}\""))
     };
-    scene.proxy.fail(post("machineosconfigs", "worker"), Failing::Refuses(403, "no config"));
-    scene.proxy.fail(post("machineconfigs", "05-osimageurl-worker"), Failing::Refuses(403, "no base"));
+    scene.proxy.fail(post("machineosconfigs", "worker"), Failing::Refuses(code, "no config"));
+    scene.proxy.fail(post("machineconfigs", "05-osimageurl-worker"), Failing::Refuses(code, "no base"));
     let pool = Seam::new(Method::PATCH, &["/machineconfigpools/worker/status?"]).with_body("BuildPending");
-    scene.proxy.fail(pool, Failing::Refuses(403, "no result"));
+    scene.proxy.fail(pool, Failing::Refuses(code, "no result"));
     for name in ["worker", "infra"] {
         let labels = json!({ "metadata": { "labels": { key("layering-enabled"): "" } } });
         scene.cluster.patch_pool(name, labels).await;
@@ -221,10 +255,16 @@ async fn writes_of_opting_in_are_refused() {
 /// The pool's condition of a build is refused: an Event of the `MachineOSConfig` tells, and that of the other pool is written.
 #[tokio::test]
 async fn condition_of_build_is_refused() {
+    for code in CODES {
+        Box::pin(build_condition_refused_with(code)).await;
+    }
+}
+
+async fn build_condition_refused_with(code: u16) {
     let scene = Scene::new().await;
     let refused =
         Seam::new(Method::PATCH, &["/machineconfigpools/worker/status?"]).with_body("ImageBuildDegraded");
-    scene.proxy.fail(refused, NO);
+    scene.proxy.fail(refused, Failing::Refuses(code, WORDS));
     for pool in ["worker", "infra"] {
         os_config(&scene, pool, json!({})).await;
     }

@@ -1,0 +1,178 @@
+//! Outages of the API server, of one watch, and of one object: how soon the others, and the whole, go on, and what is told meanwhile.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::cluster::{Fault, MachineConfigBuilder, create_node, node_api, node_until, own_only};
+use crate::connections::behind_proxy;
+use crate::process::{Cluster, Controller};
+use crate::proxy::{Failing, Proxy, Seam};
+use crate::refusals::{listener, page_until, until_has};
+use crate::restored::cut;
+use crate::rollout::{Agents, ready_node};
+
+fn contents(pool: &str, text: &str) -> MachineConfigBuilder {
+    MachineConfigBuilder::new(&format!("50-{pool}")).file("/etc/a.conf", 0o644, text)
+}
+
+/// The pauses between the tries have grown in the outage, and the server that comes back knows none of the versions that watches go on from:
+/// its first answer has all of them tried at once, and the list follows at once.
+#[tokio::test]
+async fn watches_come_back_soon_after_outage() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let first = cluster.until_target("worker", "").await;
+    cut(&proxy);
+    cluster.bench.restart();
+    cluster.served().await;
+    cluster.config("worker", contents("worker", "2")).await;
+    // Four tries of each watch: the next pauses are of eight seconds and more.
+    proxy.failed(60).await;
+    let mended = Instant::now();
+    proxy.mend();
+    cluster.until_target("worker", &first).await;
+    let all_up = |_, body: &str| {
+        let mut watches = body.lines().filter(|line| line.starts_with("machine_config_controller_watch_up{"));
+        watches.all(|line| line.ends_with(" 1"))
+    };
+    page_until(listener, "/metrics", "all watches are up", all_up).await;
+    assert!(mended.elapsed() < Duration::from_secs(8), "{:?}", mended.elapsed());
+}
+
+/// A watch that has been down for half a minute: what is read before is used, and the replica says that it is not ready, and why.
+#[tokio::test]
+async fn watch_that_is_down_makes_replica_not_ready() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    proxy.fail(Seam::new(Method::GET, &["/nodes?", "watch="]), Failing::AnswersSomethingElse);
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let first = cluster.until_target("worker", "").await;
+    page_until(listener, "/readyz", "ready at first", |code, _| code == 200).await;
+    let named = |code, text: &str| {
+        code == 503 && text.starts_with("nodes have not been watched for 3") && text.lines().count() == 1
+    };
+    page_until(listener, "/readyz", "the watch is named", named).await;
+    cluster.config("worker", contents("worker", "2")).await;
+    cluster.until_target("worker", &first).await;
+    proxy.mend();
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+}
+
+/// A server that has just started limits requests, and names the time of the next one.
+#[tokio::test]
+async fn busy_server_is_asked_again_when_it_says() {
+    if !own_only("outages::busy_server_is_asked_again_when_it_says") {
+        return;
+    }
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let path = "/api/v1/nodes";
+    let busy = Fault::status(429).retry_after(4).path(path).agent("machine-config-controller");
+    cluster.bench.fault(&busy);
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let words = "nodes can't be read yet: the test says so (429); the API server is busy or has just started, and is asked again after the 4 s";
+    page_until(listener, "/readyz", words, |code, text| code == 503 && text.contains(words)).await;
+    let is_list = |request: &&crate::cluster::Request| {
+        request.resource == "nodes" && request.code == Some(429) && request.answered.is_some()
+    };
+    let times = async {
+        loop {
+            let all = cluster.bench.audit().all();
+            let times: Vec<i64> = all.iter().filter(is_list).filter_map(|request| request.answered).collect();
+            if times.len() >= 4 {
+                return times;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let times = crate::cluster::within("four tries", times).await;
+    let pauses: Vec<i64> = times.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect();
+    assert!(pauses.iter().all(|pause| (3..6).contains(pause)), "{pauses:?}");
+    cluster.bench.clear_faults();
+    cluster.until_target("worker", "").await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+}
+
+/// Two pools, one of two nodes and one of one, all up to date.
+async fn two_pools() -> (Cluster, Proxy, Controller, [String; 2]) {
+    let (cluster, proxy) = behind_proxy().await;
+    for pool in ["worker", "infra"] {
+        cluster.pool(pool).await;
+        cluster.config(pool, contents(pool, "0")).await;
+    }
+    let controller = cluster.start("a", &[]);
+    let worker = cluster.until_target("worker", "").await;
+    let infra = cluster.until_target("infra", "").await;
+    ready_node(&cluster.client, "w1", &worker).await;
+    ready_node(&cluster.client, "w2", &worker).await;
+    ready_node(&cluster.client, "i1", &infra).await;
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "node-role.kubernetes.io/infra": "" } } }));
+    node_api(&cluster.client).patch("i1", &PatchParams::default(), &label).await.unwrap();
+    for (pool, count) in [("worker", 2), ("infra", 1)] {
+        cluster.until_pool(pool, "its nodes", |pool| pool["status"]["readyMachineCount"] == count).await;
+    }
+    (cluster, proxy, controller, [worker, infra])
+}
+
+/// A write of one object that hangs: the nodes of another pool have their config within seconds. A request is given up after 10 s.
+#[tokio::test]
+async fn hanging_write_of_one_object_delays_no_node() {
+    let (cluster, proxy, _controller, [mut worker, infra]) = two_pools().await;
+    let _agents = Agents::start(&cluster.bench).await;
+    let mut slow = Vec::new();
+    for (what, seam) in [
+        ("labels of a new node", Seam::new(Method::PATCH, &["/api/v1/nodes/new?"])),
+        ("status of the other pool", Seam::new(Method::PATCH, &["/machineconfigpools/infra/status?"])),
+        ("Events", Seam::new(Method::POST, &["/events?"])),
+    ] {
+        proxy.fail(seam, Failing::NeverAnswers);
+        match what {
+            "labels of a new node" => {
+                let annotations = [
+                    ("currentConfig", &*infra),
+                    ("desiredConfig", &*infra),
+                    ("firstPivotConfig", &*infra),
+                    ("state", "Done"),
+                ];
+                create_node(&cluster.client, "new", &annotations).await;
+                proxy.failed(1).await;
+            }
+            "status of the other pool" => {
+                cluster.patch_pool("infra", json!({ "spec": { "paused": true } })).await;
+                proxy.failed(1).await;
+            }
+            _ => {}
+        }
+        cluster.config("worker", contents("worker", what)).await;
+        worker = cluster.until_target("worker", &worker).await;
+        let start = Instant::now();
+        until_has(&cluster, "w1", &worker).await;
+        until_has(&cluster, "w2", &worker).await;
+        if start.elapsed() > Duration::from_secs(4) {
+            slow.push((what, start.elapsed()));
+        }
+        proxy.mend();
+        cluster.until_pool("worker", "updated", |pool| pool["status"]["updatedMachineCount"] == 2).await;
+    }
+    assert!(slow.is_empty(), "{slow:?}");
+    let has_label = |node: &Node| node.labels().contains_key("node-role.kubernetes.io/infra");
+    node_until(&cluster.client, "new", "the label of its pool", has_label).await;
+    let is_paused = |pool: &Value| {
+        pool["status"]["conditions"].as_array().is_some_and(|all| {
+            all.iter().any(|one| one["type"] == "RolloutProgressing" && one["reason"] == "Paused")
+        })
+    };
+    cluster.until_pool("infra", "its status", is_paused).await;
+}

@@ -1,0 +1,118 @@
+//! A role that lacks one right, before the controller has read anything: it is not ready, says which right is missing once, and so do the
+//! pools that were well before.
+
+use http::Method;
+use serde_json::Value;
+
+use crate::cluster::{MachineConfigBuilder, object_api};
+use crate::connections::behind_proxy;
+use crate::process::condition;
+use crate::proxy::{Failing, Seam};
+use crate::refusals::{get, listener, page_until};
+use crate::rollout::ready_node;
+use kube::api::ListParams;
+
+const NO: Failing = Failing::Refuses(403, "the role has no right for it");
+
+/// The kinds, as requests and messages name them.
+const KINDS: [(&str, &str); 3] = [
+    ("nodes", "nodes"),
+    ("machineconfigs", "machineconfigs.machineconfiguration.openshift.io"),
+    ("customresourcedefinitions", "customresourcedefinitions.apiextensions.k8s.io"),
+];
+
+#[tokio::test]
+async fn missing_right_is_named_on_pools_and_readyz() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    let first = cluster.start("first", &[]);
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    let is_updated =
+        |pool: &Value| condition(pool, "Updated")["status"] == "True" && pool["status"]["machineCount"] == 1;
+    cluster.until_pool("worker", "updated", is_updated).await;
+    assert!(first.terminate().await.success());
+    for (plural, resource) in KINDS {
+        proxy.fail(Seam::new(Method::GET, &[&format!("/{plural}?")]).without("watch="), NO);
+        let mut controller = cluster.start(plural, &[]);
+        let listener = listener(&mut controller).await;
+        let words = format!(
+            "{resource} can't be read: the role has no right for it (403); grant the controller's account"
+        );
+        let is_named = |pool: &Value| {
+            let (degraded, progressing) =
+                (condition(pool, "Degraded"), condition(pool, "RolloutProgressing"));
+            degraded["status"] == "True"
+                && degraded["reason"] == "Unread"
+                && degraded["message"].as_str().unwrap().contains(&words)
+                && progressing["reason"] == "Unread"
+                && condition(pool, "Updated")["status"] == "False"
+        };
+        let pool = cluster.until_pool("worker", &words, is_named).await;
+        assert_eq!(pool["status"]["machineCount"], 1, "what is not known is left");
+        let (code, body) = get(listener, "/readyz");
+        assert_eq!((code, body.matches(&words).count()), (503, 1), "{body}");
+        // Several tries are one line.
+        proxy.failed(3).await;
+        let lines = controller.lines();
+        assert_eq!(lines.iter().filter(|line| line.contains(&words)).count(), 1, "{lines:#?}");
+        proxy.mend();
+        page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+        cluster.until_pool("worker", "updated", is_updated).await;
+        assert!(controller.terminate().await.success());
+    }
+}
+
+/// Nobody knows whether the Machine Config Operator is at work: each pool says so in a condition that is not the operator's, and nothing else is
+/// written. The replica that holds the Lease leads nothing.
+#[tokio::test]
+async fn missing_right_to_leases_of_operator_is_named_on_pools() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    for name in ["machine-config", "machine-config-controller"] {
+        proxy.fail(Seam::new(Method::GET, &["/leases?", &format!("metadata.name%3D{name}&")]), NO);
+    }
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let words = "leases.coordination.k8s.io can't be read: the role has no right for it (403); grant the controller's account";
+    let is_named = |pool: &Value| {
+        let progressing = condition(pool, "RolloutProgressing");
+        progressing["reason"] == "Unread" && progressing["message"].as_str().unwrap().contains(words)
+    };
+    let pool = cluster.until_pool("worker", words, is_named).await;
+    assert_eq!(pool["status"]["conditions"].as_array().unwrap().len(), 1, "{pool}");
+    assert_eq!(pool["spec"]["configuration"]["name"], Value::Null);
+    let (code, body) = get(listener, "/readyz");
+    assert_eq!((code, body.matches(words).count()), (503, 1), "{body}");
+    controller.line("holds Lease").await;
+    assert!(get(listener, "/metrics").1.contains("machine_config_controller_leading 0"));
+    assert!(!controller.lines().iter().any(|line| line.contains(" leads")), "{:?}", controller.lines());
+    proxy.mend();
+    controller.line(" leads").await;
+    let target = cluster.until_target("worker", "").await;
+    ready_node(&cluster.client, "n1", &target).await;
+    let is_updated = |pool: &Value| condition(pool, "Updated")["status"] == "True";
+    cluster.until_pool("worker", "updated", is_updated).await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+}
+
+/// The Leases show whether the Machine Config Operator is at work, and who leads.
+#[tokio::test]
+async fn missing_right_to_leases_is_named_by_readyz() {
+    let (cluster, proxy) = behind_proxy().await;
+    for part in ["/leases?"] {
+        proxy.fail(Seam::new(Method::GET, &[part]), NO);
+        let mut controller = cluster.start("a", &[]);
+        let listener = listener(&mut controller).await;
+        let words = "leases.coordination.k8s.io can't be read: the role has no right for it (403); grant the controller's account";
+        let named = |code, body: &str| code == 503 && body.matches(words).count() == 1;
+        page_until(listener, "/readyz", "the right is named", named).await;
+        proxy.mend();
+        page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+        assert!(controller.terminate().await.success());
+    }
+    let pools = object_api(&cluster.client, "machineconfigpools");
+    assert!(pools.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
