@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import cluster, containerd, disk, guest, image, nspawn, packages, worker
+from . import cluster, containerd, disk, guest, image, joins_contacts, nspawn, packages, worker
 from .paths import EMULATOR, TESTS, WORK, HarnessError, need_packages
 from .promise import TIERS, load, minutes, text
 
@@ -30,7 +30,7 @@ def main():
         nspawn.prepare()
         images = image.Images(image.build(), options.file_system, options.base)
         needed = (("test.cluster()", cluster.build), ("harness import containerd", containerd.build),
-                  ("harness.packages", packages.build))
+                  ("harness.packages", packages.build), ("joins_cell", cluster.build), ("joins_cell", joins_contacts.build))
         for words, builds in needed:
             if any(words in (TESTS / f"{name}.py").read_text() for name in promises):
                 builds()
@@ -74,7 +74,7 @@ def play_all(promises, images, options):
             print(f"skipped {name:<20} {why}", flush=True)
             names.remove(name)
             skipped += 1
-    failed = worker.play_all(names, images, options)
+    failed = len(worker.play_all(names, images, options))
     print(f"{len(names) - failed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed else 0
 

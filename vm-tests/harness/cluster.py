@@ -86,11 +86,21 @@ class Cluster:
                   f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}")
         for name, text in (("tokens", ""), ("rules", RULES), ("audit", AUDIT)):
             (self.directory / name).write_text(text)
+        self.serve()
+        self._trust()
+
+    def serve(self):
+        """Starts the API server, and waits until it is ready."""
         files = {"tls-cert": "server.crt", "tls-key": "server.key", "client-ca": "ca.crt", "tokens": "tokens", "rules": "rules",
                  "audit-policy": "audit", "audit-log": "audit.log"}
-        self._run(BUILT / "apiserver", f"--etcd={client}", f"--address={HOST}:{API}",
+        self._run(BUILT / "apiserver", f"--etcd=http://{HOST}:{ETCD}", f"--address={HOST}:{API}",
                   *(f"--{flag}={self.directory / name}" for flag, name in files.items()))
-        self._trust()
+
+    def stop_serving(self):
+        """Ends the API server; what it holds stays."""
+        server = self.processes.pop()
+        server.kill()
+        server.wait()
 
     def _trust(self):
         self.tls = ssl.create_default_context(cafile=self.directory / "ca.crt")

@@ -10,12 +10,12 @@ CONTROLLER = TARGET / "debug/machine-config-controller"
 class Controller:
     """The controllers of a cluster, until they are closed."""
 
-    def __init__(self, cluster, *more):
+    def __init__(self, cluster, *more, program=CONTROLLER):
         """Starts it, with further flags."""
         self.log = cluster.directory / "controller.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [str(CONTROLLER), "run", "--kubeconfig", str(cluster.admin_kubeconfig()), "--metrics-listen", "127.0.0.1:0",
+                [str(program), "run", "--kubeconfig", str(cluster.admin_kubeconfig()), "--metrics-listen", "127.0.0.1:0",
                  "--lease-duration", "6", *more],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -30,7 +30,10 @@ class Server:
         run(CONTROLLER, "bootstrap", "--manifests", manifests, "--output", self.output)
         self.config = re.search(r"name: (rendered-worker-[0-9a-f]+)", (self.output / "machine-pools/worker.yaml").read_text())[1]
         self._write("tokens", f"worker {TOKEN}\n")
-        self._write("kubeconfig", f"users: [{{name: kubelet, user: {{token: {FIRST_CONTACT}}}}}]\n")
+        self._write("kubeconfig", json.dumps({
+            "kind": "Config", "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "https://api.test:6443"}}],
+            "users": [{"name": "a", "user": {"token": FIRST_CONTACT}}]}))
         run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
             "-subj", "/CN=mcs", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", directory / "tls.key",
             "-out", directory / "tls.crt")

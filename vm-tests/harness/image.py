@@ -54,6 +54,27 @@ class Derived:
             run("strip", "--strip-debug", "-o", Path(stripped) / name, found)
             return (Path(stripped) / name).read_bytes()
 
+    def install(self, tag, digest, file_system, raw, work, with_composefs=False):
+        """Makes a disk on which an image is installed, which is mounted at `work` meanwhile."""
+        disk.make(raw, file_system)
+        with disk.mounted(raw, work):
+            self._deploy(work, tag, digest)
+            if with_composefs:
+                composefs.make_first(work)
+            grub.configure(work / "boot")
+        grub.write(raw)
+
+    def _deploy(self, sysroot, tag, digest):
+        repo = f"--repo={sysroot}/ostree/repo"
+        run("ostree", "admin", "init-fs", "--modern", sysroot)
+        run("ostree", "admin", "os-init", f"--sysroot={sysroot}", disk.STATEROOT)
+        run("ostree", repo, "config", "set", "sysroot.readonly", "true")
+        # The boot loader reads the boot entries themselves.
+        run("ostree", repo, "config", "set", "sysroot.bootloader", "none")
+        run("ostree", repo, "config", "set", "core.fsync", "false")
+        run(self.tool, "install", sysroot, disk.STATEROOT, self.layout.path, tag, f"{FIRST}@{digest}", *guest.ARGUMENTS)
+        run("ostree", repo, "config", "unset", "core.fsync")
+
 
 class WorkerImages(Derived):
     """The images of a worker, in a layout of its own."""
@@ -122,29 +143,11 @@ class Images(Derived):
         directory = WORK / f"disk-{kind}-{made_of}"
         if not directory.exists():
             with building(directory) as (new, mounted):
-                disk.make(new / "disk.raw", file_system)
-                with disk.mounted(new / "disk.raw", mounted):
-                    self._install(mounted)
-                    if self.base in guest.COMPOSEFS:
-                        composefs.make_first(mounted)
-                    grub.configure(mounted / "boot")
-                grub.write(new / "disk.raw")
+                self.install("v1", self.first, file_system, new / "disk.raw", mounted, self.base in guest.COMPOSEFS)
                 # What the guest lets in; a key has one reader.
                 shutil.copy(self.layout.path.with_name("key"), new)
             forget(f"disk-{kind}-{16 * '?'}", directory)
         return directory / "disk.raw"
-
-    def _install(self, sysroot):
-        repo = f"--repo={sysroot}/ostree/repo"
-        run("ostree", "admin", "init-fs", "--modern", sysroot)
-        run("ostree", "admin", "os-init", f"--sysroot={sysroot}", disk.STATEROOT)
-        run("ostree", repo, "config", "set", "sysroot.readonly", "true")
-        # The boot loader reads the boot entries themselves.
-        run("ostree", repo, "config", "set", "sysroot.bootloader", "none")
-        run("ostree", repo, "config", "set", "core.fsync", "false")
-        run(self.tool, "install", sysroot, disk.STATEROOT, self.layout.path, "v1", f"{FIRST}@{self.first}",
-            *guest.ARGUMENTS)
-        run("ostree", repo, "config", "unset", "core.fsync")
 
 
 def digest_of(*texts):

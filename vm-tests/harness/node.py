@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,12 +17,13 @@ from pathlib import Path
 
 from . import nspawn, single_node
 from .cluster import BUILD_CRDS, CONFIGS, ETCD, HOST, API, NODES, OS_BUILDS, OS_CONFIGS, PEER, POOLS, Cluster, key
-from .controller import CONTROLLER, Controller
+from .controller import Controller
 from .paths import HarnessError, run
-from .registry import CONFIG as REGISTRY
+from .registry import CONFIG as REGISTRY, HTTP
 
 ADDRESS, NAMESPACE = "10.99.0.1", "openshift-machine-config-operator"
 BUILDER, AGENT, PAUSE = "localhost/builder:v1", "localhost/agent:v1", "localhost/pause:v1"
+CONTROLLER_IMAGE = "localhost/controller"
 CONTAINERD = """version = 2
 root = "{root}/containerd"
 state = "/run/containerd"
@@ -68,7 +70,7 @@ class RealCluster(Cluster):
                   f"--tls-private-key-file={at}/server.key", f"--client-ca-file={at}/ca.crt",
                   f"--service-account-issuer=https://{HOST}:{API}/", f"--service-account-key-file={at}/accounts.key",
                   f"--service-account-signing-key-file={at}/accounts.key", "--authorization-mode=Node,RBAC",
-                  "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
+                  "--service-cluster-ip-range=10.0.0.0/24",
                   f"--kubelet-client-certificate={at}/admin.crt", f"--kubelet-client-key={at}/admin.key",
                   "--kubelet-preferred-address-types=InternalIP", "--endpoint-reconciler-type=none", "--shutdown-delay-duration=0s")
         self._trust()
@@ -82,8 +84,13 @@ class RealCluster(Cluster):
         return self.ask("POST", path, json.dumps(value), allow=(409,) if path.endswith("/namespaces") else ())
 
 
+def libraries(program):
+    """Returns the files that the loader maps for a program, each by its place below `root`."""
+    return {f"root{word}": Path(word).resolve() for word in run("ldd", program).split() if word.startswith("/")}
+
+
 def images(lab, builder, bins, registry):
-    """Gives containerd the builder, the agent and a pause image, and the registry a base; returns the base."""
+    """Gives containerd the builder, the agent, the controller and a pause image, and the registry a base; returns the base."""
     tool = ["buildah", "--root", lab / "storage", "--runroot", lab / "run", "--storage-driver", "vfs"]
 
     def image(name, lines, files):
@@ -110,8 +117,9 @@ def images(lab, builder, bins, registry):
     load(image("pause", ["FROM scratch", "COPY busybox /busybox", 'ENTRYPOINT ["/busybox", "sleep", "1000000"]'], {"busybox": busybox}))
     load(image("agent", ["FROM scratch", "COPY busybox /bin/cp", "COPY agent /usr/bin/machine-config-agent"],
                {"busybox": busybox, "agent": agent}))
-    wanted = {word: Path(word) for word in run("ldd", agent).split() if word.startswith("/")}
-    files = {f"root{word}": path.resolve() for word, path in wanted.items()}
+    controller = bins / "machine-config-controller"
+    load(image("controller", ["FROM scratch", "COPY root /"], libraries(controller) | {"root/usr/bin/machine-config-controller": controller}))
+    files = libraries(agent)
     files |= {"root/bin/busybox": busybox, "root/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "root/etc/group": "root:x:0:\n"}
     base = image("base", ["FROM scratch", "COPY root /", 'RUN ["/bin/busybox", "--install", "-s", "/bin"]'], files)
     run(*tool, "push", "--quiet", "--tls-verify=false", "--digestfile", lab / "digest", base, f"docker://{registry}/base:1")
@@ -136,7 +144,7 @@ def play(lab, assets, builder, bins):
     run("ip", "link", "set", "br0", "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     registry = f"{ADDRESS}:5000"
-    (lab / "registry.yml").write_text(REGISTRY.format(root=lab / "registry", address=registry))
+    (lab / "registry.yml").write_text(REGISTRY.format(root=lab / "registry", http=HTTP.format(address=registry)))
     (lab / "cni").mkdir()
     (lab / "cni/10-pods.conflist").write_text(json.dumps(NETWORK))
     (lab / "containerd.toml").write_text(CONTAINERD.format(root=lab, pause=PAUSE))
@@ -167,16 +175,16 @@ def play(lab, assets, builder, bins):
         cluster.timeout_factor = 5
         cluster.wait("the node is ready", NODES, "node1", is_ready)
         print(f"node ready after {time.monotonic() - began:.1f} s", flush=True)
-        image = build(cluster, base, registry)
-        single_node.with_controller(cluster, bins, PAUSE)
+        image = build(cluster, bins / "machine-config-controller", base, registry)
+        single_node.with_controller(cluster, assets / "kubectl", CONTROLLER_IMAGE, bins / "machine-config-agent", PAUSE)
         return image
     finally:
         cluster.close()
 
 
-def last_line(cluster, listener, expected):
+def last_line(cluster, program, listener, expected):
     """Waits until the step of the build that connects here runs; returns what `status` shows of it, and how long the step was held."""
-    screen = [str(CONTROLLER), "status", "--kubeconfig", str(cluster.admin_kubeconfig())]
+    screen = [str(program), "status", "--kubeconfig", str(cluster.admin_kubeconfig())]
     listener.settimeout(300)
     step, _ = listener.accept()
     began = time.monotonic()
@@ -199,11 +207,11 @@ def last_line(cluster, listener, expected):
         return shown[0].strip(), time.monotonic() - began
 
 
-def build(cluster, base, registry):
+def build(cluster, program, base, registry):
     """Has one image built by the controller's Job, and tells how."""
     settings = cluster.directory / "builds.yaml"
     settings.write_text(json.dumps({"builderImage": BUILDER, "agentImage": AGENT, "insecureRegistries": [registry]}))
-    controller = Controller(cluster, "--build-settings", settings)
+    controller = Controller(cluster, "--build-settings", settings, program=program)
     try:
         auth = base64.b64encode(json.dumps({"auths": {}}).encode()).decode()
         for name in ("pull", "push"):
@@ -231,7 +239,7 @@ def build(cluster, base, registry):
             return one.get("status", {}).get("currentImagePullSpec")
 
         try:
-            shown, held = last_line(cluster, listener, "this step waits")
+            shown, held = last_line(cluster, program, listener, "this step waits")
             print(f"status, while a step runs: {shown}", flush=True)
             image = cluster.wait("an image", OS_CONFIGS, "worker", ended)["status"]["currentImagePullSpec"]
         except (HarnessError, TimeoutError):
@@ -248,8 +256,22 @@ def build(cluster, base, registry):
         controller.close()
 
 
+def end_pods():
+    """Ends the processes of pods: they keep their cgroups. Those of another process namespace have no number here."""
+    groups = [path for path in Path("/sys/fs/cgroup").glob("**/kubepods/**/cgroup.procs")]
+    for _ in range(100):
+        left = {int(line) for path in groups if path.exists() for line in path.read_text().split()} - {0}
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.1)
+
+
 def clear(lab):
     """Removes what kubelet and containerd leave outside of their namespaces: mounts below a directory, and cgroups."""
+    end_pods()
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for place in sorted((place for place in mounted if place.startswith(f"{lab}/")), reverse=True):
         subprocess.run(["umount", "-l", place], check=False, capture_output=True)

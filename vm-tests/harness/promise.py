@@ -75,7 +75,8 @@ def play(name, promise, images, options):
     try:
         promise.play(test)
         for machine in filter(None, (test.machine, test.second)):
-            machine.power_off()
+            if machine.process:
+                machine.power_off()
         return None
     except HarnessError as error:
         return str(error)

@@ -8,8 +8,10 @@ from .paths import HarnessError, run
 CONFIG = """version: 0.1
 log: {{ level: info }}
 storage: {{ filesystem: {{ rootdirectory: {root} }}, delete: {{ enabled: true }} }}
-http: {{ addr: "{address}" }}
+{http}
 """
+HTTP = 'http: {{ addr: "{address}" }}'
+TLS = 'http: {{ addr: "{address}", tls: {{ certificate: {certificate}, key: {key} }} }}'
 # What the registry reads passwords from: htpasswd's format, of which it takes bcrypt only.
 AUTH = "auth: {{ htpasswd: {{ realm: test, path: {path} }} }}\n"
 
@@ -20,16 +22,18 @@ class Registry:
     def __init__(self, directory, host_address="127.0.0.1", port=0, accounts=None):
         self.directory, self.root = directory, directory / "registry"
         self.root.mkdir(exist_ok=True)
-        self.accounts, self.host_address = accounts, host_address
+        self.accounts, self.host_address, self.tls = accounts, host_address, None
         self.log = open(directory / "registry.log", "ab")
         self.process = None
         self.address = f"127.0.0.1:{port}"
         self.start()
 
-    def start(self, accounts=None):
-        """Starts it, again on its port; with `accounts` it is for those only from now on."""
-        self.accounts = accounts or self.accounts
-        text = CONFIG.format(root=self.root, address=self.address)
+    def start(self, accounts=None, tls=None):
+        """Starts it, again on its port; with `accounts` it is for those only from now on, with `tls` by this certificate and key."""
+        self.accounts, self.tls = accounts or self.accounts, tls or self.tls
+        certificate, key = self.tls or (None, None)
+        http = (TLS if self.tls else HTTP).format(address=self.address, certificate=certificate, key=key)
+        text = CONFIG.format(root=self.root, http=http)
         if self.accounts:
             (self.directory / "htpasswd").write_text(self.accounts)
             text += AUTH.format(path=self.directory / "htpasswd")

@@ -23,3 +23,10 @@ def empty(machine, directory):
 def kept_free(machine, directory):
     """Returns how much libostree keeps free: three percent, where nothing else is said."""
     return room(machine, directory)[0] * 3 // 100
+
+
+def kept_from_users(machine, directory):
+    """Returns how much is kept free of what is unpacked: what the file system keeps for root, where that is more."""
+    blocks = machine.run("stat", "--file-system", "--format=%S %f %a", directory)
+    size, free, available = map(int, blocks.split())
+    return max(kept_free(machine, directory), (free - available) * size)

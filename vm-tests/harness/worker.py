@@ -10,7 +10,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
-from . import image, nspawn
+from . import image, joins_cell, nspawn
 from .paths import CHECKOUT, WORK
 from .promise import keep, load
 
@@ -49,8 +49,8 @@ class Worker:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def play_all(names, images, options):
-    """Plays all of them, so many at a time; returns how many failed."""
+def play_all(names, images, options, told=lambda name, kept: None):
+    """Plays all of them, so many at a time, and tells of each; returns those that failed."""
     left, failed, lock = list(names), [], threading.Lock()
 
     def take():
@@ -62,6 +62,8 @@ def play_all(names, images, options):
         while name := take():
             worker = worker or Worker(number, images, options)
             kept = worker.play(name)
+            with lock:
+                told(name, bool(kept))
             if not kept:
                 failed.append(name)
             if kept is None:
@@ -76,7 +78,7 @@ def play_all(names, images, options):
         thread.start()
     for thread in threads:
         thread.join()
-    return len(failed)
+    return failed
 
 
 def main(connection_fd, request):
@@ -92,7 +94,7 @@ def main(connection_fd, request):
     os.set_inheritable(connection_fd, False)
     with socket.socket(fileno=connection_fd) as connection, connection.makefile() as names:
         for name in names:
-            kept = keep(name.strip(), load(name.strip()), images, options)
+            kept = joins_cell.keep(name.strip(), images) if "/" in name else keep(name.strip(), load(name.strip()), images, options)
             connection.sendall(b"kept\n" if kept else b"failed\n")
 
 

@@ -23,7 +23,7 @@ def unusable(image):
     foreign = config(NAME, {})
     foreign["spec"]["config"]["ignition"]["version"] = "9.0.0"
     tagged = config(NAME, {}, osImageURL=f"{image.partition('@')[0]}:latest")
-    return ((FILE, '{"kind": "MachineConfig", ', "EOF while parsing"),
+    return ((FILE, '{"kind": "MachineConfig", ', "it ends where a value is needed"),
             (FILE, json.dumps(foreign), "9.0.0"),
             (FILE, json.dumps(tagged), ":latest"),
             (FILE, json.dumps(config(NAME, {}, kernelType="turbo")), "turbo"),

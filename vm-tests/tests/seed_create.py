@@ -56,11 +56,16 @@ def make_first(machine):
     machine.run("rm", DELETED)
 
 
+# What is portable beside packages and the config: data, a file of its own, services, and what the agent of a directory follows.
+PORTABLE = ("/var/lib/app", "/etc/app.conf", "/etc/systemd/system", "/etc/machine-config-agent")
+
+
 def create(test, form, version):
     """Makes a seed and pushes it; returns its name."""
+    portable = [word for path in PORTABLE for word in ("--include", path)]
     name = f"{test.registry().host}/seeds/{form}"
     made = json.loads(test.machine.run("machine-config-agent", "seed", "create", "--image", f"{name}:{version}", "--version",
-                                       version, "--form", form, "--push", "--yes", "--output", "json"))
+                                       version, "--form", form, "--push", "--yes", "--output", "json", *portable))
     test.same("its form", made["form"], form)
     return f"{name}@{made['digest']}"
 

@@ -10,12 +10,13 @@ from harness.stateroots import old_system, unchanged
 
 PATH, FIRST = "/etc/lab/settings.conf", "rendered-worker-a"
 RECORD, OWN = "/var/lib/machine-config-agent/seed.json", "/var/lib/machine-config-agent/machine-config-agent-seed"
-CREATE = ("machine-config-agent", "seed", "create", "--image", "registry.invalid/seed:1", "--version", "1", "--form", "classic", "--yes")
 # The kubelet of a node starts with the boot; this engine runs only where something starts it.
 UNITS = {"kubelet": "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n",
          "crio": "[Service]\nExecStart=/bin/sleep infinity\n"}
 # It takes no room, and longer to be archived than the cut takes; it is where nobody compares.
 LARGE = "/var/lib/systemd/large"
+CREATE = ("machine-config-agent", "seed", "create", "--image", "registry.invalid/seed:1", "--version", "1", "--form", "classic",
+          "--include", LARGE, "--yes")
 RESTORED = "Restored the host after a seed that was cut short"
 
 

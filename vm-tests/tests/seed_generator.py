@@ -25,6 +25,7 @@ ExecStart=/bin/sh -c 'echo started >>/run/lab-starts-{name}; exec sleep infinity
 WantedBy=multi-user.target
 """
 LIFECYCLE = "[Service]\nExecStart=\nExecStart=/usr/bin/machine-config-agent daemon --kubeconfig /var/lib/kubelet/kubeconfig --lifecycle\n"
+SETTINGS = "/etc/machine-config-agent/settings.toml"
 IDENTITY = f"sha256sum /etc/machine-id /etc/ssh/ssh_host_* {PULL_SECRET}"
 
 
@@ -96,6 +97,7 @@ def play(test):
         machine.write(f"/etc/systemd/system/{service}.service", SERVICE.format(name=service))
         machine.run("systemctl", "enable", "--now", f"{service}.service")
     machine.write(DATA, "data of the node\n")
+    machine.write(SETTINGS, "[seed]\ninclude = ['/var/lib/app', '/etc/systemd/system']\n")
     enable(machine)
     agent.start()
     cluster.wait_node(f"Done with {FIRST}", state="Done", currentConfig=FIRST)

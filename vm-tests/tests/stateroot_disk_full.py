@@ -10,7 +10,7 @@ import random
 from harness import host_snapshot
 from harness.agent import config, no_action
 from harness.seed import Seed
-from harness.space import MIB, empty, fill, kept_free
+from harness.space import MIB, empty, fill, kept_free, kept_from_users
 from harness.stateroots import old_system, refused, stateroot, unchanged
 
 PATH = "/etc/lab/settings.conf"
@@ -53,7 +53,7 @@ def play(test):
     unchanged(machine, before, "after a refusal")
 
     # In the middle: it fits until it is unpacked.
-    fill(machine, ROOT, kept_free(machine, ROOT) + 4 * MIB)
+    fill(machine, ROOT, kept_from_users(machine, ROOT) + 4 * MIB)
     full(test, hidden, ("var.tgz", "No space left on device"))
     empty(machine, ROOT)
     unchanged(machine, before, "after a disk that filled up")

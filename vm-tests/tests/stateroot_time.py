@@ -71,7 +71,7 @@ def measured(machine, *command):
 def make(machine, form):
     """Makes a seed of the host; returns the seconds and the memory."""
     return measured(machine, "machine-config-agent", "seed", "create", "--image", "registry.invalid/seed:1", "--version", VERSION,
-                    "--form", form, "--yes")
+                    "--form", form, "--include", AT, "--yes")
 
 
 def by_hand(machine, *words):
