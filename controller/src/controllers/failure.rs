@@ -37,6 +37,11 @@ impl Failure {
         Self { retry_after: named.filter(|_| self.code == 429), ..self }
     }
 
+    /// As one of an API server that has just started: it refuses everything until it has read its roles.
+    pub(super) fn of_start(self) -> Self {
+        Self { code: 503, cause: format!("{}, while the API server starts", self.cause), ..self }
+    }
+
     /// Returns true if the API server refuses it: it does not pass by itself. A token that is renewed, a kind that is
     /// about to be served, an expired version and a busy server do.
     pub(super) fn is_refusal(&self) -> bool {

@@ -27,7 +27,7 @@ use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
 use crate::api::{ControllerConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use crate::reading::Lenient;
 use crate::watches;
-use crate::watches::{Answers, Pauses};
+use crate::watches::{Answers, Pauses, Starting};
 
 /// A watch that held for so long begins its back-off anew when it breaks.
 const HELD: Duration = Duration::from_secs(60);
@@ -50,12 +50,13 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
     let mut state = WatchState::new(K::KIND);
     loop {
         let event = tokio::select! {
-            event = events.next() => event,
+            biased;
             // A watch without a change has no event.
             _ = answers.next(), if state.is_failing => {
                 state.recovered(&cache);
                 continue;
             }
+            event = events.next() => event,
         };
         match event {
             Some(Ok(event)) => {
@@ -68,8 +69,7 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
             }
             Some(Err(error)) => {
                 let failure = Failure::new(&error).with_retry_after(answers.retry_after());
-                let wait = state.failed(&cache, &failure);
-                answers.skip();
+                let wait = state.failed(&cache, failure, answers.failed());
                 watches::pause(wait).await;
             }
             None => return,
@@ -82,6 +82,7 @@ struct WatchState {
     kind: Kind,
     is_failing: bool,
     pauses: Pauses,
+    starting: Starting,
     /// The cause that was logged last. The same one is logged again only after the watch has held.
     logged: Option<String>,
     since: Instant,
@@ -90,11 +91,19 @@ struct WatchState {
 impl WatchState {
     fn new(kind: Kind) -> Self {
         let pauses = Pauses::new(kind.resource());
-        Self { kind, is_failing: false, pauses, logged: None, since: Instant::now() }
+        Self {
+            kind,
+            is_failing: false,
+            pauses,
+            starting: Starting::default(),
+            logged: None,
+            since: Instant::now(),
+        }
     }
 
     /// Reports that it is watched.
     fn recovered(&mut self, cache: &Cache) {
+        self.starting.answered();
         if std::mem::take(&mut self.is_failing) {
             self.since = Instant::now();
             if self.logged.is_some() {
@@ -104,24 +113,28 @@ impl WatchState {
         }
     }
 
-    /// Reports that it is not; returns the pause before the next try.
-    fn failed(&mut self, cache: &Cache, failure: &Failure) -> Duration {
+    /// Reports that it is not; returns the pause before the next try. It was answered for a time before.
+    fn failed(&mut self, cache: &Cache, failure: Failure, held: Option<Duration>) -> Duration {
+        let is_starting = self.starting.takes(failure.code);
+        let failure = if is_starting { failure.of_start() } else { failure };
         if !self.is_failing && self.since.elapsed() > HELD {
             self.logged = None;
         }
         self.is_failing = true;
         // Not each try: a server that is away for an hour is one line.
         if self.logged.as_ref() != Some(&failure.cause) {
-            warn!("{}", failure_text(self.kind, Some(failure)));
+            warn!("{}", failure_text(self.kind, Some(&failure)));
             self.logged = Some(failure.cause.clone());
         }
         let kind = self.kind;
         // An expired watch starts over: nothing is stale, unless that lasts.
         cache.change(|snapshot| match failure.code {
             410 => snapshot.breaks(kind, uptime()),
-            _ => snapshot.fails(kind, failure, uptime()),
+            _ => snapshot.fails(kind, &failure, uptime()),
         });
-        self.pauses.after(failure.code, failure.retry_after)
+        // One that is about to be answered is soon asked for again.
+        let held = if is_starting { Some(Duration::ZERO) } else { held };
+        self.pauses.after(failure.code, failure.retry_after, held)
     }
 }
 

@@ -9,6 +9,7 @@ use kube::Api;
 use tokio::time::sleep;
 
 use super::client::{RequestError, limited, send};
+use crate::watches::Starting;
 
 /// Pause between two reads of the Lease while the API server does not answer.
 const RETRY: Duration = Duration::from_secs(1);
@@ -100,15 +101,15 @@ impl Check {
 }
 
 async fn read(api: Api<Lease>, name: String, limit: Duration) -> Answer {
-    let mut was_away = false;
+    let (mut was_away, mut starting) = (false, Starting::default());
     loop {
-        match limited(limit, send(api.get_opt(&name))).await {
-            Err(error) if error.code() == 429 || !matches!(error.code(), 400..500) => {
-                was_away = true;
-                sleep(RETRY).await;
-            }
-            answer => return (was_away, answer),
+        let answer = limited(limit, send(api.get_opt(&name))).await;
+        let code = answer.as_ref().err().map_or(200, RequestError::code);
+        if !starting.takes(code) && code != 429 && matches!(code, 200..500) {
+            return (was_away, answer);
         }
+        was_away = true;
+        sleep(RETRY).await;
     }
 }
 

@@ -11,6 +11,7 @@ use http::{Method, Request, Response, StatusCode, Uri, header};
 use kube::api::ListParams;
 use kube::runtime::watcher::Config;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
 /// The time that a busy server names if it names none.
@@ -27,6 +28,8 @@ static ANSWERS: LazyLock<watch::Sender<BTreeMap<String, Answered>>> =
 #[derive(Debug, Clone, Default)]
 struct Answered {
     count: u64,
+    /// When the last one came.
+    at: Option<Instant>,
     /// The version that the last one goes on from.
     version: String,
     /// The time that the server named, if it was busy the last time.
@@ -38,6 +41,8 @@ pub(crate) struct Answers {
     key: String,
     receiver: watch::Receiver<BTreeMap<String, Answered>>,
     known: u64,
+    /// Those that came before the last failure.
+    before: u64,
 }
 
 impl Answers {
@@ -51,14 +56,17 @@ impl Answers {
         // As kube writes it.
         let request = kube::core::Request::new(path).list(&selected);
         let key = request.map_or_else(|_| path.to_owned(), |request| key(request.uri()));
-        let mut answers = Self { key, receiver: ANSWERS.subscribe(), known: 0 };
-        answers.skip();
+        let mut answers = Self { key, receiver: ANSWERS.subscribe(), known: 0, before: 0 };
+        answers.failed();
         answers
     }
 
-    /// Forgets those that came before.
-    pub(crate) fn skip(&mut self) {
-        self.known = self.receiver.borrow().get(&self.key).map_or(0, |answered| answered.count);
+    /// Forgets those that came before a failure; returns for how long the watch had been answered, if it was since the failure before.
+    pub(crate) fn failed(&mut self) -> Option<Duration> {
+        let answered = self.receiver.borrow().get(&self.key).cloned().unwrap_or_default();
+        self.known = answered.count;
+        let before = std::mem::replace(&mut self.before, answered.count);
+        answered.at.filter(|_| before != answered.count).map(|at| at.elapsed())
     }
 
     /// Returns the time that a busy server named.
@@ -102,6 +110,7 @@ fn note<B>(key: String, version: Option<String>, answer: &Response<B>) {
             answered.retry_after = retry_after;
             if let Some(version) = version {
                 (answered.count, answered.version) = (answered.count.wrapping_add(1), version);
+                answered.at = Some(Instant::now());
             }
         }
         is_news

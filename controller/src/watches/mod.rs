@@ -7,6 +7,7 @@
 
 mod answered;
 mod history;
+mod starting;
 pub(crate) mod version;
 
 use std::fmt::Debug;
@@ -27,6 +28,7 @@ use tracing::warn;
 pub(crate) use answered::{Answers, NoteAnswers};
 use history::Entry;
 pub(crate) use history::{breaks, history, judge, pause, restored, restores, returned, unjudged};
+pub(crate) use starting::Starting;
 use version::is_older;
 
 use crate::model::backoff::Backoff;
@@ -74,6 +76,7 @@ where
         lists_after_error,
         is_listing: false,
         is_listed: false,
+        starting: Starting::default(),
         from: String::new(),
         now: None,
         api,
@@ -97,6 +100,7 @@ struct Watch<K> {
     is_listing: bool,
     /// It has just been listed: where it goes on from is the server's version.
     is_listed: bool,
+    starting: Starting,
     /// The version that the watch goes on from.
     from: String,
     /// The server's version, once it answers.
@@ -153,6 +157,7 @@ where
 
     /// Takes the version that an answered watch goes on from.
     fn answered(&mut self, from: String) {
+        self.starting.answered();
         if std::mem::take(&mut self.is_listed) {
             self.listed_again(from);
             return;
@@ -180,9 +185,11 @@ where
             Ok(Event::InitDone) if self.is_listing => {}
             Ok(Event::InitDone) => self.entry.listed(),
             Err(error) => {
+                let is_starting = self.starting.takes(code(error));
                 match code(error) {
                     // A server that has just started, or a version that is too old: the answer is still to come.
                     410 | 429 => {}
+                    403 if is_starting => {}
                     400..500 => {
                         self.is_listing = false;
                         self.entry.failed();
@@ -257,6 +264,9 @@ where
 /// Watches that failed so long ago have held since.
 const HELD: Duration = Duration::from_secs(60);
 
+/// The longest pause after a watch that was answered and broke at once.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// As [`objects`], with growing pauses after errors, and a list after each. A list that begins is no sign that the next try is answered; kube's
 /// own pauses take it for one. For few objects.
 pub(crate) fn paced<K>(
@@ -268,7 +278,7 @@ where
 {
     let (pauses, answers) = (Pauses::new(api.resource_url()), Answers::of(api.resource_url(), &config));
     let state = (follow(api, config, true).boxed(), pauses, answers, None);
-    stream::unfold(state, async |(mut events, mut pauses, answers, wait)| {
+    stream::unfold(state, async |(mut events, mut pauses, mut answers, wait)| {
         if let Some(wait) = wait {
             pause(wait).await;
         }
@@ -277,7 +287,7 @@ where
         match &event {
             Ok(Event::Apply(_) | Event::Delete(_)) => pauses.reset(),
             Ok(Event::Init | Event::InitApply(_) | Event::InitDone) => {}
-            Err(error) => wait = Some(pauses.after(code(error), answers.retry_after())),
+            Err(error) => wait = Some(pauses.after(code(error), answers.retry_after(), answers.failed())),
         }
         Some((event, (events, pauses, answers, wait)))
     })
@@ -302,8 +312,14 @@ impl Pauses {
         self.backoff.reset();
     }
 
-    /// Returns the pause after an error with the status of the answer, 0 without one.
-    pub(crate) fn after(&mut self, code: u16, retry_after: Option<Duration>) -> Duration {
+    /// Returns the pause after an error with the status of the answer, 0 without one. A watch that was answered before pauses no longer than
+    /// it held: a connection that is closed again and again does not make what is decided by it old.
+    pub(crate) fn after(
+        &mut self,
+        code: u16,
+        retry_after: Option<Duration>,
+        held: Option<Duration>,
+    ) -> Duration {
         let recently = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() <= HELD);
         if !recently(self.failed) {
             self.backoff.reset();
@@ -314,7 +330,10 @@ impl Pauses {
             (410, _) if !recently(self.expired.replace(Instant::now())) => Duration::ZERO,
             // A busy server names the time.
             (429, Some(named)) => named,
-            _ => self.backoff.next_wait(),
+            _ => {
+                let wait = self.backoff.next_wait();
+                held.map_or(wait, |held| wait.min(held.max(SHORTEST)))
+            }
         }
     }
 }
@@ -357,15 +376,19 @@ mod tests {
         let mut pauses = Pauses::new("nodes");
         let named = Some(Duration::from_secs(7));
         for _ in 0..6 {
-            pauses.after(0, None);
+            pauses.after(0, None, None);
         }
-        assert_eq!(pauses.after(410, None), Duration::ZERO);
-        assert!(pauses.after(410, None) > Duration::from_secs(10), "not in a loop");
-        assert_eq!(pauses.after(429, named), Duration::from_secs(7));
-        assert!(pauses.after(503, named) > Duration::from_secs(10), "an older answer names nothing");
+        assert_eq!(pauses.after(410, None, None), Duration::ZERO);
+        assert!(pauses.after(410, None, None) > Duration::from_secs(10), "not in a loop");
+        assert_eq!(pauses.after(429, named, None), Duration::from_secs(7));
+        assert!(pauses.after(503, named, None) > Duration::from_secs(10), "an older answer names nothing");
+        // One that was answered in between pauses no longer than it held.
+        assert_eq!(pauses.after(0, None, Some(Duration::ZERO)), SHORTEST);
+        assert_eq!(pauses.after(0, None, Some(Duration::from_secs(5))), Duration::from_secs(5));
+        assert!(pauses.after(0, None, None) > Duration::from_secs(10));
         tokio::time::advance(HELD * 2).await;
-        assert_eq!(pauses.after(410, None), Duration::ZERO);
-        assert!(pauses.after(0, None) < Duration::from_secs(1));
+        assert_eq!(pauses.after(410, None, None), Duration::ZERO);
+        assert!(pauses.after(0, None, None) < Duration::from_secs(1));
     }
 
     #[test]
