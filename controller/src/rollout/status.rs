@@ -52,7 +52,6 @@ pub(super) fn status(
         && census.updated == machines
         && census.ready == machines
         && census.unavailable == 0;
-    updating(&mut conditions, pool, is_updated);
     if is_updated {
         status.configuration = Some(pool.configuration.clone());
     }
@@ -61,6 +60,7 @@ pub(super) fn status(
     drains(&mut conditions, census);
     unwritten(&mut conditions, census, &pool.undrained);
     degraded(&mut conditions, census, course);
+    updating(&mut conditions, pool, is_updated);
     status.conditions = Some(conditions.list);
     status.plan = pool.has_plan.then(|| plan::plan(input, census)).flatten();
     status
@@ -175,24 +175,19 @@ fn updating(conditions: &mut Conditions<'_>, pool: &Pool, is_updated: bool) {
         conditions.set("Updating", false, "", unread.clone());
         return;
     }
-    if is_updated {
-        conditions.set("Updated", true, "", format!("All nodes are updated with {line}"));
-        conditions.set("Updating", false, "", String::new());
-    } else if pool.paused {
-        conditions.set("Updated", false, "", String::new());
-        conditions.set("Updating", false, "", format!("Pool is paused; will not update to {line}"));
-    } else {
-        conditions.set("Updated", false, "", String::new());
-        conditions.set("Updating", true, "", format!("All nodes are updating to {line}"));
-    }
-    if let Some((is_updating, message)) = build(pool, is_updated) {
-        let is_degraded = !pool.paused && (conditions.is("RenderDegraded") || conditions.is("NodeDegraded"));
-        if is_degraded {
-            conditions.set("Updating", false, "", "Pool update paused due to degraded condition".to_owned());
-        } else {
-            conditions.set("Updating", is_updating, "", message);
+    let (is_updating, message) = match build(pool, is_updated) {
+        Some(_) if !pool.paused && (conditions.is("RenderDegraded") || conditions.is("NodeDegraded")) => {
+            (false, "Pool update paused due to degraded condition".to_owned())
         }
-    }
+        Some(of_build) => of_build,
+        None if is_updated => (false, String::new()),
+        None if pool.paused => (false, format!("Pool is paused; will not update to {line}")),
+        None => (true, format!("All nodes are updating to {line}")),
+    };
+    // Each once: a condition that is set twice has a new time of transition with each decision, and the status is written for ever.
+    let updated = if is_updated { format!("All nodes are updated with {line}") } else { String::new() };
+    conditions.set("Updated", is_updated, "", updated);
+    conditions.set("Updating", is_updating, "", message);
 }
 
 fn update_line(pool: &Pool) -> String {

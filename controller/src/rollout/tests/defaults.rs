@@ -171,6 +171,48 @@ fn layered_pools_wait_for_their_image() {
     assert_eq!(annotations["machineconfiguration.openshift.io/desiredImage"], json!(null));
 }
 
+/// What is decided once more is nothing to write, whatever the pool is like: its status would be written for ever.
+#[test]
+fn status_that_is_decided_again_is_same() {
+    let image = format!("reg.test/os@sha256:{}", "a".repeat(64));
+    let build = |state| Layering::Build { machine_os_build: "worker-1".to_owned(), state };
+    let layerings = [
+        Layering::None,
+        Layering::Waiting { machine_os_config: "worker".to_owned() },
+        build(BuildState::Initial),
+        build(BuildState::Prepared),
+        build(BuildState::Building),
+        build(BuildState::Failed),
+        build(BuildState::Interrupted),
+        build(BuildState::Unpublished),
+        build(BuildState::Built(image)),
+    ];
+    let render = json!({ "type": "RenderDegraded", "status": "True", "message": "50-a: fips" });
+    let mut degraded = nodes(2, "a");
+    degraded[0].state = AgentState::Degraded;
+    for layering in layerings {
+        for (is_paused, is_unread, has_render, nodes) in [
+            (false, false, false, &nodes(2, "a")),
+            (false, false, false, &nodes(0, "a")),
+            (true, false, false, &nodes(2, "a")),
+            (false, false, true, &nodes(2, "a")),
+            (true, false, true, &nodes(2, "a")),
+            (false, true, true, &nodes(2, "a")),
+            (false, false, false, &degraded),
+            (false, false, false, &nodes(2, "b")),
+        ] {
+            let unread = is_unread.then(|| "nodes can't be read".to_owned());
+            let mut pool = Pool { layering: layering.clone(), paused: is_paused, unread, ..pool("b") };
+            if has_render {
+                pool.status.conditions = Some(vec![serde_json::from_value(render.clone()).unwrap()]);
+            }
+            pool.status = decide(&pool, nodes).status;
+            let later = now() + jiff::SignedDuration::from_secs(1);
+            assert_eq!(decide_at(&pool, nodes, later).status, pool.status, "{pool:?}");
+        }
+    }
+}
+
 #[test]
 fn only_waiting_nodes_are_tainted() {
     let other = Taint { key: "gpu".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
