@@ -15,7 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Once the Lease is judged, decisions wait so long for each broken watch: an API server that has just started answers one kind after another.
+/// Decisions wait so long for each broken watch: an API server that has just started answers one kind after another. One that was answered
+/// for so long has held.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The history of this process.
@@ -42,6 +43,27 @@ pub(crate) struct History {
     late: BTreeSet<u64>,
     /// Watches that are listed again.
     listing: BTreeSet<u64>,
+    /// Watches that broke and have not held since.
+    unsteady: BTreeMap<u64, Unsteady>,
+}
+
+/// A watch that breaks again and again is waited for once: it must not keep the others from being decided by.
+#[derive(Debug)]
+struct Unsteady {
+    /// The first break.
+    since: Instant,
+    /// When it was answered after the last one.
+    answered: Option<Instant>,
+}
+
+impl Unsteady {
+    /// Takes another break.
+    fn broke(&mut self, now: Instant) {
+        let has_held = self.answered.take().is_some_and(|at| now.duration_since(at) >= ANSWERED_WITHIN);
+        if has_held {
+            self.since = now;
+        }
+    }
 }
 
 impl History {
@@ -60,6 +82,8 @@ impl History {
         self.listing.remove(&id);
         if is_known {
             self.doubtful.insert(id, None);
+            let now = Instant::now();
+            self.unsteady.entry(id).or_insert(Unsteady { since: now, answered: None }).broke(now);
         }
     }
 
@@ -88,6 +112,9 @@ impl History {
     fn answers(&mut self, id: u64) {
         self.awaited.remove(&id);
         self.late.remove(&id);
+        if let Some(unsteady) = self.unsteady.get_mut(&id) {
+            unsteady.answered.get_or_insert_with(Instant::now);
+        }
     }
 
     /// Waits no longer for the watches whose time is over.
@@ -105,9 +132,10 @@ impl History {
         if self.breaks == breaks {
             self.settle();
         }
-        let until = Instant::now() + ANSWERED_WITHIN;
+        let now = Instant::now();
         for id in self.doubtful.iter().filter(|(_, at)| at.is_none()).map(|(id, _)| *id) {
-            if !self.late.contains(&id) {
+            let until = self.unsteady.get(&id).map_or(now, |unsteady| unsteady.since) + ANSWERED_WITHIN;
+            if until > now && !self.late.contains(&id) {
                 self.awaited.entry(id).or_insert(until);
             }
         }
@@ -264,6 +292,10 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.leave();
+        HISTORY.send_if_modified(|history| {
+            history.unsteady.remove(&self.id);
+            false
+        });
     }
 }
 
@@ -314,8 +346,8 @@ mod tests {
         assert!(history.listing.contains(&1) && history.listing.contains(&2));
     }
 
-    #[test]
-    fn break_after_judgement_is_judged_again() {
+    #[tokio::test(start_paused = true)]
+    async fn break_after_judgement_is_judged_again() {
         let mut history = broken();
         history.resumed(1, "80");
         history.broke(2, true);
@@ -329,9 +361,30 @@ mod tests {
         history.broke(2, true);
         history.judge(4, Some(100));
         assert!(!history.is_in_doubt(), "nor again before it was answered");
+        // One that is answered and breaks again is not waited for once more, until it has held.
+        let mut history = broken();
+        for breaks in 2.. {
+            history.judge(breaks, None);
+            if !history.awaited.contains_key(&2) {
+                break;
+            }
+            tokio::time::advance(ANSWERED_WITHIN / 4).await;
+            history.listed(1);
+            history.listed(2);
+            assert!(!history.is_in_doubt());
+            history.broke(2, true);
+            assert!(breaks < 8, "for ever");
+        }
+        assert!(!history.is_in_doubt(), "the others are decided by");
+        history.listed(2);
+        tokio::time::advance(ANSWERED_WITHIN).await;
+        history.broke(2, true);
+        history.judge(history.breaks, None);
+        assert!(history.is_in_doubt(), "it had held");
         // One that was never listed has nothing that could be of another state.
+        let mut history = History::default();
         history.broke(3, false);
-        history.judge(5, None);
+        history.judge(1, None);
         assert!(!history.is_in_doubt() && !history.doubtful.contains_key(&3));
     }
 

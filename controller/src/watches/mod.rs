@@ -234,6 +234,18 @@ fn code(error: &watcher::Error) -> u16 {
     if let kube::Error::Api(status) = cause { status.code } else { 0 }
 }
 
+/// Returns true if a connection ended, not if an answer can't be read: that comes again.
+pub(crate) fn is_broken_off(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => {
+            !matches!(cause, kube::Error::Api(_) | kube::Error::SerdeError(_))
+        }
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => false,
+    }
+}
+
 /// Returns true if the version that a watch was to go on from is too old, as the status of the answer says.
 fn is_expired_start(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
@@ -287,7 +299,10 @@ where
         match &event {
             Ok(Event::Apply(_) | Event::Delete(_)) => pauses.reset(),
             Ok(Event::Init | Event::InitApply(_) | Event::InitDone) => {}
-            Err(error) => wait = Some(pauses.after(code(error), answers.retry_after(), answers.failed())),
+            Err(error) => {
+                let held = answers.failed().filter(|_| is_broken_off(error));
+                wait = Some(pauses.after(code(error), answers.retry_after(), held));
+            }
         }
         Some((event, (events, pauses, answers, wait)))
     })

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{Fault, MachineConfigBuilder, create_node, node_api, node_until, own_only};
+use crate::cluster::{Connections, Fault, MachineConfigBuilder, create_node, node_api, node_until, own_only};
 use crate::connections::behind_proxy;
 use crate::process::{Cluster, Controller};
 use crate::proxy::{Failing, Proxy, Seam};
@@ -45,6 +45,36 @@ async fn watches_come_back_soon_after_outage() {
     };
     page_until(listener, "/metrics", "all watches are up", all_up).await;
     assert!(mended.elapsed() < Duration::from_secs(8), "{:?}", mended.elapsed());
+}
+
+/// A server that has just started refuses everything until it has read its roles: that is no refusal, nobody is told to grant anything, and
+/// nothing waits for longer pauses because of it.
+#[tokio::test]
+async fn roles_that_are_read_late_are_waited_for() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let first = cluster.until_target("worker", "").await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    cut(&proxy);
+    cluster.config("worker", contents("worker", "2")).await;
+    cluster.bench.connections(Connections::Dropped);
+    proxy.failed(60).await;
+    proxy.mend();
+    for method in [Method::PUT, Method::PATCH, Method::POST, Method::DELETE, Method::GET] {
+        proxy.fail(Seam::new(method, &[]), Failing::Refuses(403, "roles are not read yet"));
+    }
+    // The first of them is the read of the Lease, once a second.
+    proxy.failed(3).await;
+    let mended = Instant::now();
+    proxy.mend();
+    cluster.until_target("worker", &first).await;
+    assert!(mended.elapsed() < Duration::from_secs(8), "{:?}", mended.elapsed());
+    let lines = controller.lines();
+    assert!(lines.iter().any(|line| line.contains("while the API server starts")), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("; grant ")), "{lines:#?}");
 }
 
 /// A watch that has been down for half a minute: what is read before is used, and the replica says that it is not ready, and why.
