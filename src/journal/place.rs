@@ -10,8 +10,15 @@ use crate::model::ids::STATE_DIR;
 /// The lock of the journal.
 pub(super) const LOCK: &str = "lock";
 /// Files that a start or an update reads and replaces.
-const FILES: [&str; 6] =
-    ["record.json", "target.json", "from.json", "current.json", "kargs.json", "accounts.json"];
+const FILES: [&str; 7] = [
+    "record.json",
+    "target.json",
+    "from.json",
+    "current.json",
+    "machine.json",
+    "kargs.json",
+    "accounts.json",
+];
 /// Directories that an update writes to.
 const DIRECTORIES: [&str; 3] = ["history", "preimages", "preimages/kept"];
 

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use crate::test_host::{Node, Ran, STATE, apply, config, files, ignition};
 
 /// A file of the state, below the root.
-const FILES: [&str; 24] = [
+const FILES: [&str; 25] = [
     "var/lib/machine-config-agent/record.json",
     "var/lib/machine-config-agent/target.json",
     "var/lib/machine-config-agent/from.json",
     "var/lib/machine-config-agent/current.json",
     "var/lib/machine-config-agent/kargs.json",
+    "var/lib/machine-config-agent/machine.json",
     "var/lib/machine-config-agent/accounts.json",
     "var/lib/machine-config-agent/history/entry-0000000001.json",
     "var/lib/machine-config-agent/preimages/kept/%2Fetc%2Fmotd.json",
