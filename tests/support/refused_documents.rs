@@ -15,6 +15,14 @@ pub const ROWS: &[Row] = &[
     ("OwnPath", r#""storage":{"files":[{"path":"/etc/machine-config-agent/settings.toml/a"}]}"#),
     ("OwnPath", r#""storage":{"directories":[{"path":"/etc/machine-config-daemon/currentconfig/a"}]}"#),
     (
+        "OwnPath",
+        r#""storage":{"links":[{"path":"/etc/a","target":"/etc/machine-config-daemon/currentconfig","hard":true}]}"#,
+    ),
+    (
+        "ChangedDatabase",
+        r#""passwd":{"users":[{"name":"core","passwordHash":"$6$a$b"}]},"storage":{"links":[{"path":"/etc/a","target":"/etc/shadow","hard":true}]}"#,
+    ),
+    (
         "ChangedDatabase",
         r#""passwd":{"users":[{"name":"app"}]},"storage":{"files":[{"path":"/etc/passwd"}]}"#,
     ),
@@ -101,6 +109,11 @@ pub const ROWS: &[Row] = &[
         "KeysInPlace",
         r#""passwd":{"users":[{"name":"app","homeDir":"/srv/app","sshAuthorizedKeys":["ssh-rsa a"]}]},
         "storage":{"links":[{"path":"/srv/app/.ssh","target":"/srv/keys"}]}"#,
+    ),
+    (
+        "KeysInPlace",
+        r#""passwd":{"users":[{"name":"app","sshAuthorizedKeys":["ssh-rsa a"]}]},
+        "storage":{"links":[{"path":"/etc/a","target":"/home/app/.ssh/authorized_keys.d/ignition","hard":true}]}"#,
     ),
     (
         "TemplateWithoutInstance",

@@ -1,0 +1,93 @@
+//! Files of the host that are not what an entry takes them for: two names of one file, and what somebody put in the place of an entry.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::test_host::{Node, config, ignition};
+
+fn files(paths: &[&str]) -> Value {
+    let file = |path: &&str| json!({"path": path, "contents": {"source": "data:,new"}});
+    ignition(json!({"storage": {"files": paths.iter().map(file).collect::<Vec<_>>()}}))
+}
+
+fn with_users(mut spec: Value, users: Value) -> Value {
+    spec["config"]["passwd"] = json!({ "users": users });
+    spec
+}
+
+fn keys() -> Value {
+    json!([{"name": "core", "sshAuthorizedKeys": ["ssh-ed25519 AAAA a"]}])
+}
+
+/// Plans and applies; both are refused, and the host is as before.
+fn is_refused(node: &Node, spec: &Value, words: &str) {
+    node.put("b.json", config("rendered-b", spec));
+    let before = node.listing("root/etc");
+    let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+    let text = format!("{spec}: {}{} {}", planned.out, planned.err, applied.err);
+    assert_eq!((planned.code, applied.code), (3, 3), "{text}");
+    assert!(planned.out.contains(words) && applied.err.contains(words), "{text}");
+    assert_eq!(node.listing("root/etc"), before);
+}
+
+/// A file that the agent or useradd(8) replaces has a new inode: a hard link would keep the old file, whether the host has it already or not.
+#[test]
+fn hard_links_to_what_is_replaced_are_refused() {
+    let hard = |path: &str, target: &str| json!([{"path": path, "target": target, "hard": true}]);
+    let with = |target: &str, users: Value| {
+        with_users(ignition(json!({"storage": {"links": hard("/etc/hh", target)}})), users)
+    };
+    let password = json!([{"name": "core", "passwordHash": "$6$a$b"}]);
+    let current = "/etc/machine-config-daemon/currentconfig";
+    let file = "/home/core/.ssh/authorized_keys.d/ignition";
+    for (target, users, words) in [
+        ("/etc/shadow", password.clone(), "passwd of the same config replaces /etc/shadow"),
+        ("/etc/passwd", json!([{"name": "bob"}]), "passwd of the same config replaces /etc/passwd"),
+        (file, keys(), "the agent writes the keys of passwd.users \"core\" to"),
+        (
+            "/var/home/core/.ssh/authorized_keys.d/ignition",
+            keys(),
+            "the agent writes the keys of passwd.users \"core\" to",
+        ),
+        (current, json!([]), "the agent replaces /etc/machine-config-daemon/currentconfig"),
+        (
+            "/alias/machine-config-daemon/currentconfig",
+            json!([]),
+            "the agent replaces /alias/machine-config-daemon",
+        ),
+    ] {
+        for is_there in [false, true] {
+            let node = Node::new();
+            symlink("etc", node.path("root/alias")).unwrap();
+            std::fs::create_dir_all(node.path("root/var")).unwrap();
+            symlink("../home", node.path("root/var/home")).unwrap();
+            node.commit("rendered-a.json", &with_users(files(&["/etc/a"]), keys()));
+            if is_there {
+                let (from, to) = (node.path(&format!("root{target}")), node.path("root/etc/hh"));
+                std::fs::hard_link(from, to).unwrap();
+            }
+            is_refused(&node, &with(target, users.clone()), words);
+        }
+    }
+    // Nothing replaces these, and what was applied can be left.
+    let node = Node::new();
+    node.commit("rendered-a.json", &with("/etc/shadow", json!([])));
+    assert_eq!(node.run(&["verify", "--root", "root", "--os-backend", "none"]).code, 0);
+    is_refused(
+        &node,
+        &with("/etc/shadow", password.clone()),
+        "passwd of the same config replaces /etc/shadow",
+    );
+    node.commit("rendered-c.json", &with_users(files(&[]), password));
+    assert!(!node.path("root/etc/hh").exists());
+    // A listed file by another name.
+    let node = Node::new();
+    symlink("etc", node.path("root/alias")).unwrap();
+    let mut spec = files(&["/etc/f"]);
+    spec["config"]["storage"]["links"] = hard("/etc/hh", "/alias/f");
+    node.put("root/etc/f", "old");
+    is_refused(&node, &spec, "its target /alias/f is the file /etc/f of the config");
+    spec["config"]["storage"]["links"] = hard("/etc/hh", "/etc/f");
+    node.commit("rendered-d.json", &spec);
+}
