@@ -91,3 +91,39 @@ fn hard_links_to_what_is_replaced_are_refused() {
     spec["config"]["storage"]["links"] = hard("/etc/hh", "/etc/f");
     node.commit("rendered-d.json", &spec);
 }
+
+/// `/home` and `/var/home` are one directory where one is a link to the other, and else two.
+#[test]
+fn home_of_account_that_exists_is_compared_where_it_is() {
+    let host = |is_one: bool| {
+        let node = Node::new();
+        node.put(
+            "root/etc/passwd",
+            format!("{}bob:x:1007:1007::/home/bob:/bin/sh\n", node.read("root/etc/passwd")),
+        );
+        node.put("root/etc/group", format!("{}bob:x:1007:\n", node.read("root/etc/group")));
+        node.put("root/etc/shadow", format!("{}bob:*:19000:0:99999:7:::\n", node.read("root/etc/shadow")));
+        if is_one {
+            std::fs::create_dir_all(node.path("root/var")).unwrap();
+            std::fs::rename(node.path("root/home"), node.path("root/var/home")).unwrap();
+            symlink("var/home", node.path("root/home")).unwrap();
+        }
+        node
+    };
+    let spec = |home: &str| with_users(files(&[]), json!([{"name": "bob", "homeDir": home}]));
+    let node = host(false);
+    is_refused(
+        &node,
+        &spec("/var/home/bob"),
+        "the account exists with /home/bob, and /var/home/bob can only",
+    );
+    node.commit("rendered-a.json", &spec("/home/bob/"));
+    let node = host(true);
+    node.commit("rendered-a.json", &spec("/var/home/bob"));
+    assert_eq!(node.run(&["verify", "--root", "root", "--os-backend", "none"]).code, 0);
+    is_refused(
+        &node,
+        &spec("/var/home/rob"),
+        "the account exists with /home/bob, and /var/home/rob can only",
+    );
+}

@@ -295,6 +295,8 @@ pub struct ObservedAccount {
     pub gecos: String,
     /// The home directory.
     pub home: String,
+    /// Other names of that directory that configs give it: image-based hosts have `/home` in `/var`.
+    pub home_names: BTreeSet<String>,
     /// The login shell.
     pub shell: String,
     /// The name of the primary group; `None` when no group has its id.
