@@ -133,6 +133,7 @@ pub const ROWS: &[Row] = &[
         "HomeThroughEntry",
         r#""passwd":{"users":[{"name":"app","homeDir":"/srv/a"}]},"storage":{"links":[{"path":"/srv/a","target":"/srv/b"}]}"#,
     ),
+    ("HomeThroughEntry", r#""passwd":{"users":[{"name":"app"}]},"storage":{"files":[{"path":"/home/app"}]}"#),
     ("UnfitHome", r#""passwd":{"users":[{"name":"app","homeDir":"/srv/../opt/app"}]}"#),
     ("UnfitHome", r#""passwd":{"users":[{"name":"app","homeDir":"/proc/app"}]}"#),
     ("UnfitHome", r#""passwd":{"users":[{"name":"app","homeDir":"/etc/passwd"}]}"#),
@@ -153,6 +154,12 @@ pub const ROWS: &[Row] = &[
     (
         "SharedHome",
         r#""passwd":{"users":[{"name":"app","homeDir":"/srv/a"},{"name":"bpp","homeDir":"/srv/a/b"}]}"#,
+    ),
+    ("SharedHome", r#""passwd":{"users":[{"name":"app","homeDir":"/home/bpp"},{"name":"bpp"}]}"#),
+    (
+        "OpenDirectory",
+        r#""storage":{"directories":[{"path":"/srv/a","mode":511,"user":{"name":"ops"},"group":{"name":"ops"}}],
+        "files":[{"path":"/srv/a/b","user":{"name":"ops"},"group":{"name":"ops"}}]}"#,
     ),
     (
         "OpenDirectory",
@@ -176,6 +183,11 @@ pub const ROWS: &[Row] = &[
     (
         "ForeignDirectory",
         r#""storage":{"directories":[{"path":"/srv/a","user":{"id":7}},{"path":"/srv/a/b","user":{"id":8}}],"files":[{"path":"/srv/a/b/f"}]}"#,
+    ),
+    (
+        "ForeignDirectory",
+        r#""storage":{"directories":[{"path":"/opt/e","user":{"id":4242}}]},
+        "passwd":{"users":[{"name":"app","homeDir":"/opt/e/app","sshAuthorizedKeys":["ssh-rsa a"]}]}"#,
     ),
     (
         "ForeignDirectory",
