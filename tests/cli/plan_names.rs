@@ -127,3 +127,51 @@ fn home_of_account_that_exists_is_compared_where_it_is() {
         "the account exists with /home/bob, and /var/home/rob can only",
     );
 }
+
+/// A person's file in the place of what an interrupted update writes outlives the undo: nobody has saved it.
+#[test]
+fn file_put_in_place_of_file_of_undone_update_is_moved_aside() {
+    for before in [None, Some("host")] {
+        for target in ["empty.json", "b.json"] {
+            let node = Node::new();
+            node.put("b.json", config("rendered-b", &files(&["/etc/b"])));
+            node.put("empty.json", config("rendered-empty", &files(&[])));
+            if let Some(text) = before {
+                node.put("root/etc/b", text);
+            }
+            let mut command = node.command(&crate::test_host::apply("b.json"));
+            let output = command.env("MCA_FAIL_POINT", "kill:originals-saved").output().unwrap();
+            assert!(!output.status.success());
+            node.put("root/etc/b", "a person's");
+            let applied = node.apply(target);
+            assert_eq!(applied.code, 0, "{}", applied.err);
+            if target == "b.json" {
+                // Saved as the original, by the run that goes on.
+                assert_eq!(node.apply("empty.json").code, 0);
+                assert_eq!(node.read("root/etc/b"), "a person's");
+                continue;
+            }
+            assert_eq!(node.read("root/etc/b.mca-foreign"), "a person's", "{}", applied.err);
+            assert!(applied.err.contains("moved aside to /etc/b.mca-foreign"), "{}", applied.err);
+            assert_eq!(node.path("root/etc/b").exists(), before.is_some());
+        }
+    }
+}
+
+/// The same in the place of a link, which is moved aside, and of a directory, where nothing of the update is.
+#[test]
+fn file_put_in_place_of_link_or_directory_of_undone_update_is_kept() {
+    let directory = json!({"directories": [{"path": "/etc/d"}]});
+    let link = json!({"links": [{"path": "/etc/d", "target": "b"}]});
+    for (storage, path) in [(directory, "root/etc/d"), (link, "root/etc/d.mca-foreign")] {
+        let node = Node::new();
+        node.put("b.json", config("rendered-b", &ignition(json!({ "storage": storage }))));
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let mut command = node.command(&crate::test_host::apply("b.json"));
+        let output = command.env("MCA_FAIL_POINT", "kill:originals-saved").output().unwrap();
+        assert!(!output.status.success());
+        node.put("root/etc/d", "a person's");
+        assert_eq!((node.plan("empty.json").code, node.apply("empty.json").code), (0, 0), "{path}");
+        assert_eq!(node.read(path), "a person's");
+    }
+}
