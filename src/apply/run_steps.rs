@@ -189,6 +189,18 @@ pub(super) fn moved_aside(intent: &Intent<'_>, moved: &Moved) {
     );
 }
 
+/// Logs a file that is not the update's, in the place of what a roll-back restores.
+pub(super) fn changed_meanwhile(intent: &Intent<'_>, path: &str, aside: &str) {
+    line!(
+        warn,
+        intent,
+        MESSAGE_ID = message::NOT_RESTORED,
+        MCA_TARGET = path,
+        MCA_FAULT = "NotSaved",
+        "{path} was created or changed during the update, and is moved aside to {aside}"
+    );
+}
+
 /// Logs keys of the old config that a roll-back can't bring back.
 pub(super) fn keys_not_restored(intent: &Intent<'_>, user: &UserName, path: &str) {
     line!(

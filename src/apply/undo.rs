@@ -7,14 +7,16 @@
 
 use crate::host::durable::{self, Attempt, Change};
 use crate::host::os::OsChange;
-use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root};
+use crate::host::saved::PathSnapshot;
+use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, restore};
 use crate::journal::Intent;
-use crate::model::ObservedFile;
+use crate::journal::originals::Original;
 use crate::model::users::CORE;
+use crate::model::{ManagedPath, ObservedFile, PathSpec};
 use crate::plan::{Step, Undo};
 
 use super::error::ApplyError;
-use super::run_steps::{ApplyContext, directory_stays, left_as_it_is, run_step, together};
+use super::run_steps::{ApplyContext, changed_meanwhile, directory_stays, left_as_it_is, run_step, together};
 use super::{services, users};
 
 /// Carries out one undo step; each may be repeated.
@@ -71,6 +73,7 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     // An original behind a link of the batch was read through it: it goes back there, after the link.
     let (behind, first): (Vec<_>, Vec<_>) =
         all.iter().cloned().partition(|change| all.iter().any(|other| change.goes_through(other)));
+    set_aside(intent, host, &preimages.paths, &all).map_err(failed())?;
     let mut refused = None;
     for part in [first, behind] {
         refused = put_back_paths(intent, host, &part, &all).map_err(failed())?.or(refused);
@@ -85,6 +88,51 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     }
     users::name_missing_keys(intent, host, steps, &preimages.paths).map_err(failed())?;
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
+}
+
+/// Moves files aside that somebody put in the place of an entry, or changed, during the update: only what was there before is saved.
+fn set_aside(
+    intent: &Intent<'_>,
+    host: &Host,
+    saved: &[Original],
+    all: &[Change<'_>],
+) -> Result<(), HostError> {
+    let (old, new) = (intent.from().entries(), intent.to().entries());
+    for (Original { path, saved, .. }, change) in saved.iter().zip(all) {
+        let Ok(listed) = ManagedPath::new(path.as_str()) else { continue };
+        let entry = new.get(&listed);
+        // A second name has no contents of its own to compare.
+        let is_hard = matches!(saved, PathSnapshot::HardLink { .. })
+            || matches!(entry, Some(PathSpec::Link(link)) if link.hard_target().is_some());
+        let is_listed = entry.is_some() || old.contains_key(&listed);
+        // A file in the place of a directory that the batch makes stays there.
+        let stays = matches!(entry, Some(PathSpec::Directory(_))) && *saved == PathSnapshot::Absent;
+        if is_hard
+            || stays
+            || !is_listed
+            || !is_of_root(host, change)
+            || durable::leads_elsewhere(&host.root, change, all)?
+        {
+            continue;
+        }
+        let found = host.root.observe(path)?;
+        let ObservedFile::Regular { sha256, .. } = &found else { continue };
+        let is_written = matches!(entry, Some(PathSpec::File(file)) if file.contents.sha256() == *sha256);
+        // The batch puts back what the host had before the old config.
+        let back = restore::original(&host.root, &listed)?;
+        let is_kept = back.into_iter().any(|kept| found.has_content_of(&kept.observed()));
+        if is_written || is_kept || found.has_content_of(&saved.observed()) {
+            continue;
+        }
+        match host.root.move_aside_there(path) {
+            Ok(Some(aside)) => changed_meanwhile(intent, path, &aside),
+            // Out of reach: nothing is put back there either.
+            Err(error) if error.is_lasting() => {}
+            Ok(None) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Returns the error of a path whose original is behind a link that is not back.

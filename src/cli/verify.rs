@@ -19,7 +19,7 @@ use crate::observe::{lost, observe};
 use crate::plan::differences::{Difference, differences};
 use crate::plan::drift::{drift, stray_links};
 use crate::plan::explain::not_applied_text;
-use crate::plan::{Irreconcilable, Unreachable, Warning, not_applied, not_restorable};
+use crate::plan::{Irreconcilable, Unreachable, Warning, not_applied, not_held, not_restorable};
 
 /// The word for the current config.
 const CURRENT: &str = "current";
@@ -89,9 +89,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let state = State::load(&host.root)?;
     check_commit(&host.root)?;
     settings::read_usual(&host.root)?;
-    let Compared { spec, file } = spec(arguments, &state, &host.root)?;
+    let Compared { mut spec, file, is_settled } = spec(arguments, &state, &host.root)?;
     let runtime = runtime()?;
     let observed = runtime.block_on(observe(&host, &[&spec]))?;
+    settle(&mut spec, is_settled, &observed);
     let mut found = compared(&arguments.config, &state, &spec, &observed);
     if let Some(embedded) = &arguments.embedded {
         found.extend(verify_image::embedded(&host.root, embedded)?);
@@ -128,8 +129,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
 /// Returns the document of `verify` without flags; null where nothing is committed.
 pub(super) async fn current(host: &Host) -> Result<serde_json::Value, CliError> {
     let state = State::load(&host.root)?;
-    let Some(spec) = committed(&state, &host.root)? else { return Ok(serde_json::Value::Null) };
+    let Some((mut spec, is_settled)) = committed(&state, &host.root)? else {
+        return Ok(serde_json::Value::Null);
+    };
     let observed = observe(host, &[&spec]).await?;
+    settle(&mut spec, is_settled, &observed);
     let found = compared(CURRENT, &state, &spec, &observed);
     let not_restorable = not_restorable(&spec, &lost(&host.root, &spec)?);
     let named = Named { not_applied: not_applied(&spec, &observed), not_restorable, refused: None };
@@ -178,6 +182,8 @@ fn compared(config: &str, state: &State, spec: &HostSpec, observed: &Observation
 struct Compared {
     spec: HostSpec,
     file: Option<(MachineConfig, Option<ImageRef>, DisruptionPolicy)>,
+    /// Set unless it was taken over and no start has looked at its directories and links yet.
+    is_settled: bool,
 }
 
 fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<Compared, CliError> {
@@ -185,11 +191,11 @@ fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<Compared, C
     if arguments.policy.is_some() && [CURRENT, TARGET].contains(&arguments.config.as_str()) {
         return Err(none("--policy goes with a file"));
     }
-    let spec = match arguments.config.as_str() {
+    let (spec, is_settled) = match arguments.config.as_str() {
         CURRENT => committed(state, root)?.ok_or_else(|| none("nothing is committed on this host yet"))?,
         TARGET => {
             let open = state.open.as_ref().map(|open| HostSpec::clone(&open.to));
-            open.ok_or_else(|| none("no update is open or held on this host"))?
+            (open.ok_or_else(|| none("no update is open or held on this host"))?, true)
         }
         file => {
             let policy = arguments.policy.as_deref();
@@ -198,19 +204,26 @@ fn spec(arguments: &Arguments, state: &State, root: &Root) -> Result<Compared, C
             let config = input::machine_config(file, arguments.unknown)?;
             let (config, policy) = input::policy(policy, arguments.unknown, config, file)?;
             let spec = config.spec(image.clone())?;
-            return Ok(Compared { spec, file: Some((config, image, policy)) });
+            return Ok(Compared { spec, file: Some((config, image, policy)), is_settled: true });
         }
     };
-    Ok(Compared { spec, file: None })
+    Ok(Compared { spec, file: None, is_settled })
 }
 
-/// Returns the agent's current config, else MCD's.
-fn committed(state: &State, root: &Root) -> Result<Option<HostSpec>, CliError> {
+/// Finds out what of a config that was taken over is not applied to this host, as the next start does.
+pub(super) fn settle(spec: &mut HostSpec, is_settled: bool, observed: &Observation) {
+    if !is_settled {
+        spec.set_unapplied(not_held(spec, observed));
+    }
+}
+
+/// Returns the agent's current config, else MCD's; and whether a start has looked at its directories and links.
+fn committed(state: &State, root: &Root) -> Result<Option<(HostSpec, bool)>, CliError> {
     let stored = match &state.current {
         Some(stored) => Some(stored.clone()),
         None => crate::journal::mcd::read(root)?,
     };
-    Ok(stored.map(|stored| stored.known_spec()))
+    Ok(stored.map(|stored| (stored.known_spec(), stored.is_settled())))
 }
 
 /// The differences, one a line, each followed by a bounded diff of its content.

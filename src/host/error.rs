@@ -412,6 +412,9 @@ pub enum Unsafe {
     LinkText,
 }
 
+/// The last advice about a path that can't be reached.
+pub const ANOTHER_PATH: &str = "name another path in the MachineConfig";
+
 impl Unsafe {
     /// Returns the rule as it is stated of a path of a config: its directory may be a program's own, which a change of its owner
     /// would break.
@@ -439,12 +442,10 @@ impl Unsafe {
             }
             Self::Account { .. } => format!(
                 "Check the owners of its parent directories (namei -l {quoted}): below root's directories one account may own \
-                 directories (for keys: the account that has them), and none below a world-writable directory; or use another \
-                 path in the MachineConfig."
+                 directories (for keys: the account that has them), and none below a world-writable directory; or {ANOTHER_PATH}."
             ),
             Self::Shared { .. } => format!(
-                "See who has to write there (ls -ld {quoted}): if nobody but its owner, chmod go-w {quoted}; else name another path \
-                 in the MachineConfig."
+                "See who has to write there (ls -ld {quoted}): if nobody but its owner, chmod go-w {quoted}; else {ANOTHER_PATH}."
             ),
             Self::LinkOfAccount { .. } => {
                 format!("Name the path that {path} leads to in the MachineConfig (ls -l {quoted}).")

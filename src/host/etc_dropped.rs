@@ -23,7 +23,6 @@ use super::saved::{self, PathSnapshot};
 use super::systemd::{UnitFileLinks, UnitLinks};
 use super::{HostError, Root};
 use crate::model::ids::{IMAGE_ORIGINALS, UNIT_DIR};
-use crate::model::observation::{UnitFilePreset, UnitFileState};
 use crate::model::{HostSpec, ManagedPath, ObservedFile, UnitName};
 
 /// The version of a path that the new deployment gets.
@@ -211,13 +210,8 @@ impl Dropped<'_> {
             let (live, old, new) = (live.leading_to(unit), old.leading_to(unit), new.leading_to(unit));
             let source = if staged.contains(unit) { Source::Host } else { Source::Image };
             let observed = presets.observe(unit)?;
-            let is_turned = matches!(
-                (observed.enabled, observed.preset),
-                (UnitFileState::Enabled, UnitFilePreset::Disable)
-                    | (UnitFileState::Disabled, UnitFilePreset::Enable)
-            );
             // Somebody turned it on this host.
-            if source == Source::Image && is_turned && live != old {
+            if source == Source::Image && observed.is_against_preset() && live != old {
                 continue;
             }
             let places: BTreeSet<&str> = live.keys().chain(old.keys()).chain(new.keys()).copied().collect();

@@ -10,7 +10,6 @@ use super::program::ProgramDirectory;
 use super::root::Root;
 use super::systemd::{Systemd, UnitLinks, known};
 use crate::model::UnitName;
-use crate::model::observation::UnitFileState;
 
 /// Directory of the checks.
 const CHECKS: &str = "/etc/machine-config-agent/health.d";
@@ -58,7 +57,7 @@ impl HealthChecks {
 fn kubelet(root: &Root) -> Result<Option<UnitName>, HostError> {
     let unit = known(KUBELET)?;
     let observed = UnitLinks::load(root)?.observe(&unit)?;
-    Ok((observed.enabled == UnitFileState::Enabled).then_some(unit))
+    Ok(observed.enabled.has_links().then_some(unit))
 }
 
 /// Runs a check, no longer than given; returns its end if that is a failure.

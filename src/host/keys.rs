@@ -14,7 +14,7 @@ const PRIVATE: u32 = 0o700;
 /// Permissions that sshd refuses (`StrictModes`).
 const OTHERS_WRITE: u32 = 0o022;
 /// End of the new name of what is moved aside, in the home or in `.ssh`: sshd reads nothing there, and nothing is lost.
-const ASIDE: &str = "mca-foreign";
+pub(super) const ASIDE: &str = "mca-foreign";
 
 /// An entry that was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]

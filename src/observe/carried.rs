@@ -8,7 +8,7 @@ use crate::host::embedded::{self, Embedded};
 use crate::host::systemd::{UnitFileLinks, UnitLinks};
 use crate::host::{HostError, Root};
 use crate::model::carried::Carried;
-use crate::model::observation::{ObservedOs, UnitFilePreset, UnitFileState};
+use crate::model::observation::{ObservedOs, UnitFileState};
 use crate::model::units::{Enablement, UnitSpec};
 use crate::model::{HostSpec, ManagedPath, ObservedFile, UnitName};
 
@@ -73,11 +73,9 @@ fn turned(
     for (name, unit) in free {
         let observed = links.observe(name)?;
         let is_turned = match unit.enablement {
-            Enablement::Enabled => {
-                observed.enabled == UnitFileState::Enabled && observed.preset == UnitFilePreset::Disable
-            }
+            Enablement::Enabled => observed.enabled.has_links() && observed.is_against_preset(),
             Enablement::Disabled => {
-                observed.enabled == UnitFileState::Disabled && observed.preset == UnitFilePreset::Enable
+                observed.enabled != UnitFileState::Enabled && observed.is_against_preset()
             }
             Enablement::Preset => false,
         };

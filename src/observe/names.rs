@@ -20,6 +20,7 @@ pub(super) fn obstacles(
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
     let names = real_names(root, (old, new), replaced)?;
+    targets(root, (old, new), &names, found)?;
     let is_new = |path: &ManagedPath| new.contains_key(path);
     let mut refuse = |path: &ManagedPath, cause: String| {
         if old.get(path) != new.get(path) {
@@ -40,6 +41,32 @@ pub(super) fn obstacles(
                 refuse(above, format!("on this host {path} is below it ({real}), and it is no directory"));
             }
         }
+    }
+    Ok(())
+}
+
+/// Looks where the targets of hard links are: one by another name of a listed file would stay the old file when that is replaced.
+fn targets(
+    root: &Root,
+    (old, new): Entries<'_>,
+    names: &RealNames<'_>,
+    found: &mut Obstacles,
+) -> Result<(), HostError> {
+    for (path, entry) in new {
+        let PathSpec::Link(link) = entry else { continue };
+        let Some(target) = link.hard_target() else { continue };
+        let Some((directory, name)) = target.as_str().rsplit_once('/') else { continue };
+        let real = format!("{}/{name}", real_directory(root, directory)?);
+        let mut listed = names.get(&real).into_iter().flatten();
+        let is_changed = |file: &ManagedPath| old.get(path) != Some(entry) || old.get(file) != new.get(file);
+        if let Some(file) =
+            listed.find(|file| **file != target && new.contains_key(**file) && is_changed(file))
+        {
+            let cause = format!("its target {target} is the file {file} of the config ({real})");
+            let next = format!("Name the target {file}.");
+            found.targets.insert(path.clone(), Obstacle { cause, next });
+        }
+        found.real_targets.extend(ManagedPath::new(real).ok().map(|real| (path.clone(), real)));
     }
     Ok(())
 }

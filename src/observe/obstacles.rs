@@ -24,13 +24,14 @@ use std::collections::BTreeSet;
 
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
+use crate::host::error::ANOTHER_PATH;
 use crate::host::systemd::UnitLinks;
 use crate::host::{HostError, Root, account_ids, account_obstacles, account_programs, keys};
 use crate::model::ids::STATE_DIR;
 use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacles, PathSpec, Principal, UserName,
+    HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UserName,
 };
 
 use super::parents::Parents;
@@ -132,6 +133,12 @@ impl Paths<'_> {
             found.devices.insert(path.clone(), device);
             found.spaces.entry(device).or_insert(space);
         }
+        // What leaves has no other path.
+        let next = |next: String| match is {
+            Some(_) => next,
+            None => next.replace(ANOTHER_PATH, "keep the entry in the MachineConfig"),
+        };
+        let obstacle = obstacle.map(|found| Obstacle { next: next(found.next), ..found });
         found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
         Ok(())
     }

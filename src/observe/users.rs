@@ -23,10 +23,30 @@ pub(super) fn accounts(
     let mut observed = BTreeMap::new();
     for name in names {
         if let Some(user) = accounts.user(name) {
-            observed.insert(name.to_owned(), account(root, accounts, records, name, user)?);
+            let mut account = account(root, accounts, records, name, user)?;
+            let listed = specs.iter().filter_map(|spec| spec.users.account(name)?.home.as_deref());
+            account.home_names =
+                home_names(root, &user.home, listed).map_err(ObserveError::wrap("the accounts"))?;
+            observed.insert(name.to_owned(), account);
         }
     }
     Ok(observed)
+}
+
+/// Returns those of the names that lead to a home.
+fn home_names<'a>(
+    root: &Root,
+    home: &str,
+    listed: impl Iterator<Item = &'a str>,
+) -> Result<BTreeSet<String>, HostError> {
+    let home = home.trim_end_matches('/');
+    let mut names = BTreeSet::new();
+    for name in listed.map(|name| name.trim_end_matches('/')).filter(|name| *name != home) {
+        if root.real_path(name)? == root.real_path(home)? {
+            names.insert(name.to_owned());
+        }
+    }
+    Ok(names)
 }
 
 fn account(
@@ -48,6 +68,7 @@ fn account(
         foreign: keys::foreign(root, user).map_err(failed())?,
         gecos: user.gecos.clone(),
         home: user.home.clone(),
+        home_names: BTreeSet::new(),
         shell: user.shell.clone(),
         primary_group: accounts.group_name(user.gid).map(str::to_owned),
         groups: accounts.groups_of(name),

@@ -439,3 +439,29 @@ fn corrected_file_with_same_name_ends_hold() {
         assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     }
 }
+
+/// Directories and links that are as MCD's config lists them need no change to be applied; the others are named, before the import and
+/// after it.
+#[test]
+fn storage_of_mcd_that_host_has_is_not_named() {
+    let storage = json!({"directories": [{"path": "/etc/d", "mode": 0o755}, {"path": "/etc/missing"}],
+        "links": [{"path": "/etc/l", "target": "good"}], "files": [file("/etc/good", "of-mcd")]});
+    let node = left_by_mcd(&ignition(json!({ "storage": storage })), "");
+    std::fs::create_dir(node.path("root/etc/d")).unwrap();
+    std::os::unix::fs::symlink("good", node.path("root/etc/l")).unwrap();
+    let host = ["--output", "json", "--root", "root", "--os-backend", "none"];
+    let named = |verb: &[&str]| {
+        let ran = node.run(&[verb, &host].concat());
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        let fields = document["notApplied"].as_array().unwrap().iter();
+        fields.map(|one| one["field"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&["verify"]), [r#"storage.directories "/etc/missing""#]);
+    // Its own config is a target, too: the first run takes it over, and changes nothing.
+    node.put("mcd.json", node.read(CURRENT));
+    let ran = node.apply("mcd.json");
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    for verb in ["verify", "status"] {
+        assert_eq!(named(&[verb]), [r#"storage.directories "/etc/missing""#], "{verb}");
+    }
+}

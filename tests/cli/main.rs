@@ -57,6 +57,7 @@ mod packages;
 mod plan_agrees;
 mod plan_current;
 mod plan_links;
+mod plan_names;
 mod plan_units;
 mod plan_ways;
 mod reboot;

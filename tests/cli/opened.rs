@@ -236,3 +236,30 @@ fn directory_is_not_opened_while_something_stays_in_it() {
     agrees(&node, "rendered-b", &at(0o775, json!([])));
     assert_eq!(state(&node, &["/srv/d", "/srv/d/f"]), [Some((0o775, 0)), None]);
 }
+
+/// An entry that is right already needs no write, wherever it is. To leave, it has to go from a directory that others can write to: the plan names
+/// what opens the way, or the entry stays.
+#[test]
+fn entry_in_open_directory_of_host_is_left_once_that_is_closed() {
+    let file = json!({"storage": {"files": [{"path": "/srv/o/f", "mode": 0o644, "contents": {"source": "data:,new"}}]}});
+    let unit = json!({"systemd": {"units": [{"name": "x.service", "enabled": false}]}});
+    let (dir, units) = ("/srv/o", "/etc/systemd/system");
+    for (directory, entry, advice) in [
+        (dir, file, "if nobody but its owner, chmod go-w /srv/o; else keep the entry in the MachineConfig"),
+        (units, unit, "check what it holds, then: chmod go-w /etc/systemd/system"),
+    ] {
+        let node = host();
+        node.put("root/usr/lib/systemd/system/x.service", "[Install]\nWantedBy=a.target\n");
+        make(&node, directory, 0o777, 0);
+        if directory == dir {
+            node.put("root/srv/o/f", "new");
+            node.mode("root/srv/o/f", 0o644);
+        }
+        agrees(&node, "rendered-a", &entry);
+        is_refused(&node, &json!({}), advice);
+        let verified = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+        assert_eq!(verified.code, 0, "{}", verified.out);
+        node.mode(&format!("root{directory}"), 0o755);
+        agrees(&node, "rendered-empty", &json!({}));
+    }
+}

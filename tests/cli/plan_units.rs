@@ -421,3 +421,84 @@ fn directory_of_links_goes_after_kill() {
     }
     assert!(kills > 20, "{kills}");
 }
+
+const UNITS: &str = "root/etc/systemd/system";
+const TWO: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=a.target b.target\nAlias=n.service\n";
+const LINKS: [&str; 3] = ["a.target.wants/x.service", "b.target.wants/x.service", "n.service"];
+
+/// A host whose unit has only these of its links.
+fn partly_enabled(links: &[&str]) -> Node {
+    let node = host();
+    node.put("root/usr/lib/systemd/system/x.service", TWO);
+    for link in links {
+        make_link(&node, link);
+    }
+    node
+}
+
+fn make_link(node: &Node, link: &str) {
+    let at = node.path(&format!("{UNITS}/{link}"));
+    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+    symlink("/usr/lib/systemd/system/x.service", at).unwrap();
+}
+
+fn found_links(node: &Node) -> Vec<&'static str> {
+    LINKS.into_iter().filter(|link| node.path(&format!("{UNITS}/{link}")).is_symlink()).collect()
+}
+
+fn verify(node: &Node) -> crate::test_host::Ran {
+    node.run(&["verify", "--root", "root", "--os-backend", "none"])
+}
+
+/// systemd starts a unit by each of its links: one with some of them is neither enabled nor disabled.
+#[test]
+fn unit_with_some_of_its_links_is_turned_as_listed() {
+    for (is_enabled, step) in [(true, " enable-unit "), (false, " disable-unit ")] {
+        for first in [&LINKS[..1], &LINKS[1..2], &LINKS[2..], &LINKS[..2], &LINKS[1..]] {
+            let node = partly_enabled(first);
+            let spec = units(&[json!({"name": "x.service", "enabled": is_enabled})]);
+            node.put("a.json", config("rendered-a", &spec));
+            let planned = node.plan("a.json");
+            assert!(planned.code == 0 && planned.out.contains(step), "{first:?}: {}", planned.out);
+            node.commit("rendered-a.json", &spec);
+            assert_eq!(found_links(&node), if is_enabled { &LINKS[..] } else { &[] }, "{first:?}");
+            assert_eq!(verify(&node).code, 0, "{first:?}");
+            // Drift of one of the links.
+            if is_enabled {
+                std::fs::remove_file(node.path(&format!("{UNITS}/{}", LINKS[1]))).unwrap();
+            } else {
+                make_link(&node, LINKS[1]);
+            }
+            let drifted = verify(&node);
+            assert!(drifted.code != 0 && drifted.out.contains("partly enabled"), "{}", drifted.out);
+        }
+    }
+}
+
+/// The presets decide about such a unit as about another one, where they do.
+#[test]
+fn unit_with_some_of_its_links_follows_presets() {
+    let drop_in = json!({"name": "x.service", "dropins": [{"name": "a.conf", "contents": "[Unit]\n"}]});
+    for (verdict, warned, left) in [
+        ("enable", "partly enabled on this host, and its presets enable it", &LINKS[..]),
+        ("disable", "partly enabled on this host, and its presets disable it", &[]),
+        ("ignore", "", &LINKS[..1]),
+    ] {
+        let node = partly_enabled(&LINKS[..1]);
+        preset(&node, verdict);
+        node.put("a.json", config("rendered-a", &units(std::slice::from_ref(&drop_in))));
+        let planned = node.plan("a.json");
+        assert!(planned.code == 0 && planned.out.contains(warned), "{verdict}: {}", planned.out);
+        assert_eq!(planned.out.contains("preset"), verdict != "ignore", "{verdict}: {}", planned.out);
+        node.commit("rendered-a.json", &units(std::slice::from_ref(&drop_in)));
+        assert_eq!(found_links(&node), left, "{verdict}");
+        // Somebody turns it meanwhile, which no entry of the config is about; then the entry leaves.
+        drop(std::fs::remove_file(node.path(&format!("{UNITS}/{}", LINKS[0]))));
+        if found_links(&node).is_empty() {
+            make_link(&node, LINKS[2]);
+        }
+        let now = found_links(&node);
+        node.commit("rendered-b.json", &ignition(json!({})));
+        assert_eq!(found_links(&node), if verdict == "ignore" { &now[..] } else { left }, "{verdict}");
+    }
+}

@@ -15,6 +15,14 @@ pub const ROWS: &[Row] = &[
     ("OwnPath", r#""storage":{"files":[{"path":"/etc/machine-config-agent/settings.toml/a"}]}"#),
     ("OwnPath", r#""storage":{"directories":[{"path":"/etc/machine-config-daemon/currentconfig/a"}]}"#),
     (
+        "OwnPath",
+        r#""storage":{"links":[{"path":"/etc/a","target":"/etc/machine-config-daemon/currentconfig","hard":true}]}"#,
+    ),
+    (
+        "ChangedDatabase",
+        r#""passwd":{"users":[{"name":"core","passwordHash":"$6$a$b"}]},"storage":{"links":[{"path":"/etc/a","target":"/etc/shadow","hard":true}]}"#,
+    ),
+    (
         "ChangedDatabase",
         r#""passwd":{"users":[{"name":"app"}]},"storage":{"files":[{"path":"/etc/passwd"}]}"#,
     ),
@@ -103,6 +111,11 @@ pub const ROWS: &[Row] = &[
         "storage":{"links":[{"path":"/srv/app/.ssh","target":"/srv/keys"}]}"#,
     ),
     (
+        "KeysInPlace",
+        r#""passwd":{"users":[{"name":"app","sshAuthorizedKeys":["ssh-rsa a"]}]},
+        "storage":{"links":[{"path":"/etc/a","target":"/home/app/.ssh/authorized_keys.d/ignition","hard":true}]}"#,
+    ),
+    (
         "TemplateWithoutInstance",
         r#""systemd":{"units":[{"name":"x@.service","enabled":true,"contents":"[Service]\nExecStart=/bin/a\n[Install]\nWantedBy=a.target\n"}]}"#,
     ),
@@ -120,6 +133,7 @@ pub const ROWS: &[Row] = &[
         "HomeThroughEntry",
         r#""passwd":{"users":[{"name":"app","homeDir":"/srv/a"}]},"storage":{"links":[{"path":"/srv/a","target":"/srv/b"}]}"#,
     ),
+    ("HomeThroughEntry", r#""passwd":{"users":[{"name":"app"}]},"storage":{"files":[{"path":"/home/app"}]}"#),
     ("UnfitHome", r#""passwd":{"users":[{"name":"app","homeDir":"/srv/../opt/app"}]}"#),
     ("UnfitHome", r#""passwd":{"users":[{"name":"app","homeDir":"/proc/app"}]}"#),
     ("UnfitHome", r#""passwd":{"users":[{"name":"app","homeDir":"/etc/passwd"}]}"#),
@@ -140,6 +154,12 @@ pub const ROWS: &[Row] = &[
     (
         "SharedHome",
         r#""passwd":{"users":[{"name":"app","homeDir":"/srv/a"},{"name":"bpp","homeDir":"/srv/a/b"}]}"#,
+    ),
+    ("SharedHome", r#""passwd":{"users":[{"name":"app","homeDir":"/home/bpp"},{"name":"bpp"}]}"#),
+    (
+        "OpenDirectory",
+        r#""storage":{"directories":[{"path":"/srv/a","mode":511,"user":{"name":"ops"},"group":{"name":"ops"}}],
+        "files":[{"path":"/srv/a/b","user":{"name":"ops"},"group":{"name":"ops"}}]}"#,
     ),
     (
         "OpenDirectory",
@@ -163,6 +183,11 @@ pub const ROWS: &[Row] = &[
     (
         "ForeignDirectory",
         r#""storage":{"directories":[{"path":"/srv/a","user":{"id":7}},{"path":"/srv/a/b","user":{"id":8}}],"files":[{"path":"/srv/a/b/f"}]}"#,
+    ),
+    (
+        "ForeignDirectory",
+        r#""storage":{"directories":[{"path":"/opt/e","user":{"id":4242}}]},
+        "passwd":{"users":[{"name":"app","homeDir":"/opt/e/app","sshAuthorizedKeys":["ssh-rsa a"]}]}"#,
     ),
     (
         "ForeignDirectory",

@@ -248,8 +248,19 @@ fn observed_account(name: &str, account: &Account) -> Result<ObservedAccount, Mo
         maker: if is_core || is_root { Maker::Host } else { Maker::Agent },
         is_expired: false,
         has_original: true,
+        // Where both are one directory, which some hosts have.
+        home_names: other_name(&home).into_iter().collect(),
         home,
     })
+}
+
+/// Returns the name of a home on image-based hosts by that on others, and back.
+fn other_name(home: &str) -> Option<String> {
+    let home = home.trim_end_matches('/');
+    match home.strip_prefix("/var") {
+        Some(rest) if rest.starts_with("/home/") => Some(rest.to_owned()),
+        Some(_) | None => home.starts_with("/home/").then(|| format!("/var{home}")),
+    }
 }
 
 fn observed_groups(spec: &HostSpec) -> BTreeMap<String, ObservedGroup> {

@@ -64,6 +64,8 @@ pub enum ObservedFile {
 pub enum UnitFileState {
     /// Its `[Install]` links are all there.
     Enabled,
+    /// Some of its `[Install]` links are there, and others are not. systemd starts it by those.
+    Partial,
     /// None of its links is there.
     Disabled,
     /// It has no `[Install]` section: nothing can be enabled.
@@ -85,6 +87,43 @@ pub struct ObservedUnit {
     pub mask: Mask,
 }
 
+impl ObservedUnit {
+    /// Returns true if the presets would enable or disable the unit.
+    pub fn is_against_preset(self) -> bool {
+        match (self.enabled, self.preset) {
+            (UnitFileState::Enabled | UnitFileState::Partial, UnitFilePreset::Disable)
+            | (UnitFileState::Disabled | UnitFileState::Partial, UnitFilePreset::Enable) => true,
+            (
+                UnitFileState::Enabled
+                | UnitFileState::Disabled
+                | UnitFileState::Partial
+                | UnitFileState::Static
+                | UnitFileState::Masked
+                | UnitFileState::NotFound,
+                _,
+            ) => false,
+        }
+    }
+}
+
+impl UnitFileState {
+    /// Returns true if all or some links of the unit are there.
+    pub fn has_links(self) -> bool {
+        match self {
+            Self::Enabled | Self::Partial => true,
+            Self::Disabled | Self::Static | Self::Masked | Self::NotFound => false,
+        }
+    }
+
+    /// Returns true if the unit can be enabled, or is.
+    pub fn is_installable(self) -> bool {
+        match self {
+            Self::Enabled | Self::Partial | Self::Disabled => true,
+            Self::Static | Self::Masked | Self::NotFound => false,
+        }
+    }
+}
+
 /// The preset of a unit by the preset files of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,6 +132,8 @@ pub enum UnitFilePreset {
     Enable,
     /// Disable it.
     Disable,
+    /// Leave it as it is. So is only a unit with some of its links; of another one, this is the preset of its state.
+    Ignore,
 }
 
 /// The OS that runs.
@@ -254,6 +295,8 @@ pub struct ObservedAccount {
     pub gecos: String,
     /// The home directory.
     pub home: String,
+    /// Other names of that directory that configs give it: image-based hosts have `/home` in `/var`.
+    pub home_names: BTreeSet<String>,
     /// The login shell.
     pub shell: String,
     /// The name of the primary group; `None` when no group has its id.

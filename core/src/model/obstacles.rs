@@ -65,6 +65,10 @@ pub struct Obstacles {
     pub closed: BTreeMap<ManagedPath, Obstacle>,
     /// Directories that are there, and that the update opens to others, with the mode and owner that they get.
     pub opened: BTreeMap<ManagedPath, Access>,
+    /// Of hard links to another name of a listed file, by the path of the link.
+    pub targets: BTreeMap<ManagedPath, Obstacle>,
+    /// Real paths of the targets of hard links, by the path of the link.
+    pub real_targets: BTreeMap<ManagedPath, ManagedPath>,
     /// Of the links of units.
     pub units: BTreeMap<UnitName, Obstacle>,
     /// Of the keys of accounts.

@@ -68,7 +68,7 @@ fn attributes(account: &Account, found: &ObservedAccount) -> Vec<Attribute> {
     };
     let uid = account.uid.map(|uid| uid.to_string());
     compare("uid", uid.as_deref(), &found.uid.to_string(), false);
-    let home = account.home.as_deref().filter(|home| !same_home(home, &found.home));
+    let home = account.home.as_deref().filter(|home| !is_home(home, found));
     compare("homeDir", home, &found.home, false);
     let primary = found.primary_group.as_deref().unwrap_or("a group without a name");
     compare("primaryGroup", account.primary_group.as_deref(), primary, false);
@@ -86,13 +86,10 @@ fn is_member(found: &ObservedAccount, group: &str) -> bool {
     found.groups.contains(group) || found.primary_group.as_deref() == Some(group)
 }
 
-/// Image-based hosts have `/home` in `/var`.
-fn same_home(one: &str, other: &str) -> bool {
-    let plain = |home: &str| {
-        let home = home.trim_end_matches('/');
-        home.strip_prefix("/var").filter(|rest| rest.starts_with("/home/")).unwrap_or(home).to_owned()
-    };
-    plain(one) == plain(other)
+/// Returns true if a name leads to the home of an account on this host.
+fn is_home(home: &str, found: &ObservedAccount) -> bool {
+    let home = home.trim_end_matches('/');
+    home == found.home.trim_end_matches('/') || found.home_names.contains(home)
 }
 
 /// Returns true if an account has to be modified.

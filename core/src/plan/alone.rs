@@ -4,12 +4,12 @@
 //! 1. [`refused_everywhere`] is what no host takes, whatever it has. The plan asks the same functions, of the new config alone.
 //! 2. [`refused_at_first`] has besides what each host refuses that does not have the entry yet. A host may have it all the same: Ignition
 //!    made it, or another program. Its next update leaves an entry alone that stays, so a pool that has one goes on.
-//! 3. A reason that some host could answer otherwise is of that host ([`Cause::Host`]), and not in either: an account that may be
-//!    there, a named owner, a home by the host's default, a unit that the OS brings. Root is on each host, with id 0.
+//! 3. A reason that some host could answer otherwise is of that host ([`super::reason::Cause::Host`]), and not in either: an account that may be
+//!    there, a named owner, a unit that the OS brings. Root is on each host, with id 0.
 
 use super::blocked;
 use super::input::PlanInput;
-use super::reason::{Cause, Unreachable};
+use super::reason::Unreachable;
 use super::reconcilable::{Irreconcilable, force_file};
 use super::{Mode, Plan, accounts, contradicted, decide, homes, not_enabled, own_paths, unit_links};
 use crate::model::{DisruptionPolicy, Facts, HostSpec, ModelError};
@@ -32,7 +32,7 @@ pub fn refused_at_first(to: &HostSpec) -> Result<Option<Irreconcilable>, ModelEr
         blocked::blocked(&input, &steps).into_iter().chain(unit_links::refused(to, &facts.observed));
     let of_steps = of_steps.chain(own_paths::refused(&input)).chain(accounts::refused(&input));
     let mut reasons = of_config(to);
-    for reason in of_steps.filter(|reason| matches!(reason.kind.cause(), Cause::Config | Cause::Entry)) {
+    for reason in of_steps.filter(Unreachable::is_of_config) {
         if !reasons.iter().any(|other| other.field == reason.field) {
             reasons.push(reason);
         }
@@ -91,11 +91,9 @@ mod tests {
             r#""storage":{"directories":[{"path":"/srv/a","mode":1023}],"files":[{"path":"/srv/a/b"}]}"#,
             r#""storage":{"disks":[{"device":"/dev/vda","wipeTable":true}]}"#,
             r#""storage":{"links":[{"path":"/etc/a","target":"/etc/hosts","hard":true}]}"#,
-            r#""storage":{"files":[{"path":"/home/app"}]},"passwd":{"users":[{"name":"app"}]}"#,
             r#""storage":{"directories":[{"path":"/home/core","mode":511}]},"passwd":{"users":[{"name":"core","sshAuthorizedKeys":["ssh-rsa a"]}]}"#,
             r#""passwd":{"users":[{"name":"core","uid":5,"homeDir":"/","groups":["wheel"]}]}"#,
             r#""passwd":{"users":[{"name":"app","groups":["ops"],"primaryGroup":"dev"}]}"#,
-            r#""passwd":{"users":[{"name":"app","homeDir":"/home/bpp"},{"name":"bpp"}]}"#,
             r#""passwd":{"users":[{"name":"app"},{"name":"bpp","groups":["app"]}],"groups":[{"name":"app","shouldExist":false}]}"#,
             r#""passwd":{"users":[{"name":"nobody","homeDir":"/","noCreateHome":true}]}"#,
             r#""passwd":{"groups":[{"name":"ops","shouldExist":false}]}"#,
@@ -108,6 +106,27 @@ mod tests {
         ] {
             let spec = spec("a", &format!(",{part}"), r#","fips":true,"kernelArguments":["quiet"]"#);
             assert_eq!(refused_at_first(&spec).unwrap(), None, "{part}");
+            assert_eq!(refused_everywhere(&spec), None, "{part}");
+        }
+    }
+
+    /// The account is made with the usual home and an id of its own; a mode is refused whoever the owner is.
+    #[test]
+    fn what_no_host_takes_at_first_is_refused() {
+        let keys = r#""sshAuthorizedKeys":["ssh-rsa a"]"#;
+        for part in [
+            r#""storage":{"files":[{"path":"/home/app"}]},"passwd":{"users":[{"name":"app"}]}"#.to_owned(),
+            r#""passwd":{"users":[{"name":"app","homeDir":"/home/bpp"},{"name":"bpp"}]}"#.to_owned(),
+            format!(
+                r#""storage":{{"directories":[{{"path":"/opt/e","user":{{"id":4242}}}}]}},"passwd":{{"users":[{{"name":"app","homeDir":"/opt/e/app",{keys}}}]}}"#
+            ),
+            r#""storage":{"directories":[{"path":"/etc/s","mode":511,"user":{"name":"ops"},"group":{"name":"ops"}}],
+                "files":[{"path":"/etc/s/f","user":{"name":"ops"},"group":{"name":"ops"}}]}"#
+                .to_owned(),
+        ] {
+            let spec = spec("a", &format!(",{part}"), "");
+            let refused = refused_at_first(&spec).unwrap();
+            assert!(refused.is_some(), "{part}");
             assert_eq!(refused_everywhere(&spec), None, "{part}");
         }
     }

@@ -114,7 +114,9 @@ fn of_step(input: &PlanInput<'_>, op: &Op, steps: &[Step]) -> Option<Unreachable
             | Op::WriteLink { path } = op
                 && let Some(reason) = unknown_owner(input, path).or_else(|| in_the_way(input, op))
             {
-                return Some(reason);
+                // What no host takes goes before what this one lacks.
+                let of_config = shared::refused(input, op, path).filter(Unreachable::is_of_config);
+                return of_config.or(Some(reason));
             }
             if !is_touched(input, op, &path) {
                 return None;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::input::PlanInput;
 use super::{Op, Step, StepReason};
 use crate::model::UnitName;
-use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
+use crate::model::observation::{UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 
 /// Returns the presets of the companions that the changed and the leaving units let go. `remade` returns true if a
@@ -24,9 +24,9 @@ pub(super) fn let_go(input: &PlanInput<'_>, remade: impl Fn(&UnitName) -> bool) 
         // Its preset brings them along.
         let kept = !remade && new.is_none_or(asks_presets) && preset(input, name) == UnitFilePreset::Enable;
         let because = if new.is_some() { StepReason::Changed } else { StepReason::Removed };
-        let others = companions
-            .iter()
-            .filter(|(unit, observed)| !kept && is_otherwise(**observed) && !is_requested(input, name, unit));
+        let others = companions.iter().filter(|(unit, observed)| {
+            !kept && observed.is_against_preset() && !is_requested(input, name, unit)
+        });
         for (unit, _) in others {
             steps.entry(unit.clone()).or_insert(because);
         }
@@ -69,15 +69,6 @@ fn asks_presets(unit: &UnitSpec) -> bool {
 
 fn preset(input: &PlanInput<'_>, unit: &UnitName) -> UnitFilePreset {
     input.facts.observed.units.get(unit).map_or(UnitFilePreset::Disable, |observed| observed.preset)
-}
-
-/// Returns true if a unit is not as its own preset.
-fn is_otherwise(observed: ObservedUnit) -> bool {
-    match observed.enabled {
-        UnitFileState::Enabled => observed.preset == UnitFilePreset::Disable,
-        UnitFileState::Disabled => observed.preset == UnitFilePreset::Enable,
-        UnitFileState::Static | UnitFileState::Masked | UnitFileState::NotFound => false,
-    }
 }
 
 /// Returns true if the new config itself decides about a companion, by its name or by another unit's.

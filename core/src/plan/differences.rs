@@ -259,10 +259,14 @@ fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) 
     let expected = match (unit.enablement, state.enabled) {
         // The OS has no such unit and the config brings none: there is nothing to enable (MCD-151).
         (_, UnitFileState::NotFound) if unit.contents.is_none() => return None,
-        (Enablement::Enabled, UnitFileState::Disabled | UnitFileState::Masked | UnitFileState::NotFound) => {
-            "enabled"
-        }
-        (Enablement::Disabled, UnitFileState::Enabled) => "disabled",
+        (
+            Enablement::Enabled,
+            UnitFileState::Partial
+            | UnitFileState::Disabled
+            | UnitFileState::Masked
+            | UnitFileState::NotFound,
+        ) => "enabled",
+        (Enablement::Disabled, UnitFileState::Enabled | UnitFileState::Partial) => "disabled",
         (Enablement::Preset, _)
         | (Enablement::Enabled, UnitFileState::Enabled | UnitFileState::Static)
         | (
@@ -272,6 +276,7 @@ fn enablement_difference(name: &UnitName, unit: &UnitSpec, state: ObservedUnit) 
     };
     let found = match state.enabled {
         UnitFileState::Enabled => "enabled",
+        UnitFileState::Partial => "partly enabled",
         UnitFileState::Disabled => "disabled",
         UnitFileState::Static => "static",
         UnitFileState::Masked => "masked",

@@ -115,9 +115,10 @@ fn field(user: &UserName) -> String {
     format!("{} homeDir", user_field(user.as_str()))
 }
 
-/// Returns true if the config alone says where the home of an account is. That of core is the host's.
+/// Returns true if the config alone says where the home of an account is: it names the home, or makes the account, which gets the usual
+/// one of useradd(8). A host with another default may be given the home by name. That of core, and of root, is the host's.
 pub(super) fn is_of_config(user: &UserName, account: &Account) -> bool {
-    !user.is_core() && account.home.is_some()
+    !user.is_core() && (account.home.is_some() || (account.is_made(user) && !user.is_root()))
 }
 
 /// Returns the kind of a reason about the homes of these accounts.

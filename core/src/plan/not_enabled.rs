@@ -54,6 +54,7 @@ fn of_state(unit: &UnitSpec, state: UnitFileState) -> Option<&'static str> {
         UnitFileState::Static => Some(NOTHING),
         UnitFileState::NotFound
         | UnitFileState::Enabled
+        | UnitFileState::Partial
         | UnitFileState::Disabled
         | UnitFileState::Masked => None,
     }

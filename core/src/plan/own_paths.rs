@@ -1,6 +1,8 @@
 //! Entries at paths that the agent writes by itself, for accounts or for the take-over by machine-config-daemon: each of the
 //! two writers would undo the other one.
 
+use std::collections::BTreeMap;
+
 use super::homes;
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
@@ -11,7 +13,7 @@ use crate::model::ids::{
 use crate::model::paths::LinkTarget;
 use crate::model::settings::{self, SETTINGS_PATH};
 use crate::model::users::{Account, KEYS_FILE, user_field};
-use crate::model::{FileMode, HostSpec, ManagedPath, PathSpec, Principal, UserName};
+use crate::model::{FileMode, HostSpec, LinkSpec, ManagedPath, PathSpec, Principal, UserName};
 
 /// Settings of the programs that change them.
 const READ: [&str; 2] = ["/etc/default/useradd", "/etc/login.defs"];
@@ -39,14 +41,23 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
         let is_of_config =
             listed.and_then(|(name, account)| usual_keys(name, account)).as_ref() == Some(&file);
         let kind = if is_of_config { ReasonKind::KeysInPlace } else { ReasonKind::KeysFile };
-        Keys { kind, user: user_field(user), file }
+        let home = input.facts.accounts.homes.get(user);
+        let real = home.and_then(|home| ManagedPath::new(format!("{home}/{KEYS_FILE}")).ok());
+        Keys { kind, user: user_field(user), file, real }
     });
-    in_config(input.to, &keys.collect::<Vec<_>>(), changes_accounts)
+    let found = &input.facts.obstacles;
+    let keys = keys.collect::<Vec<_>>();
+    let mut reasons = in_config(input.to, (&keys, &found.real_targets), changes_accounts);
+    reasons.extend(found.targets.iter().map(|(path, obstacle)| {
+        let field = format!("storage.links {:?} target", path.as_str());
+        unreachable(ReasonKind::Obstacle, field, obstacle.to_string())
+    }));
+    reasons
 }
 
 /// Returns the entries of a config that are refused whatever the host is like.
 pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Unreachable> {
-    in_config(to, &[], changes_accounts(to))
+    in_config(to, (&[], &BTreeMap::new()), changes_accounts(to))
 }
 
 /// The keys file of an account, and the kind of the reason where an entry is in its place.
@@ -54,6 +65,39 @@ struct Keys {
     kind: ReasonKind,
     user: String,
     file: ManagedPath,
+    /// Its real path.
+    real: Option<ManagedPath>,
+}
+
+/// Refuses a hard link to a file that the agent, or a program that changes accounts, replaces: it would keep the old one.
+fn of_target(
+    (path, link): (&ManagedPath, &LinkSpec),
+    (keys, real): (&[Keys], &BTreeMap<ManagedPath, ManagedPath>),
+    changes_accounts: bool,
+) -> Option<Unreachable> {
+    let target = link.hard_target()?;
+    let field = format!("storage.links {:?} target", path.as_str());
+    let keeps = "and the link would keep the old file";
+    [Some(target), real.get(path)].into_iter().flatten().find_map(|name| {
+        if WRITTEN.contains(&name.as_str()) || is_in(name, STATE_DIR) {
+            let message = format!("the agent replaces {target}, {keeps}; remove the entry");
+            return Some(unreachable(ReasonKind::OwnPath, &*field, message));
+        }
+        let is_database = |database: &&str| {
+            name.as_str().strip_prefix(database).is_some_and(|rest| ["", "-"].contains(&rest))
+        };
+        if changes_accounts && DATABASES.iter().any(is_database) {
+            let message = format!(
+                "passwd of the same config replaces {target}, {keeps}; remove this entry, or those of passwd"
+            );
+            return Some(unreachable(ReasonKind::ChangedDatabase, &*field, message));
+        }
+        let Keys { kind, user, .. } =
+            keys.iter().find(|keys| keys.file == *name || keys.real.as_ref() == Some(name))?;
+        let message =
+            format!("the agent writes the keys of {user} to {target}, {keeps}; remove one of the two");
+        Some(unreachable(*kind, &*field, message))
+    })
 }
 
 /// Refuses settings of the agent that it could not read: each later run would end with that.
@@ -64,7 +108,11 @@ pub(super) fn settings(to: &HostSpec) -> Option<Unreachable> {
     Some(unreachable(ReasonKind::Settings, format!("storage.files {:?} contents", path.as_str()), message))
 }
 
-fn in_config(to: &HostSpec, keys: &[Keys], changes_accounts: bool) -> Vec<Unreachable> {
+fn in_config(
+    to: &HostSpec,
+    (keys, real): (&[Keys], &BTreeMap<ManagedPath, ManagedPath>),
+    changes_accounts: bool,
+) -> Vec<Unreachable> {
     let listed = to.entries();
     listed
         .iter()
@@ -96,16 +144,23 @@ fn in_config(to: &HostSpec, keys: &[Keys], changes_accounts: bool) -> Vec<Unreac
                     "passwd of the same config changes this file; remove this entry, or those of passwd";
                 return Some(unreachable(ReasonKind::ChangedDatabase, field(), message));
             }
-            let is_directory = matches!(entry, PathSpec::Directory(_));
-            let account = keys.iter().find(|Keys { file, .. }| {
-                path == file || (!is_directory && file.is_below(path.as_str()) && is_of_keys(path, file))
-            });
-            account.map(|Keys { kind, user, file }| {
-                let message = format!("the agent writes the keys of {user} to {file}; remove one of the two");
-                unreachable(*kind, field(), message)
-            })
+            let link = if let PathSpec::Link(link) = entry { Some(link) } else { None };
+            let of_link = link.and_then(|link| of_target((path, link), (keys, real), changes_accounts));
+            of_link.or_else(|| in_place_of_keys(path, entry, keys))
         })
         .collect()
+}
+
+/// Refuses an entry in the place of the keys of an account, or of a directory that they are in.
+fn in_place_of_keys(path: &ManagedPath, entry: &PathSpec, keys: &[Keys]) -> Option<Unreachable> {
+    let is_directory = matches!(entry, PathSpec::Directory(_));
+    let account = keys.iter().find(|Keys { file, .. }| {
+        path == file || (!is_directory && file.is_below(path.as_str()) && is_of_keys(path, file))
+    });
+    account.map(|Keys { kind, user, file, .. }| {
+        let message = format!("the agent writes the keys of {user} to {file}; remove one of the two");
+        unreachable(*kind, format!("{} {:?}", entry.section(), path.as_str()), message)
+    })
 }
 
 /// Links to their like below `/usr`, on hosts that have merged the two.

@@ -24,6 +24,13 @@ pub(super) fn unreachable(
     Unreachable { field: escaped(&field.into()), message: escaped(&message.into()), kind }
 }
 
+impl Unreachable {
+    /// Returns true if the config alone is refused.
+    pub(super) fn is_of_config(&self) -> bool {
+        matches!(self.kind.cause(), Cause::Config | Cause::Entry)
+    }
+}
+
 /// Cause of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {

@@ -80,10 +80,9 @@ impl Irreconcilable {
 
 fn next_step(reasons: &[Unreachable], is_of_host: bool) -> &'static str {
     let is_installed = |reason: &Unreachable| reason.message.ends_with(INSTALL);
-    let is_of_config = |reason: &Unreachable| matches!(reason.kind.cause(), Cause::Config | Cause::Entry);
     if reasons.iter().all(is_installed) {
         "Take the named fields back in the MachineConfig; only an installation can change them."
-    } else if reasons.iter().all(is_of_config) {
+    } else if reasons.iter().all(Unreachable::is_of_config) {
         "Correct what is named in the MachineConfig."
     } else if is_of_host {
         "Correct what is named, on this host or in the MachineConfig."

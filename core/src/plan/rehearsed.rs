@@ -115,10 +115,12 @@ fn otherwise(
 fn turned(plan: &Plan, facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
     let preset = |op: &Op| if let Op::PresetUnit { unit } = op { Some(unit.clone()) } else { None };
     let warned = plan.steps.iter().filter_map(|step| preset(&step.op)).filter_map(|name| {
-        use UnitFileState::{Disabled, Enabled};
+        use UnitFileState::{Disabled, Enabled, Partial};
         let before = found(&name, facts)?.enabled;
         let (is, does, keeps) = match (before, rehearsal.units.get(&name)?.enabled) {
             (Enabled, Disabled) => ("enabled", "disable it", "true"),
+            (Partial, Disabled) => ("partly enabled", "disable it", "true"),
+            (Partial, Enabled) => ("partly enabled", "enable it", "false"),
             (Disabled, Enabled) => ("disabled", "enable it", "false"),
             _ => return None,
         };

@@ -133,7 +133,8 @@ pub(super) fn of_keys(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
         let found = observed.accounts.get(user).map(|found| found.uid);
         let trusted = Owner {
             uid: found.unwrap_or_else(|| to.users.id_ahead(user)),
-            is_of_config: entry.is_some_and(|(_, account)| account.uid.is_some()),
+            // An account that the config makes has an id of its own.
+            is_of_config: entry.is_some_and(|(name, account)| account.uid.is_some() || account.is_made(name)),
         };
         let reason = walk((to, observed), &keys, trusted, false).or_else(|| open_to_others(to, &keys))?;
         let is_of_config = entry.is_some_and(|(name, account)| homes::is_of_config(name, account));

@@ -231,8 +231,8 @@ fn is_carried(
     mask: Option<&Op>,
     rewritten: Rewritten,
 ) -> bool {
-    let known = matches!(observed.enabled, UnitFileState::Enabled | UnitFileState::Disabled);
-    let here = known || mask.is_some() || input.facts.local.contains(&name.path());
+    let here =
+        observed.enabled.is_installable() || mask.is_some() || input.facts.local.contains(&name.path());
     input.mode == Mode::Image && rewritten == Rewritten::No && !here
 }
 
@@ -264,16 +264,16 @@ fn enablement(
     observed: ObservedUnit,
     anew: bool,
 ) -> Option<Op> {
-    use UnitFileState::{Disabled, Enabled, Masked, NotFound, Static};
+    use UnitFileState::{Enabled, Masked, NotFound, Static};
     let unit = name.clone();
     if spec.mask == Mask::Masked {
-        let linked = spec.enablement == Enablement::Disabled && observed.enabled == Enabled;
+        let linked = spec.enablement == Enablement::Disabled && observed.enabled.has_links();
         return linked.then_some(Op::DisableUnit { unit });
     }
     if spec.contents.is_none() && observed.enabled == NotFound {
         // What brought it leaves, and its links go.
         let before = input.facts.observed.units.get(name);
-        let is_left = before.is_some_and(|before| matches!(before.enabled, Enabled | Disabled));
+        let is_left = before.is_some_and(|before| before.enabled.is_installable());
         return is_left.then_some(Op::DisableUnit { unit });
     }
     match spec.enablement {
@@ -281,16 +281,10 @@ fn enablement(
             (anew || !matches!(observed.enabled, Enabled | Static)).then_some(Op::EnableUnit { unit })
         }
         // Links of a unit that is new here may be there already, left by another one of its name.
-        Enablement::Disabled => {
-            (anew || matches!(observed.enabled, Enabled | Masked)).then_some(Op::DisableUnit { unit })
-        }
+        Enablement::Disabled => (anew || observed.enabled.has_links() || observed.enabled == Masked)
+            .then_some(Op::DisableUnit { unit }),
         Enablement::Preset => {
-            let other = match observed.enabled {
-                Enabled => observed.preset == UnitFilePreset::Disable,
-                Disabled => observed.preset == UnitFilePreset::Enable,
-                Masked => true,
-                Static | NotFound => false,
-            };
+            let other = observed.is_against_preset() || observed.enabled == Masked;
             (anew || other).then_some(Op::PresetUnit { unit })
         }
     }
@@ -325,13 +319,5 @@ fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     if is_remade(input, name) {
         return vec![preset];
     }
-    match (observed.enabled, observed.preset) {
-        (UnitFileState::Enabled, UnitFilePreset::Disable)
-        | (UnitFileState::Disabled, UnitFilePreset::Enable) => {
-            vec![preset]
-        }
-        (UnitFileState::Enabled, UnitFilePreset::Enable)
-        | (UnitFileState::Disabled, UnitFilePreset::Disable)
-        | (UnitFileState::Static | UnitFileState::Masked | UnitFileState::NotFound, _) => Vec::new(),
-    }
+    if observed.is_against_preset() { vec![preset] } else { Vec::new() }
 }

@@ -173,6 +173,7 @@ fn each_obstacle_refuses(
 fn unit_fact(facts: &mut Facts, words: &[&str]) {
     let enabled = match words[2] {
         "enabled" => UnitFileState::Enabled,
+        "partial" => UnitFileState::Partial,
         "disabled" => UnitFileState::Disabled,
         "static" => UnitFileState::Static,
         "masked" => UnitFileState::Masked,

@@ -592,6 +592,7 @@ pub fn account(name: &str, id: u32, maker: Maker) -> ObservedAccount {
         foreign: None,
         gecos: String::new(),
         home: format!("/home/{name}"),
+        home_names: BTreeSet::new(),
         shell: "/bin/bash".to_owned(),
         primary_group: Some(name.to_owned()),
         groups: BTreeSet::new(),

@@ -15,6 +15,7 @@ use super::host::{HostFlags, runtime};
 use super::last_report::{self, Follows, SavedReport};
 use super::output::{Output, print, print_json};
 use super::settings::faults_of_usual;
+use super::verify::settle;
 use crate::agent::drift::{add_diffs, watched};
 use crate::control::ControlPlane as _;
 use crate::control::directory::{Directory, pool_file};
@@ -199,14 +200,15 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     // A start takes the defaults in their place, and other verbs end with it.
     (health.settings, health.unknown_settings) = faults_of_usual(&host.root);
-    let spec = match &disk {
-        Disk { record: None, stored: Some(stored), .. } => Some(stored.known_spec()),
-        Disk { .. } => None,
+    let (mut spec, is_settled) = match &disk {
+        Disk { record: None, stored: Some(stored), .. } => (Some(stored.known_spec()), stored.is_settled()),
+        Disk { .. } => (None, true),
     };
     let specs: Vec<_> = spec.iter().collect();
     let observed = observe(host, &specs).await.map(Some).map_err(CliError::from);
     let observed = or_unread(observed, left.is_some(), &mut unread)?;
-    if let (Some(spec), Some(observed)) = (&spec, &observed) {
+    if let (Some(spec), Some(observed)) = (&mut spec, &observed) {
+        settle(spec, is_settled, observed);
         health.drift = drift(spec, observed);
         add_diffs(&host.root, spec, observed, &mut health.drift);
         health.not_applied = not_applied(spec, observed);

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::{Dir, HostError, Missing, Root, no_name, split};
 use crate::host::fsync::fsync;
+use crate::host::keys::ASIDE;
 
 /// Names for what is moved aside: the last one is used again.
 pub(in crate::host) const MOST_ASIDE: u32 = 8;
@@ -16,6 +17,12 @@ const MOST_REMOVED: u32 = 1000;
 const MAX_DEPTH: u32 = 8;
 
 impl Root {
+    /// Moves a file aside in its own directory, which is root's, and returns its new path.
+    pub fn move_aside_there(&self, path: &str) -> Result<Option<String>, HostError> {
+        let (directory, name) = path.rsplit_once('/').ok_or_else(|| no_name(path))?;
+        self.move_aside(path, directory, &format!("{name}.{ASIDE}"), 0)
+    }
+
     /// Moves a directory entry aside into a directory, durably, to the first free of the names `aside`, `aside.1` and so on, and
     /// returns its new path; a missing one is ignored. Nothing is followed or read.
     pub(in crate::host) fn move_aside(

@@ -10,7 +10,7 @@ use crate::host::durable::{Change, DesiredPath};
 use crate::host::root::Root;
 
 use crate::model::ids::UNIT_DIR;
-use crate::model::install::{Install, template};
+use crate::model::install::{Install, InstallLink, template};
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::rehearsal::Renamed;
 use crate::model::units::Mask;
@@ -242,7 +242,7 @@ impl<'a> UnitLinks<'a> {
         below.chain(self.before.keys().chain(self.now.keys()).filter(differs).cloned()).collect()
     }
 
-    /// Observes a unit. Enabled is one whose `[Install]` links are all there.
+    /// Observes a unit. Enabled is one whose `[Install]` links are all there, and partly enabled one with some of them.
     pub fn observe(&self, unit: &UnitName) -> Result<ObservedUnit, HostError> {
         let enabled = match self.find(unit.as_str())? {
             Found::Masked => UnitFileState::Masked,
@@ -251,6 +251,7 @@ impl<'a> UnitLinks<'a> {
         };
         let preset = match (self.presets.lookup(unit.as_str()), enabled) {
             (Preset::Enable, _) | (Preset::Ignore, UnitFileState::Enabled) => UnitFilePreset::Enable,
+            (Preset::Ignore, UnitFileState::Partial) => UnitFilePreset::Ignore,
             (Preset::Disable | Preset::Ignore, _) => UnitFilePreset::Disable,
         };
         let mask = if self.is_masked(unit.as_str()) { Mask::Masked } else { Mask::Unmasked };
@@ -361,18 +362,26 @@ impl<'a> UnitLinks<'a> {
         // A unit that can't be enabled counts as disabled; enabling it returns the error.
         let Ok(links) = install.links(name) else { return Ok(UnitFileState::Disabled) };
         if !links.is_empty() {
-            let all = links.iter().all(|link| self.leads_to(&link.at, path));
-            return Ok(if all { UnitFileState::Enabled } else { UnitFileState::Disabled });
+            return Ok(self.state(&links, path));
         }
         // A unit that only names others is as enabled as they are; systemctl calls it indirect.
         for also in install.also(name).unwrap_or_default() {
             if let Found::At { name, path } = self.find(&also)? {
                 let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
-                let all = links.iter().all(|link| self.leads_to(&link.at, &path));
-                return Ok(if all { UnitFileState::Enabled } else { UnitFileState::Disabled });
+                return Ok(self.state(&links, &path));
             }
         }
         Ok(UnitFileState::Static)
+    }
+
+    /// Returns the state of a unit by its `[Install]` links: no links are all there.
+    fn state(&self, links: &[InstallLink], path: &str) -> UnitFileState {
+        let count = links.iter().filter(|link| self.leads_to(&link.at, path)).count();
+        match count {
+            all if all == links.len() => UnitFileState::Enabled,
+            0 => UnitFileState::Disabled,
+            _ => UnitFileState::Partial,
+        }
     }
 
     fn enable_all(&mut self, unit: &str) -> Result<(), HostError> {
