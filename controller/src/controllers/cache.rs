@@ -19,6 +19,7 @@ use crate::api::{MachineConfig, MachineConfigPool, RolloutPolicy};
 use crate::build::BuilderType;
 use crate::model::NotApplied;
 use crate::model::policy::DisruptionPolicy;
+use crate::opt_in::{CONTAINERFILES, OS_IMAGE, SETTINGS};
 use crate::render::Release;
 use crate::rollout::Node;
 use crate::view::Progress;
@@ -48,6 +49,8 @@ pub(super) enum Kind {
     OperatorLeases,
     /// Disruption budgets, which are watched while a drain lasts.
     Budgets,
+    /// Pods of a node, which are watched while it is drained.
+    Pods,
 }
 
 /// Fields of a rendered config that are always known. Contents are read when they are needed.
@@ -148,6 +151,10 @@ pub(super) struct Snapshot {
     pub(super) progress: BTreeMap<String, Progress>,
     /// Nodes whose cordons, uncordons and answers to agents the API server refuses, with its words.
     pub(super) undrained: BTreeMap<String, String>,
+    /// Nodes that are drained and whose pods the API server does not let be read.
+    pub(super) unread_pods: BTreeMap<String, Failure>,
+    /// The Lease can't be written: object, cause and next step.
+    pub(super) unwritten_lease: Option<String>,
     /// Kinds that can't be read now.
     pub(super) failing: BTreeMap<Kind, Failure>,
     /// Kinds whose watch is down, with the time at which it broke.
@@ -345,7 +352,8 @@ impl Kind {
             | Self::Secrets
             | Self::Lease
             | Self::OperatorLeases
-            | Self::Budgets => None,
+            | Self::Budgets
+            | Self::Pods => None,
             Self::Pools => Some("machineconfigpools.machineconfiguration.openshift.io"),
             Self::Configs => Some("machineconfigs.machineconfiguration.openshift.io"),
             Self::ControllerConfig => Some("controllerconfigs.machineconfiguration.openshift.io"),
@@ -357,7 +365,34 @@ impl Kind {
         }
     }
 
-    /// Returns its name for people.
+    /// Returns its name for people, with that of the object where one is meant.
+    pub(super) fn named(self) -> String {
+        let resource = self.resource();
+        match self {
+            Self::BuildSettings => format!("{resource} ({SETTINGS})"),
+            Self::OsImage => format!("{resource} ({OS_IMAGE})"),
+            Self::Containerfiles => format!("{resource} ({CONTAINERFILES})"),
+            Self::Definitions
+            | Self::Pools
+            | Self::Configs
+            | Self::Nodes
+            | Self::ControllerConfig
+            | Self::Policy
+            | Self::RolloutPolicies
+            | Self::OsConfigs
+            | Self::OsBuilds
+            | Self::ConfigNodes
+            | Self::Jobs
+            | Self::OpenShiftBuilds
+            | Self::Secrets
+            | Self::Lease
+            | Self::OperatorLeases
+            | Self::Budgets
+            | Self::Pods => resource.to_owned(),
+        }
+    }
+
+    /// Returns its name in requests and metrics.
     pub(super) fn resource(self) -> &'static str {
         let own = [
             (Self::Nodes, "nodes"),
@@ -368,6 +403,7 @@ impl Kind {
             (Self::Lease, "leases.coordination.k8s.io"),
             (Self::OperatorLeases, "leases.coordination.k8s.io"),
             (Self::Budgets, "poddisruptionbudgets"),
+            (Self::Pods, "pods"),
             (Self::BuildSettings, "configmaps"),
             (Self::OsImage, "configmaps"),
             (Self::Containerfiles, "configmaps"),

@@ -20,6 +20,7 @@ use tower::filter::FilterLayer;
 use super::error::RunError;
 use super::transport;
 use crate::reading::Lenient;
+use crate::watches;
 use crate::watches::NoteAnswers;
 
 /// Timeout of a request that is no watch. Far shorter than a Lease is valid.
@@ -227,7 +228,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    watches::of_reader(&text).to_owned()
 }
 
 #[cfg(test)]

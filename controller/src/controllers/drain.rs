@@ -3,14 +3,15 @@
 //! Each task reads its Node from the cache, and the pods of that node, which are watched while the drain lasts. Budgets are
 //! watched while any drain lasts.
 
+mod budgets;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
@@ -32,14 +33,14 @@ use super::metrics::Metrics;
 use super::node_write::write_node;
 use super::unread;
 use super::write::Write;
-use crate::drain::pods::{Blocker, PodSeen, seen};
-use crate::drain::{
-    Budgets, DESIRED, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step,
-};
+use crate::drain::pods::{PodSeen, seen};
+use crate::drain::{DESIRED, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
 use crate::drain::{blocked, failed, lasts, next, request, retry};
 use crate::retry::Retries;
 use crate::rollout::{Membership, Node, Selectors};
 use crate::watches;
+use crate::watches::Answers;
+use budgets::SharedBudgets;
 
 /// So many drains at once: a pool's maxUnavailable is less, or its nodes are few.
 const MAX_DRAINS: usize = 500;
@@ -58,94 +59,17 @@ const RETRY: Duration = Duration::from_secs(5);
 
 type PodEvents = Pin<Box<dyn Stream<Item = watcher::Result<Event<PartialObjectMeta<PodObject>>>> + Send>>;
 
-/// The cluster's budgets, watched while a drain needs them.
-#[derive(Clone)]
-struct SharedBudgets {
-    budgets: Arc<Mutex<Budgets>>,
-    changed: watch::Sender<u64>,
-}
-
-impl SharedBudgets {
-    fn lock(&self) -> MutexGuard<'_, Budgets> {
-        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn follow(self, client: Client, cache: Cache, metrics: Metrics) {
-        let api = Api::<PodDisruptionBudget>::all(client);
-        let mut events = Box::pin(watches::paced(api, watches::config()));
-        let watched = BudgetWatch { cache, metrics };
-        let mut told = None;
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Init) => {
-                    self.lock().begin_list();
-                    continue;
-                }
-                Ok(Event::InitApply(budget)) => {
-                    self.lock().list(budget);
-                    continue;
-                }
-                Ok(Event::Apply(budget)) => self.lock().put(budget),
-                Ok(Event::Delete(budget)) => {
-                    let metadata = budget.metadata;
-                    self.lock()
-                        .remove(&metadata.namespace.unwrap_or_default(), &metadata.name.unwrap_or_default());
-                }
-                Ok(Event::InitDone) => {
-                    self.lock().end_list();
-                    watched.is_up();
-                    told = None;
-                }
-                Err(error) => {
-                    let failure = Failure::new(&error);
-                    let cause = failure.cause.clone();
-                    watched.fails(&failure);
-                    // Not each try.
-                    if told.as_ref() != Some(&cause) {
-                        warn!(
-                            "PodDisruptionBudgets can't be watched: {cause}; a pod that a budget refuses is asked for again after the \
-                             time of the API server alone"
-                        );
-                        told = Some(cause);
-                    }
-                    continue;
-                }
-            }
-            self.changed.send_modify(|count| *count = count.wrapping_add(1));
-        }
-    }
-}
-
-/// Reports of the budgets' watch, as long as it is needed.
-struct BudgetWatch {
-    cache: Cache,
-    metrics: Metrics,
-}
-
-impl BudgetWatch {
-    fn is_up(&self) {
-        self.metrics.watched(Kind::Budgets.resource(), true);
-        self.cache.change(|snapshot| snapshot.recovers(Kind::Budgets));
-    }
-
-    fn fails(&self, failure: &Failure) {
-        self.metrics.watched(Kind::Budgets.resource(), false);
-        self.cache.change(|snapshot| snapshot.fails(Kind::Budgets, failure, uptime()));
-    }
-}
-
-impl Drop for BudgetWatch {
-    fn drop(&mut self) {
-        self.cache.change(|snapshot| snapshot.recovers(Kind::Budgets));
-        self.metrics.not_watched(Kind::Budgets.resource());
-    }
+/// A watch of a node's pods.
+struct PodWatch {
+    events: PodEvents,
+    answers: Answers,
 }
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     cache.until(|snapshot| unread::DRAIN.iter().all(|kind| snapshot.knows(*kind))).await;
     info!("The drain controller runs");
-    let budgets = SharedBudgets { budgets: Arc::default(), changed: watch::channel(0).0 };
+    let budgets = SharedBudgets::new();
     let journal = cache.journal();
     let contested = Contested::default();
     let mut controller = Controller {
@@ -277,13 +201,15 @@ struct NodeTask {
     context: Context,
     name: String,
     pods: Pods,
-    events: Option<PodEvents>,
+    events: Option<PodWatch>,
     /// A list that is being read: it counts once it is complete.
     listing: Vec<PodSeen>,
     /// When its next part was asked for; none in a pause after an error.
     asked: Option<Duration>,
     /// Cause of a list that is missing.
-    unlisted: Option<String>,
+    unlisted: Option<Failure>,
+    /// The pods were listed, and may not be watched.
+    is_unwatched: bool,
     rules: DrainRules,
     /// The drain has taken too long: pods are deleted.
     is_deleting: bool,
@@ -300,6 +226,9 @@ struct Reported {
     /// The Event was sent; true if it named the blocker.
     slow: Option<bool>,
     failed: bool,
+    /// Causes of pods that can't be listed, or not watched.
+    unlisted: Option<String>,
+    unwatched: Option<String>,
     reached: Option<Reached>,
     labels: Option<Vec<(&'static str, String)>>,
 }
@@ -314,6 +243,7 @@ impl NodeTask {
             listing: Vec::new(),
             asked: None,
             unlisted: None,
+            is_unwatched: false,
             rules: DrainRules::default(),
             is_deleting: false,
             reported: Reported::default(),
@@ -387,6 +317,7 @@ impl NodeTask {
         self.context.metrics.blocked(self.reported.labels.as_ref(), None);
         self.context.metrics.drain_failed(&self.name, false);
         self.tell_pool(None);
+        self.tell_unread(None);
     }
 
     async fn cordon(&mut self, node: &Node, view: &NodeView<'_>, patch: &crate::drain::Patch) {
@@ -536,7 +467,7 @@ impl NodeTask {
     /// Reports the drain's blocker: on the Node, as Events, as metrics. False if the Node was written to or is to be.
     async fn report(&mut self, node: &Node, view: &NodeView<'_>, lasts: Duration) -> bool {
         let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
-        self.measure(found.as_ref());
+        self.measure(found.as_ref().map(|found| (&*found.pod, &*found.budget)));
         let is_known = found.is_some();
         let unread = self.unread_budgets().filter(|_| found.as_ref().is_some_and(|found| found.is_kept));
         let why = found.map(|found| [found.text].into_iter().chain(unread).collect::<Vec<_>>().join("; "));
@@ -572,13 +503,23 @@ impl NodeTask {
 
     /// Reports that the pods can't be listed, on the Node. False if the Node was written to or is to be.
     async fn report_unlisted(&mut self, node: &Node, view: &NodeView<'_>) -> bool {
-        let Some(cause) = &self.unlisted else { return true };
+        let Some(failure) = &self.unlisted else { return true };
+        let cause = match failure.code {
+            403 => {
+                format!("{}; grant the controller's account the verbs list and watch of pods", failure.cause)
+            }
+            _ => failure.cause.clone(),
+        };
         let why = format!("its pods can't be listed: {cause}");
+        if self.reported.unlisted.as_ref() != Some(&cause) {
+            warn!(
+                "Could not list the pods of node {}: {cause}; its drain waits until they are listed",
+                self.name
+            );
+            self.reported.unlisted = Some(cause);
+        }
+        self.measure(Some(("", "")));
         let Some(patch) = blocked(view, Some(&why)) else { return true };
-        warn!(
-            "Could not list the pods of node {}: {cause}; its drain waits until they are listed",
-            self.name
-        );
         self.write(node, &patch).await;
         false
     }
@@ -586,7 +527,7 @@ impl NodeTask {
     /// Reports that the drain failed: on the Node, as an Event, as a metric. False if the Node was written to or is to be.
     async fn fail(&mut self, node: &Node, view: &NodeView<'_>) -> bool {
         let found = self.pods.blocker(|pod| self.context.budgets.lock().of(pod), wall_clock());
-        self.measure(found.as_ref());
+        self.measure(found.as_ref().map(|found| (&*found.pod, &*found.budget)));
         let why = found.map(|found| found.text).or_else(|| self.pods.leaving()).unwrap_or_default();
         let limit =
             jiff::SignedDuration::try_from(self.rules.timeout.unwrap_or_default()).unwrap_or_default();
@@ -605,9 +546,10 @@ impl NodeTask {
         true
     }
 
-    fn measure(&mut self, found: Option<&Blocker>) {
-        let labels = found.map(|found| {
-            vec![("node", self.name.clone()), ("pod", found.pod.clone()), ("budget", found.budget.clone())]
+    /// Has the metric name the pod and the budget that the drain waits for; none of them where the pods are not known.
+    fn measure(&mut self, found: Option<(&str, &str)>) {
+        let labels = found.map(|(pod, budget)| {
+            vec![("node", self.name.clone()), ("pod", pod.to_owned()), ("budget", budget.to_owned())]
         });
         if labels != self.reported.labels {
             self.context.metrics.blocked(self.reported.labels.as_ref(), labels.as_ref());
@@ -643,31 +585,24 @@ impl NodeTask {
         };
         let mut timer = std::pin::pin!(timer);
         loop {
-            let events = self.events.get_or_insert_with(|| watch_pods(&self.context.client, &self.name));
+            let PodWatch { events, answers } =
+                self.events.get_or_insert_with(|| watch_pods(&self.context.client, &self.name));
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(event)) => if self.see(event) { return },
-                    Some(Err(error)) => {
-                        let cause = Failure::new(&error).cause;
-                        if self.pods.is_listed() {
-                            warn!("Watch of the pods of node {} failed: {cause}; the controller retries", self.name);
-                        }
-                        self.asked = None;
-                        let is_news = self.unlisted.as_ref() != Some(&cause);
-                        self.unlisted = Some(cause);
-                        if is_news && !self.pods.is_listed() {
-                            return;
-                        }
-                    }
+                    Some(Err(error)) => if self.not_read(Failure::new(&error)) { return },
                     None => { self.events = None; return }
                 },
+                // A watch without a change has no event.
+                _ = answers.next(), if self.is_unwatched => self.is_watched(),
                 _ = changes.changed() => return,
                 _ = budgets.changed() => return,
                 () = &mut timer => {
                     if self.silent_at().is_some_and(|silent| silent <= uptime()) {
                         // It is asked for again: an answer that is so late may never come.
                         self.events = None;
-                        self.unlisted = Some(format!("no answer within {} s", LIST_TIMEOUT.as_secs()));
+                        let cause = format!("no answer within {} s", LIST_TIMEOUT.as_secs());
+                        self.unlisted = Some(Failure::with_code(0, cause));
                     }
                     return;
                 }
@@ -678,6 +613,52 @@ impl NodeTask {
     /// Returns when the list of pods that is being read has taken too long.
     fn silent_at(&self) -> Option<Duration> {
         self.asked.filter(|_| !self.pods.is_listed()).map(|asked| asked + LIST_TIMEOUT)
+    }
+
+    /// Takes an error of the pods' watch; returns true if it changes the next step.
+    fn not_read(&mut self, failure: Failure) -> bool {
+        self.asked = None;
+        if failure.is_refusal() {
+            self.tell_unread(Some(failure.clone()));
+        }
+        if !self.pods.is_listed() {
+            let is_news = self.unlisted.as_ref() != Some(&failure);
+            self.unlisted = Some(failure);
+            return is_news;
+        }
+        self.is_unwatched = true;
+        if let Some(watch) = &mut self.events {
+            watch.answers.failed();
+        }
+        // Not each try, and not for each node where more is down.
+        let is_told = failure.is_refusal() || self.context.cache.lock().failing.is_empty();
+        if is_told && self.reported.unwatched.as_ref() != Some(&failure.cause) {
+            let (node, cause) = (&self.name, &failure.cause);
+            warn!(
+                "Watch of the pods of node {node} failed: {cause}; the controller lists them again and again"
+            );
+            self.reported.unwatched = Some(failure.cause);
+        }
+        false
+    }
+
+    /// Reports that the pods are watched.
+    fn is_watched(&mut self) {
+        self.is_unwatched = false;
+        self.reported.unwatched = None;
+        self.tell_unread(None);
+    }
+
+    /// Has `/readyz` say that the API server does not let the pods be read, or that it does.
+    fn tell_unread(&self, failure: Option<Failure>) {
+        self.context.cache.change(|snapshot| {
+            match failure {
+                Some(failure) => drop(snapshot.unread_pods.insert(self.name.clone(), failure)),
+                None => drop(snapshot.unread_pods.remove(&self.name)),
+            }
+            // Nothing is decided by it.
+            false
+        });
     }
 
     /// Takes an event of the pods' watch; returns true if it changes the next step.
@@ -695,6 +676,12 @@ impl NodeTask {
             }
             Event::InitDone => {
                 self.unlisted = None;
+                if self.reported.unlisted.take().is_some() {
+                    info!("Listed the pods of node {}; its drain goes on", self.name);
+                }
+                if !self.is_unwatched {
+                    self.tell_unread(None);
+                }
                 self.pods.list(std::mem::take(&mut self.listing))
             }
             Event::Apply(pod) => self.pods.put(seen(pod.metadata)),
@@ -720,10 +707,12 @@ fn wall_clock() -> Timestamp {
     Timestamp::from_micros(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default())
 }
 
-fn watch_pods(client: &Client, node: &str) -> PodEvents {
+fn watch_pods(client: &Client, node: &str) -> PodWatch {
     let running = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     let api = Api::<PartialObjectMeta<PodObject>>::all(client.clone());
-    Box::pin(watches::paced(api, watches::config().fields(&running)))
+    let config = watches::config().fields(&running);
+    let answers = Answers::of(api.resource_url(), &config);
+    PodWatch { events: Box::pin(watches::paced(api, config)), answers }
 }
 
 fn patch_body(patch: &crate::drain::Patch) -> serde_json::Value {

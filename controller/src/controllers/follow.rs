@@ -22,6 +22,7 @@ use super::client::uptime;
 use super::config::WatchedConfig;
 use super::failure::Failure;
 use super::node::NodeObject;
+use super::outage;
 use super::unread::failure_text;
 use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
 use crate::api::{ControllerConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
@@ -108,7 +109,7 @@ impl WatchState {
         if std::mem::take(&mut self.is_failing) {
             self.since = Instant::now();
             if self.logged.is_some() {
-                info!("Watch of {} recovered", self.kind.resource());
+                info!("Watch of {} recovered", self.kind.named());
             }
             cache.change(|snapshot| snapshot.recovers(self.kind));
         }
@@ -122,8 +123,8 @@ impl WatchState {
             self.logged = None;
         }
         self.is_failing = true;
-        // Not each try: a server that is away for an hour is one line.
-        if self.logged.as_ref() != Some(&failure.cause) {
+        // Not each try. What passes by itself is told for all kinds together.
+        if failure.is_refusal() && self.logged.as_ref() != Some(&failure.cause) {
             warn!("{}", failure_text(self.kind, Some(&failure)));
             self.logged = Some(failure.cause.clone());
         }
@@ -204,6 +205,7 @@ async fn follow_history(cache: Cache) {
 pub(super) async fn all(client: Client, cache: Cache, builds_in: Option<String>) {
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(follow_history(cache.clone()));
+    tasks.spawn(outage::tell(cache.clone()));
     tasks.spawn(follow(
         Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone()),
         cache.clone(),

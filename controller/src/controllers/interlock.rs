@@ -83,7 +83,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
                     let cause = failure.cause.clone();
                     let is_news = told.insert(name, cause.clone()).as_ref() != Some(&cause);
                     cache.change(|snapshot| snapshot.fails(Kind::OperatorLeases, &failure, uptime()));
-                    if is_news { warn!(
+                    if is_news && failure.is_refusal() { warn!(
                         "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator \
                          runs, so a controller that has not begun to work waits"
                     ); }

@@ -22,6 +22,7 @@ use super::witness::{Check, Witness};
 use super::write::{Write, refused, write_within};
 use crate::lease::{Election, Lease, Next, Timing};
 use crate::watches;
+use crate::watches::Starting;
 
 /// Name of the Lease and of its candidate.
 #[derive(Debug, Clone)]
@@ -61,6 +62,9 @@ pub(super) struct Leader {
     /// Breaks of watches for which it was read.
     checked: u64,
     cache: Cache,
+    starting: Starting,
+    /// The cause that the Lease is not written, as it was logged.
+    unwritten: Option<String>,
 }
 
 /// A write that is not answered yet.
@@ -96,6 +100,8 @@ impl Leader {
             check: None,
             checked: 0,
             cache,
+            starting: Starting::default(),
+            unwritten: None,
         };
         (leader, receiver)
     }
@@ -146,12 +152,14 @@ impl Leader {
         }
     }
 
-    /// Tells once of a Lease that can't be read.
+    /// Tells once of a Lease that may not be read.
     fn unread(&self, failure: &Failure) {
         let is_news = self.cache.lock().failing.get(&Kind::Lease) != Some(failure);
         if is_news {
-            let (name, text) = (&self.candidacy.name, failure_text(Kind::Lease, Some(failure)));
-            warn!("Lease {name} can't be watched, so this replica may not lead: {text}");
+            if failure.is_refusal() {
+                let (name, text) = (&self.candidacy.name, failure_text(Kind::Lease, Some(failure)));
+                warn!("Lease {name} can't be watched, so this replica may not lead: {text}");
+            }
             self.cache.change(|snapshot| snapshot.fails(Kind::Lease, failure, uptime()));
         }
     }
@@ -173,7 +181,59 @@ impl Leader {
         }
     }
 
+    /// Tells once of a Lease that can't be written: in the log, and by `/readyz` where the API server refuses it. Such a replica does not lead.
+    fn not_written(&mut self, error: &RequestError, creates: bool) {
+        let is_starting = self.starting.takes(error.code());
+        let Candidacy { namespace, name, .. } = &self.candidacy;
+        let next = match error.code() {
+            404 if creates => {
+                format!("create the namespace {namespace}, or name another one with --namespace")
+            }
+            403 => format!(
+                "grant the controller's account the verbs create and update of leases.coordination.k8s.io in namespace {namespace}"
+            ),
+            _ => "see what refuses it, such as a webhook or a quota".to_owned(),
+        };
+        let what = if creates { "created" } else { "written" };
+        let is_refusal = error.is_refusal() && !is_starting;
+        let text = if is_refusal {
+            format!(
+                "Lease {namespace}/{name} can't be {what}, so this replica can't lead and writes nothing: {error}; {next}"
+            )
+        } else {
+            format!("Lease {namespace}/{name} can't be {what}: {error}")
+        };
+        // Not each try.
+        if self.unwritten.as_ref() != Some(&text) {
+            warn!("{text}");
+            self.unwritten = Some(text.clone());
+        }
+        if is_refusal {
+            self.tell_unwritten(Some(text));
+        }
+    }
+
+    /// Forgets it: the Lease was written, or another replica did.
+    fn written(&mut self) {
+        self.starting.answered();
+        if self.unwritten.take().is_some() {
+            self.tell_unwritten(None);
+        }
+    }
+
+    fn tell_unwritten(&self, text: Option<String>) {
+        self.cache.change(|snapshot| {
+            snapshot.unwritten_lease = text;
+            // Nothing is decided by it.
+            false
+        });
+    }
+
     fn observe(&mut self, object: Option<LeaseObject>) {
+        // The next try shows whether this one may, too.
+        if self.unwritten.is_some() && self.is_of_other(object.as_ref()) {
+            self.written();
+        }
         if self.election.observe(object.as_ref().map(read), uptime()) {
             self.object = object;
         }
@@ -204,6 +264,7 @@ impl Leader {
         self.in_flight = None;
         match written {
             Ok(object) => {
+                self.written();
                 let is_renewal = self.election.held().is_some();
                 self.election.written(read(&object), at, uptime());
                 // It was written onto the one before.
@@ -215,16 +276,7 @@ impl Leader {
             }
             Err(error) => {
                 self.election.failed(uptime());
-                if creates && error.code() == 404 {
-                    let namespace = &self.candidacy.namespace;
-                    warn!(
-                        "Lease {namespace}/{} can't be created, so this replica writes nothing: {error}; create the namespace \
-                         {namespace}, or name another one with --namespace",
-                        self.candidacy.name
-                    );
-                    return;
-                }
-                if error.is_conflict() {
+                if error.is_conflict() && !(creates && error.code() == 404) {
                     // Another process was faster, or etcd came back from a backup and the watch is of no use.
                     let known = self.object.as_ref().map(|object| object.metadata.resource_version.clone());
                     if !self.look().await
@@ -234,9 +286,10 @@ impl Leader {
                     }
                     // Nothing else is there: somebody refuses with such a code.
                     refused(Write::Lease);
+                    self.not_written(&error.into_refusal(), creates);
+                    return;
                 }
-                let (namespace, name) = (&self.candidacy.namespace, &self.candidacy.name);
-                warn!("Lease {namespace}/{name} can't be written: {error}");
+                self.not_written(&error, creates);
             }
         }
     }
@@ -386,6 +439,15 @@ impl Leader {
             }
         }
         warn!("Lease {} was not released: the next replica takes over when it expires", self.candidacy.name);
+    }
+
+    /// Returns true if another process has written the Lease since it was read last.
+    fn is_of_other(&self, object: Option<&LeaseObject>) -> bool {
+        let holder = |lease: &LeaseObject| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+        let version = |lease: &LeaseObject| lease.metadata.resource_version.clone();
+        let holder = object.and_then(holder).filter(|holder| !holder.is_empty());
+        holder.is_some_and(|holder| holder != self.candidacy.me)
+            && object.and_then(version) != self.object.as_ref().and_then(version)
     }
 
     /// Returns the version of the Lease, if it names this process.

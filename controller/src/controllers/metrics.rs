@@ -90,7 +90,7 @@ impl Metrics {
         );
         registry.register(
             name("drain_blocked"),
-            "1 for each node whose drain waits for a pod",
+            "1 for each node whose drain is blocked",
             self.drain_blocked.clone(),
         );
         registry.register(name("drains"), "Nodes that are drained now", self.drains.clone());

@@ -7,7 +7,7 @@
 //! | `leader.rs`, `witness.rs` | the shell of [`crate::lease`]; what the Lease says of the API server's history |
 //! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
 //! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it, by [`crate::watches`] |
-//! | `unread.rs` | kinds that can't be read, and who says so |
+//! | `unread.rs`, `awaited.rs`, `outage.rs` | kinds that can't be read, and who says so |
 //! | `stored_config.rs` | MachineConfigs, packed |
 //! | `node.rs`, `config.rs`, `untyped.rs`, `failure.rs` | objects as they are read, and why not |
 //! | `write.rs` | each write, by name: what fails is counted |
@@ -26,6 +26,7 @@
 //! Each controller waits for a change in the cache, decides with a pure function, and writes. Nothing polls. No state is only
 //! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
 
+mod awaited;
 mod build;
 mod cache;
 mod cached;
@@ -53,6 +54,7 @@ mod metrics;
 mod node;
 mod node_write;
 mod opt_in;
+mod outage;
 mod pinned;
 mod render;
 mod rollout;
@@ -351,6 +353,9 @@ fn ready(cache: Cache, controllers: &[Controller], alone: watch::Receiver<Alone>
         missing.dedup();
         missing.extend(unread::down(&snapshot, &needed, client::uptime()));
         missing.extend(unread::refused_budgets(&snapshot));
+        missing.extend(unread::refused_pods(&snapshot));
+        missing.extend(unread::refused_settings(&snapshot));
+        missing.extend(unread::refused_lease(&snapshot));
         if !missing.is_empty() {
             return Err(format!("{}\n", missing.join("\n")));
         }

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
 use super::client::{RequestError, uptime};
@@ -44,7 +45,7 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     watches.spawn(follow(Api::<BuildSettings>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<OsImage>::namespaced(client.clone(), &namespace), cache.clone()));
     watches.spawn(follow(Api::<Containerfiles>::namespaced(client.clone(), &namespace), cache.clone()));
-    cache.until(|snapshot| unread::OPT_IN.iter().all(|kind| snapshot.knows(*kind))).await;
+    UNTOUCHED.until_read(&client, &cache, &unread::OPT_IN).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.contents();
     let (retries, contested) = (Retries::default(), Contested::default());
@@ -63,6 +64,19 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
             () = retry => {}
         }
     }
+}
+
+/// Names pools that have opted in while their settings can't be read.
+const UNTOUCHED: Untouched =
+    Untouched { kinds: &unread::SETTINGS, reason: "OptInRefused", objects: untouched };
+
+fn untouched(snapshot: &Snapshot) -> Vec<(About, String)> {
+    let named = |pool: &MachineConfigPool| {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        (about, format!("Pool {name} can't be brought into image mode"))
+    };
+    snapshot.readable_pools().filter(|pool| opt_in::is_enabled(pool)).map(named).collect()
 }
 
 struct Controller {

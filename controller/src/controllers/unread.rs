@@ -92,6 +92,35 @@ pub(super) fn refused_budgets(snapshot: &Snapshot) -> Option<String> {
     (failure.is_refusal() || failure.code == 404).then(|| failure_text(Kind::Budgets, Some(failure)))
 }
 
+/// Returns the text on pods that the API server refuses: those of a node are read while it is drained.
+pub(super) fn refused_pods(snapshot: &Snapshot) -> Option<String> {
+    let failure = snapshot.unread_pods.values().next()?;
+    Some(failure_text(Kind::Pods, Some(failure)))
+}
+
+/// Returns the text on the Lease that the API server does not let be written: such a replica does not lead.
+pub(super) fn refused_lease(snapshot: &Snapshot) -> Option<String> {
+    snapshot.unwritten_lease.clone()
+}
+
+/// Settings of image mode: the leader reads them.
+pub(super) const SETTINGS: [Kind; 3] = [Kind::BuildSettings, Kind::OsImage, Kind::Containerfiles];
+
+/// Returns the text on settings of image mode that the API server refuses.
+pub(super) fn refused_settings(snapshot: &Snapshot) -> Option<String> {
+    refusals(snapshot, &SETTINGS)
+}
+
+/// Returns the text on kinds that the API server refuses.
+pub(super) fn refusals(snapshot: &Snapshot, kinds: &[Kind]) -> Option<String> {
+    let refused = |kind: &Kind| {
+        let failure = snapshot.failing.get(kind).filter(|failure| failure.is_refusal())?;
+        (!snapshot.lacks(*kind)).then(|| failure_text(*kind, Some(failure)))
+    };
+    let texts: Vec<String> = kinds.iter().filter_map(refused).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
 /// Returns the message for pools on kinds that can't be read.
 pub(super) fn message(snapshot: &Snapshot, needed: &[Kind]) -> Option<String> {
     let causes = unread(snapshot, needed).map(|(kind, failure)| failure_text(kind, failure));
@@ -109,7 +138,28 @@ pub(super) fn refused(snapshot: &Snapshot, needed: &[Kind]) -> Option<String> {
 
 /// Returns the text on a kind that can't be read, with the next step.
 pub(super) fn failure_text(kind: Kind, failure: Option<&Failure>) -> String {
-    let resource = kind.resource();
+    failure_text_of(&kind.named(), failure)
+}
+
+/// Returns the names of kinds, for people.
+pub(super) fn names<'a>(kinds: impl IntoIterator<Item = &'a Kind>) -> String {
+    let kinds: Vec<&Kind> = kinds.into_iter().collect();
+    if let [one] = *kinds {
+        return one.named();
+    }
+    let mut names: Vec<String> = Vec::new();
+    for kind in kinds {
+        let named = kind.named();
+        let name = named.split_once('.').map_or(&*named, |(plural, _)| plural).to_owned();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}
+
+/// Returns the text on kinds of one cause.
+pub(super) fn failure_text_of(resource: &str, failure: Option<&Failure>) -> String {
     match failure {
         None => format!("{resource} are not read yet"),
         Some(failure) if failure.code == 401 => format!(

@@ -35,6 +35,9 @@ pub(super) fn course(
         _ => orphan::halt(Course::from_stop(stop, census, input), input, census),
     };
     course.mistakes = mistakes;
+    if let Some(left) = left(input, course.phase) {
+        course.message.push_str(&left);
+    }
     course
 }
 
@@ -49,6 +52,23 @@ impl Course {
             None => Self { limit: usize::MAX, ..Self::stop(Phase::Updating, progress(input, census)) },
         }
     }
+}
+
+/// Names the nodes that left the pool while they were at work for it, where the message of the phase does not: the rest of the pool may be
+/// complete.
+fn left(input: &RolloutInput<'_>, phase: Phase) -> Option<String> {
+    let left = &input.pool.left;
+    let (first, is_named) = (left.first.first()?, phase == Phase::Updating);
+    // What is known of other pools is old, or nothing.
+    if is_named || phase.is_fault() {
+        return None;
+    }
+    let others = match left.count.saturating_sub(1) {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let (name, now) = first;
+    Some(format!("; it was left during an update by node {name} ({now}){others}"))
 }
 
 /// Returns the cause that nothing is to be done, whatever a policy allows.

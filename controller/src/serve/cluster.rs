@@ -254,5 +254,5 @@ fn cause(error: &watcher::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    watches::of_reader(&error.to_string()).to_owned()
 }

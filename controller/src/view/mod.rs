@@ -25,19 +25,21 @@ pub use text::text;
 
 use crate::api::rollout_policy::HaltStatus;
 use crate::drain;
-use crate::rollout::{Membership, Pool, PrefetchProgress};
+use crate::rollout::{Membership, Node, Pool, PrefetchProgress};
 use clean::clean;
 
 /// Makes the screen.
 pub fn view(input: &ViewInput<'_>) -> View {
     let mut members: BTreeMap<&str, Vec<&ObservedNode<'_>>> = BTreeMap::new();
-    let mut nodes_without_pool = 0;
+    let mut homeless: Vec<(String, &ObservedNode<'_>)> = Vec::new();
     for node in &input.nodes {
         match input.selectors.membership(node.node) {
             Membership::Pool(pool) => members.entry(pool).or_default().push(node),
-            Membership::None | Membership::Conflict(_) => nodes_without_pool += 1,
+            Membership::None => homeless.push((String::new(), node)),
+            Membership::Conflict(pools) => homeless.push((pools.join(","), node)),
         }
     }
+    let nodes_without_pool = homeless.len();
     let mut rows = Vec::new();
     let mut pools = Vec::new();
     for (name, pool) in &input.pools {
@@ -46,8 +48,12 @@ pub fn view(input: &ViewInput<'_>) -> View {
             Ok(pool) => pool_view(pool, nodes),
             Err(cause) => unreadable(name, cause),
         });
-        rows.extend(nodes.iter().filter_map(|node| Some((*name, *node, node::step(node)?))));
+        rows.extend(nodes.iter().filter_map(|node| Some(((*name).to_owned(), *node, node::step(node)?))));
     }
+    // A node that left its pool has its update all the same.
+    let has_update = |node: &Node| node.is_in_flight() || node.is_degraded();
+    let homeless = homeless.into_iter().filter(|(_, observed)| has_update(observed.node));
+    rows.extend(homeless.filter_map(|(pools, observed)| Some((pools, observed, node::step(observed)?))));
     // Those that need a person, and those that take longest.
     rows.sort_by_key(|(_, node, at)| {
         (at.step.class(), at.since.unwrap_or(Timestamp::MAX), node.node.name.clone())
@@ -55,7 +61,7 @@ pub fn view(input: &ViewInput<'_>) -> View {
     let more_nodes = rows.len().saturating_sub(input.limit);
     let rows = rows.into_iter().take(input.limit).map(|(pool, node, at)| NodeRow {
         name: clean(&node.node.name),
-        pool: clean(pool),
+        pool: clean(&pool),
         step: at.step,
         since: at.since.map(|since| since.to_string()),
         detail: clean(&at.detail),

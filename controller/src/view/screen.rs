@@ -95,7 +95,7 @@ pub struct Wave {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// Its pool.
+    /// Its pool; empty where it has none, and with commas between those that claim it.
     pub pool: String,
     /// Its step, or its fault.
     pub step: Step,

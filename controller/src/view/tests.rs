@@ -214,6 +214,30 @@ fn json_has_same_content() {
     assert!(pool.get("halted").is_none() && json["pools"][0].get("estimate").is_none());
 }
 
+/// A node that left its pool during its update, and one that two pools claim: no pool counts them, and they are shown all the same.
+#[test]
+fn nodes_of_no_pool_are_shown_with_their_updates() {
+    let mut cluster = Cluster::default();
+    for pool in ["gpu", "infra"] {
+        cluster.state(pool, "Complete", "all 0 nodes have it", &json!([]));
+    }
+    cluster.pools[1].spec.node_selector =
+        Some(serde_json::from_value(json!({ "matchLabels": { "second": "" } })).unwrap());
+    cluster.node("done", "none", ["a", "a"], json!({})).node("left", "none", ["a", "b"], json!({}));
+    cluster.node("both", "gpu", ["a", "b"], working("uncordon-rendered-gpu-a"));
+    cluster.nodes.last_mut().unwrap().0.labels.insert("second".to_owned(), String::new());
+    let text = text(&cluster.view(20));
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("NODE "))
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{text}");
+    assert_eq!((rows[1][0], rows[1][1]), ("both", "gpu,infra"), "{text}");
+    assert_eq!((rows[2][0], rows[2][1]), ("left", "-"), "{text}");
+    assert!(text.contains("nodes of no pool, or of two: 3"), "{text}");
+}
+
 /// Each word of a step in JSON is the one of the table.
 #[test]
 fn steps_have_one_word() {

@@ -45,7 +45,8 @@ pub fn text(view: &View) -> String {
         let row = |node: &super::NodeRow| {
             let step = node.step.as_str().to_owned();
             let lasts = lasts(node.since.as_deref());
-            vec![node.name.clone(), node.pool.clone(), step, lasts, cut(&node.detail)]
+            let pool = if node.pool.is_empty() { "-" } else { &node.pool };
+            vec![node.name.clone(), pool.to_owned(), step, lasts, cut(&node.detail)]
         };
         table(&mut out, &NODE_COLUMNS, &view.nodes.iter().map(row).collect::<Vec<_>>());
     }

@@ -6,6 +6,7 @@
 //! one of another time. Where the versions may have passed, the leader's Lease tells ([`mod@history`]).
 
 mod answered;
+mod cause;
 mod history;
 mod starting;
 pub(crate) mod version;
@@ -26,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 pub(crate) use answered::{Answers, NoteAnswers};
+pub(crate) use cause::of_reader;
 use history::Entry;
 pub(crate) use history::{breaks, history, judge, pause, restored, restores, returned, unjudged};
 pub(crate) use starting::Starting;

@@ -179,5 +179,49 @@ async fn node_that_leaves_its_pool_at_work_is_named_until_done() {
     cluster.until_pool("worker", words, |pool| message(pool).ends_with(words)).await;
     patch(state("Done", &infra)).await;
     node_until(&cluster.client, "n1", "no mark", |node| !node.annotations().contains_key(LEFT)).await;
-    node_until(&cluster.client, "n2", "its turn", has(second)).await;
+    node_until(&cluster.client, "n2", "its turn", has(second.clone())).await;
+}
+
+/// A node at work loses the labels of all pools: the pool that is complete without it names it, and so does the screen, until it is done.
+#[tokio::test]
+async fn node_that_leaves_all_pools_at_work_is_named() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("50-worker")).await;
+    let _controller = cluster.start("a", &["--controllers", "render,node"]);
+    let first = cluster.until_target("worker", "").await;
+    for name in ["n1", "n2"] {
+        ready_node(&cluster.client, name, &first).await;
+    }
+    let is_updated = |pool: &Value| condition(pool, "Updated")["status"] == "True";
+    cluster
+        .until_pool("worker", "two nodes", |pool| is_updated(pool) && pool["status"]["machineCount"] == 2)
+        .await;
+    cluster.config("worker", config("51-worker")).await;
+    let second = cluster.until_target("worker", &first).await;
+    let has = |node: &Node| annotation(node, "desiredConfig") == Some(&second);
+    node_until(&cluster.client, "n1", "its target", has).await;
+    let api = node_api(&cluster.client);
+    let patch = |name: &'static str, body: Value| {
+        let api = api.clone();
+        async move { drop(api.patch(name, &PatchParams::default(), &Patch::Merge(body)).await.unwrap()) }
+    };
+    let state = |state: &str, current: &str| json!({ "metadata": { "annotations": { key("state"): state, key("currentConfig"): current } } });
+    patch("n1", state("Working", &first)).await;
+    patch("n1", json!({ "metadata": { "labels": { "node-role.kubernetes.io/worker": null } } })).await;
+    // As a person would who corrects n2 alone.
+    let given = json!({ "metadata": { "annotations": { key("desiredConfig"): second } } });
+    patch("n2", given).await;
+    patch("n2", state("Done", &second)).await;
+    let progress = |pool: &Value| {
+        condition(pool, "RolloutProgressing")["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let words = "; it was left during an update by node n1 (at work, in no pool)";
+    let pool = cluster.until_pool("worker", words, |pool| progress(pool).ends_with(words)).await;
+    assert!(is_updated(&pool) && pool["status"]["machineCount"] == 1, "{pool}");
+    let screen = crate::status::text(&cluster).await;
+    let is_shown = |line: &str| line.split_whitespace().take(2).eq(["n1", "-"]);
+    assert!(screen.lines().any(is_shown), "{screen}");
+    patch("n1", state("Done", &second)).await;
+    cluster.until_pool("worker", "nothing left", |pool| !progress(pool).contains("n1")).await;
 }

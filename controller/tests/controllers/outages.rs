@@ -73,8 +73,45 @@ async fn roles_that_are_read_late_are_waited_for() {
     cluster.until_target("worker", &first).await;
     assert!(mended.elapsed() < Duration::from_secs(8), "{:?}", mended.elapsed());
     let lines = controller.lines();
-    assert!(lines.iter().any(|line| line.contains("while the API server starts")), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("Watched again after")), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("; grant ")), "{lines:#?}");
+}
+
+/// All connections break at once, and come back: the log has one line with all kinds, and one when it is over. No line names a page for those who
+/// program.
+#[tokio::test]
+async fn outage_is_one_line_and_its_end_another_one() {
+    let cluster = Cluster::new().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", contents("worker", "1")).await;
+    let mut controller = cluster.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    cluster.until_target("worker", "").await;
+    controller.line("The controller of pools that opt in runs").await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    let before = controller.lines().len();
+    cluster.bench.stop();
+    let down = controller.line("the controller retries by itself").await;
+    cluster.bench.start();
+    let over = controller.line("Watched again after").await;
+    let kinds = [
+        "machineconfigpools",
+        "machineconfigs",
+        "nodes",
+        "customresourcedefinitions",
+        "secrets",
+        "configmaps",
+        "leases",
+    ];
+    for line in [&down, &over] {
+        assert!(kinds.iter().all(|kind| line.contains(kind)), "{line}");
+    }
+    let lines = controller.lines();
+    let about = |part: &str| lines[before..].iter().filter(|line| line.contains(part)).count();
+    assert_eq!((about("can't be read"), about("Watched again")), (1, 1), "{lines:#?}");
+    for part in ["can't be watched", "recovered", "docs.rs", "configmaps can't"] {
+        assert_eq!(about(part), 0, "{part}: {lines:#?}");
+    }
 }
 
 /// A watch that has been down for half a minute: what is read before is used, and the replica says that it is not ready, and why.

@@ -144,6 +144,13 @@ impl Proxy {
         within("requests of the seam", met.wait_for(|met| *met >= count)).await.unwrap();
     }
 
+    /// Waits until so many more requests failed by the last fault.
+    pub async fn failed_again(&self, count: u64) {
+        let mut met = self.state.lock().unwrap().faults.last().unwrap().met.subscribe();
+        let before = *met.borrow_and_update();
+        within("more requests of the seam", met.wait_for(|met| *met >= before + count)).await.unwrap();
+    }
+
     /// Waits until each fault that is set met a request.
     pub async fn all_failed(&self) {
         let faults = self.state.lock().unwrap().faults.clone();

@@ -21,9 +21,10 @@ use crate::cluster::{
 };
 use crate::connections::behind_proxy;
 use crate::lost_answers::made;
-use crate::process::{Cluster, Controller, apply_definition, condition, target};
+use crate::process::{Cluster, Controller, NAMESPACE, apply_definition, condition, target};
 use crate::proxy::{Failing, Seam};
 use crate::rollout::{Agents, ready_node};
+use crate::seams::drain::until_event;
 
 /// The user agent of the controller.
 const CONTROLLER: &str = "machine-config-controller";
@@ -362,6 +363,28 @@ async fn kind_that_may_not_be_read_is_named_and_makes_controller_unready() {
     cluster.until_pool("worker", "read", |pool| !unread(pool)).await;
     let up = down.replace("} 0", "} 1");
     page_until(listener, "/metrics", "the watch is up", |_, body| body.contains(&up)).await;
+}
+
+/// The Secrets of builds may not be read: `/readyz` and an Event of each `MachineOSConfig` say so, with the right to grant.
+#[tokio::test]
+async fn secrets_of_builds_that_may_not_be_read_are_named() {
+    if !own_only("refusals::secrets_of_builds_that_may_not_be_read_are_named") {
+        return;
+    }
+    let builds = Builds::new().await;
+    builds.secret().await;
+    builds.os_config(CONTAINERFILE).await;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
+    builds.cluster.bench.fault(&Fault::status(403).path(&path).agent(CONTROLLER));
+    let mut controller = builds.start("a", &[]);
+    let listener = listener(&mut controller).await;
+    let words = "secrets can't be read: the test says so (403); grant the controller's account";
+    page_until(listener, "/readyz", words, |code, text| code == 503 && text.contains(words)).await;
+    let text = format!("MachineOSConfig worker is not built: {words}");
+    until_event(&builds.cluster.client, "ConfigReconcileFailed", "worker", &text).await;
+    builds.cluster.bench.clear_faults();
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    controller.line("The build controller runs").await;
 }
 
 /// A watch that starts again and has no change to tell is up all the same.

@@ -80,6 +80,15 @@ async fn write_beyond(cluster: &Cluster, version: u64) {
     }
 }
 
+/// Waits until the leader has renewed its Lease.
+async fn until_renewed(cluster: &Cluster) {
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let since = version(cluster).await;
+    let is_new =
+        |lease: &Lease| lease.metadata.resource_version.as_ref().unwrap().parse::<u64>().unwrap() > since;
+    object_until(&leases, LEASE, "a renewal after the backup", is_new).await;
+}
+
 async fn version(cluster: &Cluster) -> u64 {
     let pools = object_api(&cluster.client, "machineconfigpools");
     let pools = pools.list(&ListParams::default()).await.unwrap();
@@ -101,11 +110,7 @@ async fn versions_pass(times: &[&str], is_lease_renewed: bool) {
     cluster.config("worker", lost).await;
     cluster.until_target("worker", &first).await;
     if is_lease_renewed {
-        let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), NAMESPACE);
-        let since = version(&cluster).await;
-        let is_new =
-            |lease: &Lease| lease.metadata.resource_version.as_ref().unwrap().parse::<u64>().unwrap() > since;
-        object_until(&leases, LEASE, "a renewal after the backup", is_new).await;
+        until_renewed(&cluster).await;
     }
     let reached = version(&cluster).await;
     cut(&proxy);
@@ -187,4 +192,36 @@ async fn kinds_that_answer_late_after_restore_are_awaited() {
         .map(Request::line)
         .collect();
     assert!(of_lost.is_empty(), "a target of the lost state: {of_lost:?}");
+}
+
+/// An API server that is restored answers the list that the restore asks for, and is busy at the watch after it: the list counts all the same,
+/// and decisions go on once the watch is answered.
+#[tokio::test]
+async fn busy_watch_after_list_delays_decisions_and_ends_none() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.lease("others").await;
+    cluster.pool("worker").await;
+    cluster.config("worker", config("worker", "1")).await;
+    let mut controller = cluster.start("a", &["--lease-duration", "60", "--lease-retry-period", "1"]);
+    let first = cluster.until_target("worker", "").await;
+    cluster.bench.save();
+    cluster.served().await;
+    until_renewed(&cluster).await;
+    let reached = version(&cluster).await;
+    cut(&proxy);
+    cluster.bench.restore();
+    cluster.served().await;
+    write_beyond(&cluster, reached + 200).await;
+    let mark = cluster.bench.mark().await;
+    proxy.mend();
+    let busy = Failing::Refuses(429, "storage is (re)initializing");
+    proxy.fail(Seam::new(Method::GET, &["/nodes?", "watch="]), busy);
+    controller.line("is not as this leader wrote it last").await;
+    // The list, and not the question for the server's version.
+    let is_list = |request: &Request| request.resource == "nodes" && request.uri.contains("limit=100");
+    cluster.bench.audit().since(mark, "the list of nodes", is_list).await;
+    proxy.failed_again(2).await;
+    proxy.mend();
+    cluster.config("worker", config("worker", "2")).await;
+    cluster.until_target("worker", &first).await;
 }

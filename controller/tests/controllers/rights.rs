@@ -4,9 +4,9 @@
 use http::Method;
 use serde_json::Value;
 
-use crate::cluster::{MachineConfigBuilder, object_api};
+use crate::cluster::{Identity, MachineConfigBuilder, object_api};
 use crate::connections::behind_proxy;
-use crate::process::condition;
+use crate::process::{LEASE, NAMESPACE, SHORT_LEASE, condition};
 use crate::proxy::{Failing, Seam};
 use crate::refusals::{get, listener, page_until};
 use crate::rollout::ready_node;
@@ -96,6 +96,50 @@ async fn missing_right_to_leases_of_operator_is_named_on_pools() {
     let is_updated = |pool: &Value| condition(pool, "Updated")["status"] == "True";
     cluster.until_pool("worker", "updated", is_updated).await;
     page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+}
+
+/// A replica that may read the Lease and not write it never leads: it is not ready, says once what to grant, and leads as soon as it may.
+#[tokio::test]
+async fn replica_that_may_not_write_lease_says_so() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    for (method, lease, what) in [(Method::PUT, LEASE, "written"), (Method::POST, "new", "created")] {
+        proxy.fail(Seam::new(method, &["/leases"]), NO);
+        let mut controller = cluster.start("a", &["--lease", lease, "--lease-duration", "6"]);
+        let listener = listener(&mut controller).await;
+        let words = format!(
+            "Lease {NAMESPACE}/{lease} can't be {what}, so this replica can't lead and writes nothing: the role has no right for it \
+             (403); grant the controller's account the verbs create and update of leases.coordination.k8s.io in namespace {NAMESPACE}"
+        );
+        let named = |code, body: &str| code == 503 && body.matches(&words).count() == 1;
+        page_until(listener, "/readyz", "the right is named", named).await;
+        proxy.failed(3).await;
+        let lines = controller.lines();
+        assert_eq!(lines.iter().filter(|line| line.contains(&words)).count(), 1, "{lines:#?}");
+        assert!(get(listener, "/metrics").1.contains("machine_config_controller_leading 0"));
+        proxy.mend();
+        controller.line(" leads").await;
+        page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+        cluster.until_target("worker", "").await;
+        assert!(controller.terminate().await.success());
+    }
+}
+
+/// Another replica has the right and leads: the one without it waits as any other, since it may have it by the time of its next try.
+#[tokio::test]
+async fn replica_that_may_not_write_lease_is_ready_while_other_leads() {
+    let (mut cluster, proxy) = behind_proxy().await;
+    proxy.fail(Seam::new(Method::PUT, &["/leases"]), NO);
+    let mut waiting = cluster.start("waiting", &SHORT_LEASE);
+    let listener = listener(&mut waiting).await;
+    let refused = |code, body: &str| code == 503 && body.contains("so this replica can't lead");
+    page_until(listener, "/readyz", "the right is named", refused).await;
+    cluster.kubeconfig = cluster.bench.kubeconfig(&Identity::Admin("controller".to_owned()));
+    let leader = cluster.start("leader", &SHORT_LEASE);
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    assert_eq!(leader.kill().await.code(), None);
+    page_until(listener, "/readyz", "the right is named again", refused).await;
 }
 
 /// The Leases show whether the Machine Config Operator is at work, and who leads.

@@ -265,6 +265,12 @@ async fn lists_of_configmaps_fail() {
             };
             page_until(listener, "/metrics", "the watch is down", is_down).await;
         }
+        if matches!(failing, Failing::Refuses(..)) {
+            let named =
+                |code, text: &str| code == 503 && text.contains("configmaps (") && text.contains("; grant");
+            page_until(listener, "/readyz", "the settings are named", named).await;
+            drain::until_event(&cluster.client, "OptInRefused", "worker", "configmaps (").await;
+        }
         cluster.config("infra", contents("infra", &format!("{failing:?}"))).await;
         last = cluster.until_target("infra", &last).await;
         let is_told = |pool: &Value| condition(pool, "BuildPending")["status"] == "True";

@@ -25,7 +25,7 @@ pub async fn run(kubeconfig: &std::path::Path, more: &[&str]) -> Output {
     within("status ends", command(kubeconfig, more).output()).await.unwrap()
 }
 
-async fn text(cluster: &Cluster) -> String {
+pub async fn text(cluster: &Cluster) -> String {
     let person = cluster.bench.kubeconfig(&Identity::Admin("person".to_owned()));
     let output = run(&person, &[]).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -36,9 +36,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
 use super::client::{RequestError, uptime};
 use super::contested::Contested;
+use super::events::About;
+use super::layering::OsConfig;
 use super::metrics::Metrics;
 use super::unread;
 use crate::build::{
@@ -72,6 +75,17 @@ const MAX_ACTIONS: usize = 32;
 /// Conflicts in a row before it waits.
 const MAX_CONFLICTS: u32 = 5;
 
+/// Names each `MachineOSConfig`: none is built while a kind can't be read.
+const UNTOUCHED: Untouched =
+    Untouched { kinds: &unread::BUILD, reason: "ConfigReconcileFailed", objects: untouched };
+
+fn untouched(snapshot: &Snapshot) -> Vec<(About, String)> {
+    let named = |(name, config): (&String, &OsConfig)| {
+        (About::os_config(name, &config.build.uid), format!("MachineOSConfig {name} is not built"))
+    };
+    snapshot.os_configs.iter().map(named).collect()
+}
+
 /// Runs it. It has no end.
 pub(super) async fn run(
     client: Client,
@@ -80,7 +94,7 @@ pub(super) async fn run(
     settings: JobSettings,
     registry: Arc<dyn Registry>,
 ) {
-    cache.until(|snapshot| unread::BUILD.iter().all(|kind| snapshot.knows(*kind))).await;
+    UNTOUCHED.until_read(&client, &cache, &unread::BUILD).await;
     info!("The build controller runs");
     let mut changes = cache.contents();
     let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);

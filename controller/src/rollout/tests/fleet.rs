@@ -367,6 +367,36 @@ fn node_that_left_its_pool_and_drifted_takes_no_place() {
     assert_eq!(fleet.held_elsewhere(WORKER), 1);
 }
 
+/// A pool that is complete, paused, or without nodes names it, too.
+#[test]
+fn pool_that_waits_for_nothing_names_node_that_left_it_at_work() {
+    let named = |moved: &Node, has_others: bool, is_paused: bool| {
+        let mut fleet = Fleet::new(None);
+        fleet.begin(&pools());
+        put(&mut fleet, moved);
+        if has_others {
+            let mut own = node("b", "worker-2");
+            own.labels.insert(label(WORKER), String::new());
+            put(&mut fleet, &own);
+        }
+        let decided = decided(&mut fleet, Pool { paused: is_paused, ..pool("worker-2") });
+        let conditions = decided.status.conditions.unwrap();
+        let found = conditions.into_iter().find(|one| one.type_ == "RolloutProgressing").unwrap();
+        found.message.unwrap()
+    };
+    let mut moved = moved();
+    let text = "all 1 nodes have worker-2; it was left during an update by node a ";
+    assert_eq!(named(&moved, true, false), format!("{text}(at work, in pool infra)"));
+    moved.labels.clear();
+    assert_eq!(named(&moved, true, false), format!("{text}(at work, in no pool)"));
+    for (has_others, is_paused) in [(true, true), (false, false)] {
+        let text = named(&moved, has_others, is_paused);
+        assert!(text.ends_with("; it was left during an update by node a (at work, in no pool)"), "{text}");
+    }
+    (moved.current, moved.state) = (moved.desired.clone(), AgentState::Done);
+    assert_eq!(named(&moved, true, false), "all 1 nodes have worker-2");
+}
+
 /// The pool whose place is taken names the node, and where it is now.
 #[test]
 fn pool_names_node_that_left_it_at_work() {

@@ -146,7 +146,9 @@ async fn requests_of_drains_fail() {
             && failures(body, "Eviction", "refused") > 0
     };
     page_until(listener, "/metrics", "each failure is counted", is_counted).await;
-    assert_eq!(get(listener, "/readyz").0, 200);
+    let (code, body) = get(listener, "/readyz");
+    assert_eq!((code, body.lines().count()), (503, 1), "{body}");
+    assert!(body.starts_with("pods can't be read: a webhook says no (403); grant"), "{body}");
     proxy.mend();
     for name in &names {
         until_done(client, name, "drain-b").await;
@@ -298,6 +300,87 @@ async fn budgets_that_cannot_be_read_are_named() {
         let is_gone = |_, body: &str| !body.contains(gauge);
         page_until(listener, "/metrics", "nobody needs them", is_gone).await;
     }
+}
+
+/// The role lacks the right to list pods, or to watch them: the node, its pool, the metric and `/readyz` say so with what to grant, the log
+/// once, and all of it ends with the fault, also where the drain goes on.
+#[tokio::test]
+async fn pods_that_may_not_be_read_are_named() {
+    const NO: Failing = Failing::Refuses(403, "the role has no right for it");
+    let (cluster, proxy, mut controller, _kubelets) = with_node("old").await;
+    let client = &cluster.client;
+    let listener = listener(&mut controller).await;
+    let metric = "machine_config_controller_drain_blocked{node=\"old\",pod=\"\",budget=\"\"} 1\n";
+    let grant =
+        "the role has no right for it (403); grant the controller's account the verbs list and watch of";
+    let named =
+        move |code, body: &str| code == 503 && body.contains(&format!("pods can't be read: {grant} them"));
+    proxy.fail(seam("list", "old"), NO);
+    request(client, "old", "drain-b").await;
+    let words = format!("its pods can't be listed: {grant} pods");
+    until_blocked(client, "old", &[&words]).await;
+    let is_named = |pool: &Value| {
+        condition(pool, "RolloutDrainBlocked")["message"].as_str().is_some_and(|text| text.contains(&words))
+    };
+    cluster.until_pool("worker", &words, is_named).await;
+    page_until(listener, "/readyz", "the right is named", named).await;
+    page_until(listener, "/metrics", metric, |_, body| body.contains(metric)).await;
+    proxy.failed(3).await;
+    let count = |what: &str| controller.lines().iter().filter(|line| line.contains(what)).count();
+    assert_eq!(count("Could not list the pods of node old"), 1, "{:#?}", controller.lines());
+    // The drain goes on as far as it can.
+    proxy.mend();
+    proxy.fail(seam("evict", "old"), Failing::Refuses(403, "not yet"));
+    until_blocked(client, "old", &["not yet"]).await;
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    page_until(listener, "/metrics", "the pod is named", |_, body| !body.contains(metric)).await;
+    proxy.mend();
+    until_done(client, "old", "drain-b").await;
+    request(client, "old", "uncordon-b").await;
+    until_done(client, "old", "uncordon-b").await;
+
+    let _kubelet = Kubelet::start(&cluster.bench, "old").await;
+    running_pod(client, "default", "next", "old", json!({})).await;
+    proxy.fail(Seam::new(Method::POST, &["/pods/next/eviction"]), Failing::Refuses(403, "not yet"));
+    proxy.fail(Seam::new(Method::GET, &["/api/v1/pods?", "spec.nodeName%3Dold%2C", "watch="]), NO);
+    request(client, "old", "drain-c").await;
+    until_blocked(client, "old", &["not yet"]).await;
+    proxy.failed(3).await;
+    assert!(named(503, &page_until(listener, "/readyz", "the right is named", named).await));
+    assert_eq!(count("Watch of the pods of node old failed"), 1, "{:#?}", controller.lines());
+    proxy.mend_part("watch=");
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    proxy.mend();
+    until_done(client, "old", "drain-c").await;
+}
+
+/// The budgets may be listed, and not watched: told once, and ready again as soon as they may.
+#[tokio::test]
+async fn budgets_that_may_not_be_watched_are_named() {
+    let (cluster, proxy, mut controller, _kubelets) = with_node("old").await;
+    let client = &cluster.client;
+    let listener = listener(&mut controller).await;
+    proxy.fail(seam("evict", "old"), Failing::Refuses(403, "not yet"));
+    proxy.fail(
+        Seam::new(Method::GET, &["/poddisruptionbudgets?", "watch="]),
+        Failing::Refuses(403, "the role has no right for it"),
+    );
+    request(client, "old", "drain-b").await;
+    until_blocked(client, "old", &["not yet"]).await;
+    proxy.failed(3).await;
+    let words = "poddisruptionbudgets can't be read: the role has no right for it (403); grant the controller's account";
+    // Also while they are listed again and again.
+    for _ in 0..100 {
+        let (code, body) = get(listener, "/readyz");
+        assert_eq!((code, body.contains(words)), (503, true), "{body}");
+    }
+    let lines = controller.lines();
+    let told = lines.iter().filter(|line| line.contains("PodDisruptionBudgets can't be watched")).count();
+    assert_eq!(told, 1, "{lines:#?}");
+    proxy.mend_part("/poddisruptionbudgets?");
+    page_until(listener, "/readyz", "ready", |code, _| code == 200).await;
+    proxy.mend();
+    until_done(client, "old", "drain-b").await;
 }
 
 /// A watch of budgets that breaks and is answered again without a change counts as watched.

@@ -130,8 +130,14 @@ async fn lists_of_lease_fail() {
         let is_named = |code, text: &str| code == 503 && text.contains("leases.coordination.k8s.io");
         page_until(*listener, "/readyz", "the Lease is named", is_named).await;
         assert!(get(*listener, "/metrics").1.contains("machine_config_controller_leading 0"), "{lease}");
-        if !matches!(failing, Failing::NeverAnswers | Failing::AnswersLate) {
-            controller.line(&format!("Lease {lease} can't be watched")).await;
+        match failing {
+            Failing::NeverAnswers | Failing::AnswersLate => {}
+            Failing::Refuses(403 | 409, _) => {
+                controller.line(&format!("Lease {lease} can't be watched")).await;
+            }
+            Failing::Refuses(..) | Failing::AnswersSomethingElse | Failing::AnswersWithOlderNews => {
+                controller.line("leases.coordination.k8s.io can't be read: ").await;
+            }
         }
         let held = until_lease(&cluster, lease, "as it was", |_, _| true).await;
         assert_eq!(held.spec.unwrap().holder_identity, None, "{lease}");
