@@ -171,7 +171,7 @@ fn layered_pools_wait_for_their_image() {
     assert_eq!(annotations["machineconfiguration.openshift.io/desiredImage"], json!(null));
 }
 
-/// What is decided once more is nothing to write, whatever the pool is like: its status would be written for ever.
+/// Nothing is written for what is decided once more, whatever the pool is like: it would be written for ever.
 #[test]
 fn status_that_is_decided_again_is_same() {
     let image = format!("reg.test/os@sha256:{}", "a".repeat(64));
