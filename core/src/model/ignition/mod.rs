@@ -202,7 +202,7 @@ fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config, faults
     spec.directories = paths::directories(&mut entries, version, storage.directories.unwrap_or_default());
     spec.links = paths::links(&mut entries, storage.links.unwrap_or_default());
     let units = config.systemd.and_then(|systemd| systemd.units).unwrap_or_default();
-    spec.units = units::read(&mut entries, units);
+    (spec.units, spec.unwritten) = units::read(&mut entries, units);
     one_writer(within, spec, faults);
 }
 
