@@ -32,9 +32,10 @@ impl Faults {
 
     /// Adds the faults of which none is there about the same field. `is_told` says of a field whether another fault is about it.
     pub fn add_others(&mut self, found: ModelError, is_told: impl Fn(&str) -> bool) {
-        let (first, others, more) = match found {
-            ModelError::Several { first, others, more } => (*first, others, more),
-            one => (one, Vec::new(), 0),
+        let (first, others, more) = if let ModelError::Several { first, others, more } = found {
+            (*first, others, more)
+        } else {
+            (found, Vec::new(), 0)
         };
         for fault in std::iter::once(first).chain(others) {
             let is_known = fault.field().is_some_and(|field| {

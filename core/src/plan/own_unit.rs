@@ -147,9 +147,7 @@ fn beside_unit(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<Str
         return of_start(input, op, path);
     }
     let owner = folder.strip_suffix(".d").filter(|owner| WITH_DROPINS.contains(owner))?;
-    if !path.as_str().ends_with(".conf") {
-        return None;
-    }
+    name.strip_suffix(".conf")?;
     let what = match entry? {
         PathSpec::File(_) if OWN_DROPINS.contains(&name) && owner == AGENT_UNIT => {
             "it replaces the drop-in that comes with the agent".to_owned()

@@ -47,14 +47,12 @@ fn unknown_fields_are_named_with_their_place_and_what_was_meant() {
 
 #[derive(Debug, Deserialize)]
 struct Needs {
-    #[serde(rename = "below")]
-    _below: Vec<Below>,
+    below: Vec<Below>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Below {
-    #[serde(rename = "path")]
-    _path: String,
+    path: String,
 }
 
 #[test]
@@ -173,7 +171,7 @@ fn reading_goes_on_behind_wrong_values() {
     let read = mended_text::<Needs>(r#"{"below": [{"path": "a"}, {}, {"path": null}]}"#);
     let fields: Vec<&str> = read.faults.iter().map(|fault| fault.field.as_str()).collect();
     assert_eq!(fields, ["below[1].path", "below[2].path"]);
-    let name = &read.value.as_ref().unwrap()._below[1]._path;
+    let name = &read.value.as_ref().unwrap().below[1].path;
     assert_eq!(
         read.explain(&format!("below {name:?} mode: {name} is wrong")),
         "below[1] mode: below[1] is wrong"
