@@ -388,15 +388,6 @@ fn all_faults_of_object_are_told_in_one_run() {
         expected.sort();
         assert_eq!((code, found), (4, expected), "{words:?}");
     }
-    // In a control directory, too.
-    node.put("control/target.yaml", "config: rendered-a\n");
-    let named = object.to_string().replace("Bad_Name", "rendered-a");
-    node.put("control/machineconfigs/rendered-a.yaml", named);
-    let found = refused_fields(&node, &["plan", "--directory", "control"]).1;
-    assert!(
-        expected.iter().all(|field| *field == "metadata.name" || found.iter().any(|one| one == field)),
-        "{found:?}"
-    );
 }
 
 /// A fault of the version, of other configs that are named, and of the whole object: the same.
