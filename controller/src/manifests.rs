@@ -245,13 +245,14 @@ impl Manifests {
             Ok(bytes) => bytes,
             Err(cause) => return vec![unread(cause)],
         };
-        if bytes.trim_ascii().is_empty() {
-            return Vec::new();
-        }
         self.of_file.clear();
         let mut errors = Errors { path, found: Vec::new() };
         match document::documents(&bytes, &source) {
             Ok(documents) => {
+                if documents.is_empty() {
+                    self.notes
+                        .push(format!("{source} is empty, so nothing of it is read; fill or remove it"));
+                }
                 for document in &documents {
                     self.add(document, reading, &mut errors);
                 }

@@ -93,11 +93,10 @@ impl Object for MachineConfig {
     }
 
     fn as_node(document: &Document, faults: &mut Faults) -> AsNode {
-        let config = machineconfig::MachineConfig::of_document(document.clone());
-        let Some(config) = faults.take(config) else { return AsNode::default() };
-        let (spec, found) = config.examine();
+        let (spec, found) = machineconfig::MachineConfig::examine_document(document.clone());
         let Some(error) = found.into_error() else { return AsNode::default() };
-        faults.add(error);
+        faults.add_others(error, |_| false);
+        let Some(spec) = spec else { return AsNode::default() };
         let refused = refused_at_first(&spec).ok().flatten();
         AsNode { unknown: spec.remarks, refused }
     }
@@ -165,34 +164,44 @@ pub fn of_document<K: Object>(document: &Document) -> Result<Found<K>, ModelErro
 /// Reads what can be read of a document of a file.
 pub fn examine<K: Object>(document: &Document) -> Examined<K> {
     let mut faults = Faults::default();
-    let head = document.check(K::KIND).and_then(|()| name(document.name(), document.source()));
-    let Some(name) = faults.take(head) else {
+    if faults.take(document.check(K::KIND)).is_none() {
         return Examined { value: None, unknown: Vec::new(), faults, refused: None };
-    };
+    }
+    let name = name(document.name(), document.source());
+    // One of another type is told with the rest.
+    if let Err(error) = &name
+        && !document.name().is_empty()
+    {
+        faults.add(error.clone());
+    }
     let AsNode { mut unknown, refused } = K::as_node(document, &mut faults);
     let is_clean = faults.kept().is_empty();
-    let value = match document.read::<K>() {
-        Ok(found) => {
-            for text in found.value.check() {
-                faults.add(wrong(document.source(), &text));
-            }
-            if is_clean {
-                let found = faults.take(inside(found, &name));
-                found.map(|found| {
-                    unknown = found.unknown;
-                    found.value
-                })
-            } else {
-                Some(found.value)
-            }
+    let mut read = document.mended::<K>();
+    for fault in &read.faults {
+        // A node may have said it.
+        faults.add_others(document.wrong(fault), |_| false);
+    }
+    let is_whole = read.faults.is_empty();
+    let value = read.value.take();
+    for text in value.iter().flat_map(K::check) {
+        faults.add_others(wrong(document.source(), &text), |field| read.is_told(field));
+    }
+    if let Err(error) = &name {
+        faults.add_others(error.clone(), |field| read.is_told(field));
+    }
+    if !is_whole && unknown.is_empty() {
+        unknown = std::mem::take(&mut read.unknown);
+        unknown.retain(|remark| !is_head::<K>(&remark.field));
+    }
+    let value = match (value.filter(|_| is_whole), name) {
+        (Some(value), Ok(name)) if is_clean => {
+            let found = inside(Found { value, unknown: std::mem::take(&mut read.unknown) }, &name);
+            faults.take(found).map(|found| {
+                unknown = found.unknown;
+                found.value
+            })
         }
-        Err(error) => {
-            // A node may have said it.
-            if !faults.kept().iter().any(|fault| fault.field() == error.field()) {
-                faults.add(error);
-            }
-            None
-        }
+        (value, _) => value,
     };
     Examined { value, unknown, faults, refused }
 }
@@ -213,16 +222,17 @@ pub fn spec_of_tree<T: DeserializeOwned>(spec: &Value) -> Result<T, String> {
 
 fn inside<K: Object>(found: Found<K>, name: &str) -> Result<Found<K>, ModelError> {
     let Found { value, mut unknown } = found;
-    // The type of a kind does not have these two, and a status is what a controller wrote.
-    let is_head = |field: &str| {
-        let is_of_operator = |known: &str| {
-            field.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        ["apiVersion", "kind", "status"].iter().chain(K::OF_OPERATOR).any(|known| is_of_operator(known))
-    };
-    unknown.retain(|remark| !is_head(&remark.field));
+    unknown.retain(|remark| !is_head::<K>(&remark.field));
     unknown.extend(value.inside(name)?);
     Ok(Found { value, unknown })
+}
+
+/// Returns true for a field that the type of a kind does not have, and an object has: a status is what a controller wrote.
+fn is_head<K: Object>(field: &str) -> bool {
+    let is_of_operator = |known: &str| {
+        field.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    ["apiVersion", "kind", "status"].iter().chain(K::OF_OPERATOR).any(|known| is_of_operator(known))
 }
 
 /// Checks a name, as the API server does.

@@ -22,19 +22,20 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
-    /// Refuses unknown fields of a file that a person gives, where they are not let pass.
-    fn check(self, config: MachineConfig, document: &str) -> Result<MachineConfig, CliError> {
-        if !self.allow_unknown_fields {
-            config.refuse_unknown(document)?;
-        }
-        Ok(config)
+    /// Reads a file that a person gives; unknown fields of it are refused, where they are not let pass.
+    fn read(self, bytes: &[u8], document: &str) -> Result<MachineConfig, CliError> {
+        let read = if self.allow_unknown_fields {
+            MachineConfig::parse_or_wrap(bytes, document)
+        } else {
+            MachineConfig::parse_or_wrap_strictly(bytes, document)
+        };
+        Ok(read?)
     }
 }
 
 /// Reads a MachineConfig, or an Ignition config.
 pub(super) fn machine_config(path: &str, unknown: Unknown) -> Result<MachineConfig, CliError> {
-    let config = MachineConfig::parse_or_wrap(&bytes(path, machineconfig::MAX_BYTES)?, path)?;
-    unknown.check(config, path)
+    unknown.read(&bytes(path, machineconfig::MAX_BYTES)?, path)
 }
 
 /// Reads a MachineConfig, or an Ignition config, from a file or a web server; it has to be of the digest.
@@ -68,7 +69,7 @@ pub(super) fn checked_config(
             return Err(CliError::Input { path: shown.to_owned(), cause });
         }
     }
-    unknown.check(MachineConfig::parse_or_wrap(&bytes, shown)?, shown)
+    unknown.read(&bytes, shown)
 }
 
 /// Reads a disruption policy; the default table without a file. What is not read of the file is named with the config, whose file may be

@@ -49,7 +49,7 @@ pub(super) struct Arguments {
     /// For image builds: also compare the embedded config with this rendered config
     #[arg(long, value_name = "FILE")]
     embedded: Option<String>,
-    /// For image builds: also check that originals of `apply --into-image` exist (needs --embedded)
+    /// For image builds: also check the originals of `apply --into-image` (needs --embedded)
     #[arg(long, requires = "embedded")]
     originals: bool,
     /// Output format
@@ -96,8 +96,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let mut found = compared(&arguments.config, &state, &spec, &observed);
     if let Some(embedded) = &arguments.embedded {
         found.extend(verify_image::embedded(&host.root, embedded)?);
-        let kept = arguments.originals.then(|| verify_image::originals(&host.root, &spec)).transpose()?;
-        found.extend(kept.flatten());
+        if arguments.originals {
+            found.extend(verify_image::originals(&host.root, &spec)?);
+        }
     }
     // An image is no host on the way from its embedded config to the part of it that was applied.
     let refused = match file.filter(|_| arguments.embedded.is_none()) {

@@ -1,13 +1,17 @@
 //! `verify` in the build of an image: what the build has put into it is still there, whatever steps came after. A node finds out by the
 //! embedded config what the image brings, and by the originals how to leave it.
 
+use std::collections::BTreeSet;
+
 use super::CliError;
 use super::input;
-use crate::host::Root;
+use crate::host::parents::RealPaths;
+use crate::host::{Root, saved};
 use crate::journal::mcd;
 use crate::model::ids::IMAGE_ORIGINALS;
 use crate::model::machineconfig::MAX_BYTES;
-use crate::model::{FileMode, HostSpec, ObservedFile, Sha256};
+use crate::model::units::Mask;
+use crate::model::{FileMode, HostSpec, ManagedPath, ObservedFile, Sha256};
 use crate::plan::differences::{Difference, DifferenceKind, Kind};
 
 /// Compares the embedded config with the file that the build has put there.
@@ -32,15 +36,45 @@ pub(super) fn embedded(root: &Root, file: &str) -> Result<Option<Difference>, Cl
     Ok(Some(difference(Kind::File, mcd::CONFIG, (what, expected, found))))
 }
 
-/// Returns a difference if no original is left. Their contents are not compared.
-pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Option<Difference>, CliError> {
-    let kept = root.list(IMAGE_ORIGINALS)?;
-    let paths = spec.managed();
-    if paths.is_empty() || kept.iter().any(|name| name.strip_suffix(".json").is_some()) {
-        return Ok(None);
+/// Compares the originals with what the build kept: one of each path of the config, and of each directory made for one. What the base
+/// had is not known here, so of a document it is looked at whether it is one.
+pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Vec<Difference>, CliError> {
+    let kept: BTreeSet<String> = root.list(IMAGE_ORIGINALS)?.into_iter().collect();
+    let masks = spec.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
+    let paths: BTreeSet<ManagedPath> =
+        spec.entries().into_keys().chain(masks.map(|(name, _)| name.path())).collect();
+    if !paths.is_empty() && !kept.iter().any(|name| name.ends_with(".json")) {
+        let expected = "the originals of the base that this build kept there";
+        let none = (DifferenceKind::Missing, expected, "nothing");
+        return Ok(vec![difference(Kind::Directory, IMAGE_ORIGINALS, none)]);
     }
-    let expected = "the originals of the base that this build kept there";
-    Ok(Some(difference(Kind::Directory, IMAGE_ORIGINALS, (DifferenceKind::Missing, expected, "nothing"))))
+    let mut found = Vec::new();
+    for path in &paths {
+        let name = saved::document_name(path);
+        let at = format!("{IMAGE_ORIGINALS}/{name}");
+        let expected = format!("the original of {path}, which this build kept there");
+        let of = |what, found| difference(Kind::File, &at, (what, expected.as_str(), found));
+        found.extend(match root.observe(&at)? {
+            ObservedFile::Absent | ObservedFile::Unreachable => Some(of(DifferenceKind::Missing, "nothing")),
+            ObservedFile::Symlink { .. } | ObservedFile::Directory { .. } | ObservedFile::Special => {
+                Some(of(DifferenceKind::Unexpected, "no regular file"))
+            }
+            ObservedFile::Regular { .. } if saved::load_document(root, &at).is_err() => {
+                Some(of(DifferenceKind::Content, "a damaged document"))
+            }
+            ObservedFile::Regular { mode, uid: 0, gid: 0, .. } if mode == FileMode::PRIVATE.bits() => None,
+            ObservedFile::Regular { .. } => Some(of(DifferenceKind::Mode, "another mode or owner")),
+        });
+    }
+    let managed = spec.managed();
+    let parents = RealPaths::load(root, &managed)?.parents();
+    let known: BTreeSet<String> = managed.iter().chain(&parents).map(saved::document_name).collect();
+    found.extend(kept.difference(&known).map(|name| {
+        let other =
+            (DifferenceKind::Unexpected, "nothing", "an original of a path that is not in the config");
+        difference(Kind::File, &format!("{IMAGE_ORIGINALS}/{name}"), other)
+    }));
+    Ok(found)
 }
 
 fn difference(kind: Kind, target: &str, (what, expected, found): (DifferenceKind, &str, &str)) -> Difference {

@@ -213,10 +213,9 @@ impl Directory {
     }
 
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        let (config, path) = self.parse_config(name)?;
-        if !self.unknown_fields && self.layout == Layout::Own {
-            config.refuse_unknown(&self.document(&path)).map_err(self.invalid(&path))?;
-        }
+        let strict = !self.unknown_fields && self.layout == Layout::Own;
+        let parse = if strict { MachineConfig::parse_given_strictly } else { MachineConfig::parse_given };
+        let config = self.parse_config(name, parse)?;
         // A policy that is not valid is an error of its own.
         let policy = self.read_policy().ok().flatten();
         let of_policy = policy.map(|(found, others)| others.into_iter().chain(of_policy(found.unknown)));
@@ -224,19 +223,23 @@ impl Directory {
         Ok(config.with_beside(beside))
     }
 
-    /// Reads a config and its path below the directory, whatever its fields are.
-    fn parse_config(&self, name: &ConfigName) -> Result<(MachineConfig, String), ControlError> {
+    /// Reads a config below the directory.
+    fn parse_config(
+        &self,
+        name: &ConfigName,
+        parse: fn(&[u8], &str) -> Result<MachineConfig, ModelError>,
+    ) -> Result<MachineConfig, ControlError> {
         let configs = self.layout.configs();
         for suffix in ["yaml", "json"] {
             let path = format!("{configs}/{name}.{suffix}");
             let Some(bytes) = self.read(&path, machineconfig::MAX_BYTES)? else { continue };
             let document = self.document(&path);
-            let config = MachineConfig::parse_given(&bytes, &document).map_err(self.invalid(&path))?;
+            let config = parse(&bytes, &document).map_err(self.invalid(&path))?;
             if config.name() != name {
                 let found = config.name().clone();
                 return Err(ControlError::Misnamed { document, config: name.clone(), found });
             }
-            return Ok((config, path));
+            return Ok(config);
         }
         Err(ControlError::Missing { config: name.clone(), place: self.document(configs) })
     }
@@ -252,8 +255,9 @@ impl Directory {
         {
             return Ok(Some(*content));
         }
-        match self.parse_config(name) {
-            Ok((config, _)) => {
+        // Whatever its fields are.
+        match self.parse_config(name, MachineConfig::parse_given) {
+            Ok(config) => {
                 let content = config.content();
                 self.content = Some((name.clone(), content));
                 Ok(Some(content))

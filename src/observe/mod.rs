@@ -97,9 +97,11 @@ fn managed_with(
     let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
     let records = AccountRecords::load_current(root).map_err(ObserveError::wrap("the accounts"))?;
     let (user_ids, group_ids) = ids(&accounts, specs);
+    let mut paths = paths(specs);
+    paths.extend(specs.iter().flat_map(|spec| spec.unwritten.keys().cloned()));
     Ok(Observation {
         storage: storage::found(root, specs)?,
-        files: files(root, &paths(specs))?,
+        files: files(root, &paths)?,
         hard_links: hard_links(root, specs)?,
         units: units(links, specs)?,
         stray_links: stray_links(links, specs)?,

@@ -7,7 +7,7 @@ use crate::host::restore;
 use crate::host::saved::PathSnapshot;
 use crate::host::systemd::{Coming, DEV_NULL, LeftUnits, LinkVerb, UnitLinks};
 use crate::host::{HostError, Root};
-use crate::model::ids::UNIT_DIR;
+use crate::model::ids::{UNIT_DIR, is_preset};
 use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::obstacles::Obstacle;
 use crate::model::paths::LinkTarget;
@@ -67,8 +67,7 @@ fn is_source(path: &ManagedPath) -> bool {
     let Some((directory, name)) = path.as_str().rsplit_once('/') else { return false };
     let is_drop_in = name.strip_suffix(".conf").is_some() && directory.strip_suffix(".d").is_some();
     let is_folder = || [".wants", ".requires", ".upholds"].iter().any(|end| name.ends_with(end));
-    let is_preset = name.ends_with(".preset") && directory.ends_with("/systemd/system-preset");
-    is_drop_in || is_preset || UnitName::new(name).is_ok() || (directory == UNIT_DIR && is_folder())
+    is_drop_in || is_preset(path) || UnitName::new(name).is_ok() || (directory == UNIT_DIR && is_folder())
 }
 
 fn as_entry(
@@ -92,7 +91,7 @@ fn as_entry(
 }
 
 /// Returns the units whose files or links come with the storage of a config, or with their template, as they are once these are
-/// written.
+/// written; with presets in storage that come, change or go, those that go by presets, too.
 pub(super) fn stored(
     after: &UnitLinks<'_>,
     from: &HostSpec,
@@ -103,6 +102,13 @@ pub(super) fn stored(
         let is_stored =
             |spec: &HostSpec| !spec.unit_sources(name).is_empty() || spec.unit_links(name).next().is_some();
         if is_stored(from) || is_stored(to) {
+            found.insert(name.clone(), after.observe(name)?);
+        }
+    }
+    if from.presets() != to.presets() {
+        let goes_by_presets =
+            |name: &&UnitName| to.units.get(*name).is_none_or(|unit| unit.enablement == Enablement::Preset);
+        for name in from.units.keys().chain(to.units.keys()).filter(goes_by_presets) {
             found.insert(name.clone(), after.observe(name)?);
         }
     }
@@ -224,7 +230,12 @@ fn rehearsed(
             made => made?,
         }
     }
+    let mut along = BTreeSet::new();
+    for (_, unit) in steps {
+        along.extend(links.companions(unit)?.into_keys());
+    }
     let listed = to.units.keys().chain(from.units.keys()).chain(steps.iter().map(|(_, unit)| unit));
+    let listed = listed.chain(&along);
     for name in listed.collect::<BTreeSet<_>>() {
         let decisive = links.decisive(name)?;
         let observed = links.observe(name)?;

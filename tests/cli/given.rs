@@ -332,6 +332,151 @@ fn status_says_what_is_wrong_with_state() {
     }
 }
 
+/// The fields that a run refuses, and the exit code.
+fn refused_fields(node: &Node, words: &[&str]) -> (i32, Vec<String>) {
+    let ran = node.run(&[words, &HOST, &JSON].concat());
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    let refused = document["refused"].as_array().unwrap_or_else(|| panic!("{}{}", ran.out, ran.err));
+    (ran.code, refused.iter().map(|one| one["field"].as_str().unwrap_or_default().to_owned()).collect())
+}
+
+/// A value of another type, a missing one, a bad name and an unknown field hide no other fault of the object.
+#[test]
+fn all_faults_of_object_are_told_in_one_run() {
+    let node = Node::new();
+    let config = json!({
+        "ignition": {"version": "3.4.0"},
+        "storage": {
+            "files": [{"mode": 99999}, {"path": "etc/rel", "mode": "0644"}, {"path": 5, "mod": 1}, {"path": "/etc/ok", "mode": 9999}],
+            "links": [{"path": "/etc/l", "target": 5}],
+            "disks": [5, {"device": "vda"}],
+        },
+        "systemd": {"units": [{"enabled": "yes", "name": "bad"}, {"contents": 5, "name": "a.service", "dropins": [{"contents": "x"}]}]},
+        "passwd": {"users": [{"name": "x", "homeDir": "rel", "uid": "5"}]},
+    });
+    let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "Bad_Name", "labels": {"x": 5}},
+        "spec": {"fips": "yes", "kernelTyp": "x", "kernelType": "fast", "config": config}});
+    node.put("a.json", object.to_string());
+    let expected = [
+        "metadata.labels.x",
+        "spec.fips",
+        "metadata.name",
+        "spec.kernelType \"fast\"",
+        "spec.config.storage.files[0].path",
+        "spec.config.storage.files[1].mode",
+        "spec.config.storage.files[2].path",
+        "spec.config.storage.links[0].target",
+        "spec.config.storage.disks[0]",
+        "spec.config.systemd.units[0].enabled",
+        "spec.config.systemd.units[1].contents",
+        "spec.config.systemd.units[1].dropins[0].name",
+        "spec.config.passwd.users[0].uid",
+        "passwd.users \"x\" homeDir",
+        "storage.files[0] mode",
+        "storage.files \"etc/rel\"",
+        "storage.files \"/etc/ok\" mode",
+        "systemd.units \"bad\"",
+        "storage.disks \"vda\" device",
+        "spec.kernelTyp",
+        "spec.config.storage.files[2].mod",
+    ];
+    for words in [&["plan", "--to", "a.json"][..], &["apply", "--to", "a.json", "--yes"]] {
+        let (code, mut found) = refused_fields(&node, words);
+        let mut expected = expected.map(str::to_owned).to_vec();
+        found.sort();
+        expected.sort();
+        assert_eq!((code, found), (4, expected), "{words:?}");
+    }
+}
+
+/// A fault of the version, of other configs that are named, and of the whole object: the same.
+#[test]
+fn faults_of_head_hide_no_others() {
+    let node = Node::new();
+    let file = json!([{"path": "rel", "mode": "0644"}]);
+    let merge = json!({"version": "3.4.0", "config": {"merge": [{"source": "https://a"}]}});
+    for (ignition, field) in [
+        (merge, "ignition.config.merge"),
+        (json!({}), "spec.config.ignition.version"),
+        (json!({"version": 3}), "spec.config.ignition.version"),
+    ] {
+        node.put("a.ign", json!({"ignition": ignition, "storage": {"files": file}}).to_string());
+        let (code, found) = refused_fields(&node, &["plan", "--to", "a.ign"]);
+        let expected = [field, "spec.config.storage.files[0].mode", "storage.files \"rel\""];
+        assert_eq!((code, found), (4, expected.map(str::to_owned).to_vec()), "{ignition}");
+    }
+    // Nothing is made up of what is missing as a whole, and a field that is there twice is told.
+    for (text, fields) in [
+        (r#"{"kind": "MachineConfig"}"#, &["metadata", "spec"][..]),
+        (r#"{"kind": "MachineConfig", "metadata": 5, "spec": 5}"#, &["metadata", "spec"]),
+        (
+            r#"{"kind": "MachineConfig", "metadata": {"name": "a"}, "spec": {"fips": true, "fips": "x", "kernelType": 5}}"#,
+            &["spec", "spec.kernelType"],
+        ),
+    ] {
+        node.put("b.json", text);
+        assert_eq!(refused_fields(&node, &["plan", "--to", "b.json"]).1, fields, "{text}");
+    }
+}
+
+/// The words are not those of a parser's library: file, line, cause and next step.
+#[test]
+fn broken_files_are_explained() {
+    let node = Node::new();
+    for (text, words) in [
+        ("kind: MachineConfig\n  a: b\n", "line 2, column 4; check the indentation"),
+        ("kind: \"x\n", "the closing quote of a string is missing"),
+        ("a: *x\n", "line 1, column 4; put text with `*` in quotes"),
+        ("a: b\na: c\n", "the field a is there twice at line 2, column 1; keep one"),
+        ("a: {b\n", "a bracket or brace is not closed at line 1"),
+        ("a: @b\n", "line 1, column 4; put the text in quotes"),
+        ("- a\nb: c\n", "does not begin with `- ` at line 2"),
+        ("a: |\n x\n\ty\n", "use spaces, not tabs"),
+        ("{\"a\": 1", "it ends in the middle of a mapping"),
+    ] {
+        node.put("a.yaml", text);
+        let ran = node.run(&[&["plan", "--to", "a.yaml"], &HOST[..]].concat());
+        assert!(ran.code == 4 && ran.err.contains(words), "{text}: {}", ran.err);
+        assert!(ran.err.contains("a.yaml can't be read") && ran.err.contains("Next: Correct"), "{}", ran.err);
+        let library = [
+            "scalar",
+            "anchor reference",
+            "mapping values",
+            "while parsing",
+            "invalid u64",
+            "DuplicateKeyPolicy",
+        ];
+        assert!(!library.iter().any(|word| ran.err.contains(word)), "{text}: {}", ran.err);
+    }
+    for (text, words) in [
+        ("a = \n", "line 1: a value is missing"),
+        ("a = \"x\n", "line 1: the closing double quote of a string is missing"),
+        ("a = 1\na = 2\n", "line 2: a key is there twice"),
+        ("a = [1\n", "line 1: the closing bracket of a list is missing"),
+        ("a = tru\n", "line 1: a value is neither true nor false"),
+    ] {
+        node.put("root/etc/machine-config-agent/settings.toml", text);
+        let ran = node.run(&[&["status"], &HOST[..]].concat());
+        assert!(ran.out.contains(words) && !ran.out.contains("expected"), "{text}: {}", ran.out);
+    }
+}
+
+/// A Butane config in a stream of documents is named, and the MachineConfig is read.
+#[test]
+fn butane_document_among_others_is_named() {
+    let node = Node::new();
+    let butane = "variant: fcos\nversion: 1.5.0\n";
+    node.put("a.yaml", format!("{butane}---\n{}\n---\n{butane}", motd("rendered-a")));
+    let ran = node.run(&[&["plan", "--to", "a.yaml"], &HOST[..], &JSON].concat());
+    let found = named(&ran.out);
+    assert!(ran.code == 0 && found.len() == 2, "{}{}", ran.out, ran.err);
+    assert!(
+        found.iter().all(|one| one.starts_with("a.yaml document") && one.contains("run `butane FILE`")),
+        "{found:?}"
+    );
+}
+
 /// The error names what makes a config of it.
 #[test]
 fn butane_document_is_named() {

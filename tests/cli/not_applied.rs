@@ -421,12 +421,24 @@ fn without_effect() -> Vec<(Value, Vec<String>)> {
         "system",
         "uid",
     ];
+    let bare = json!({"name": "eve", "shouldExist": false, "homeDir": "", "groups": [], "system": false, "gecos": ""});
     let group = json!({"name": "g", "shouldExist": false, "gid": 1600, "passwordHash": "x", "system": true});
     let dropin = |more: Value| json!({"systemd": {"units": [{"name": "crio.service", "dropins": [more]}]}});
     vec![
         (
             json!({"passwd": {"users": [user]}}),
             of_user.map(|part| format!(r"passwd.users \bob\ {part}")).to_vec(),
+        ),
+        // Without a value, too.
+        (
+            json!({"passwd": {"users": [bare]}}),
+            ["gecos", "groups", "homeDir", "system"]
+                .map(|part| format!(r"passwd.users \eve\ {part}"))
+                .to_vec(),
+        ),
+        (
+            json!({"passwd": {"groups": [{"name": "g", "shouldExist": false, "passwordHash": ""}]}}),
+            vec![r"passwd.groups \g\ passwordHash".to_owned()],
         ),
         (
             json!({"passwd": {"groups": [group]}}),
@@ -488,6 +500,41 @@ fn fields_without_effect_are_named_by_each_verb() {
         let planned = node.run(&[&["plan", "--to", "a.json", "--output", "json"], &TEXT[..]].concat());
         assert_eq!(listed(&planned.out), [""; 0], "{unit}");
     }
+}
+
+/// Empty contents write nothing: a file that the host has in that place stays, and is named until it goes.
+#[test]
+fn empty_contents_over_files_of_host_are_named() {
+    let node = Node::new();
+    let (dropin, file) =
+        ("root/etc/systemd/system/crio.service.d/x.conf", "root/etc/systemd/system/own.service");
+    node.put(dropin, "[Service]\n");
+    node.put(file, "[Service]\nExecStart=/bin/true\n");
+    let units = json!([
+        {"name": "crio.service", "dropins": [{"name": "x.conf", "contents": ""}, {"name": "y.conf", "contents": ""}]},
+        {"name": "own.service", "contents": ""},
+        {"name": "masked.service", "contents": "", "mask": true},
+    ]);
+    let fields = [
+        r"no-effect systemd.units \crio.service\ dropins \x.conf\ contents",
+        r"no-effect systemd.units \own.service\ contents",
+    ];
+    let with_text =
+        json!([{"name": "crio.service", "dropins": [{"name": "y.conf", "contents": "[Unit]\n"}]}]);
+    node.commit("rendered-0.json", &ignition(json!({"systemd": {"units": with_text}})));
+    node.put("a.json", config("rendered-a", &ignition(json!({"systemd": {"units": units}}))));
+    let json = |words: &[&str]| listed(&node.run(&[words, &TEXT, &["--output", "json"]].concat()).out);
+    // The one of the old config leaves.
+    assert_eq!(json(&["plan", "--to", "a.json"]), fields);
+    let applied = node.apply("a.json");
+    assert!([0, 133].contains(&applied.code), "{}", applied.err);
+    for words in [&["verify", "--config", "a.json"][..]] {
+        assert_eq!(json(words), fields, "{words:?}");
+    }
+    assert_eq!(node.read(dropin), "[Service]\n");
+    node.put(dropin, "");
+    std::fs::remove_file(node.path(file)).unwrap();
+    assert!(!json(&["verify", "--config", "a.json"]).iter().any(|field| field.contains("contents")));
 }
 
 /// As the Machine Config Operator refuses an extension without a name, and the API server a field that the kind does not have.

@@ -502,3 +502,77 @@ fn unit_with_some_of_its_links_follows_presets() {
         assert_eq!(found_links(&node), if verdict == "ignore" { &now[..] } else { left }, "{verdict}");
     }
 }
+
+/// A unit without an `enabled` of its own goes by presets: those of its config, and once they leave those of the host.
+#[test]
+fn presets_of_storage_turn_units_as_they_come_and_go() {
+    let node = host();
+    node.put("root/usr/lib/systemd/system/x.service", WANTED);
+    node.put("root/usr/lib/systemd/system-preset/99-default.preset", "disable *\n");
+    let bare = json!([{"name": "x.service"}]);
+    let file =
+        json!([{"path": "/etc/systemd/system-preset/10-x.preset", "contents": source("enable x.service\n")}]);
+    let with_presets = ignition(json!({"storage": {"files": file}, "systemd": {"units": bare}}));
+    for after in [ignition(json!({"systemd": {"units": bare}})), ignition(json!({}))] {
+        node.commit("rendered-a.json", &with_presets);
+        assert!(node.path(LINK).is_symlink());
+        node.put("b.json", config("rendered-b", &after));
+        let planned = node.plan("b.json");
+        assert!(
+            planned.out.contains("preset-unit") && planned.out.contains("its presets disable it"),
+            "{}",
+            planned.out
+        );
+        node.commit("rendered-b.json", &after);
+        assert!(!node.path(LINK).is_symlink(), "{after}");
+        let verified = node.run(&["verify", "--root", "root", "--os-backend", "none"]);
+        assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
+    }
+}
+
+/// systemd disables the units of `Also=` with a unit: the plan says so, and a config that enables one of them is refused.
+#[test]
+fn units_that_are_turned_along_are_named() {
+    let node = host();
+    let unit = format!("{WANTED}Also=b.service\n");
+    node.put("root/usr/lib/systemd/system/x.service", &unit);
+    node.put("root/usr/lib/systemd/system/b.service", WANTED);
+    for name in ["x.service", "b.service"] {
+        let target = format!("/usr/lib/systemd/system/{name}");
+        let link = node.path(&format!("root/etc/systemd/system/multi-user.target.wants/{name}"));
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(target, link).unwrap();
+    }
+    let disabled = json!({"name": "x.service", "enabled": false});
+    node.put("a.json", config("rendered-a", &units(std::slice::from_ref(&disabled))));
+    let planned = node.plan("a.json");
+    let words = "disabling it disables b.service, too, which its [Install] section names (Also=)";
+    assert!(planned.code == 0 && planned.out.contains(words), "{}", planned.out);
+    let both = [disabled.clone(), json!({"name": "b.service", "enabled": false})];
+    node.put("both.json", config("rendered-both", &units(&both)));
+    assert!(!node.plan("both.json").out.contains("Also="));
+    let against = [disabled.clone(), json!({"name": "b.service", "enabled": true})];
+    node.put("against.json", config("rendered-against", &units(&against)));
+    let planned = node.plan("against.json");
+    assert!(planned.code == 3 && planned.out.contains("b.service"), "{}", planned.out);
+    node.commit("rendered-a.json", &units(&[disabled]));
+    assert!(!node.path("root/etc/systemd/system/multi-user.target.wants/b.service").is_symlink());
+}
+
+/// A link that an administrator made is taken away with `enabled` of a unit without `[Install]`: the plan names it.
+#[test]
+fn links_of_host_that_are_taken_away_are_warned_of() {
+    for enabled in [true, false] {
+        let node = host();
+        node.put("root/usr/lib/systemd/system/x.service", "[Service]\nExecStart=/bin/true\n");
+        std::fs::create_dir_all(node.path(LINK).parent().unwrap()).unwrap();
+        symlink("/usr/lib/systemd/system/x.service", node.path(LINK)).unwrap();
+        let spec = units(&[json!({"name": "x.service", "enabled": enabled})]);
+        node.put("a.json", config("rendered-a", &spec));
+        let planned = node.plan("a.json");
+        let words = "multi-user.target.wants/x.service of this host";
+        assert!(planned.code == 0 && planned.out.contains(words), "{}", planned.out);
+        node.commit("rendered-a.json", &spec);
+        assert!(!node.path(LINK).is_symlink());
+    }
+}

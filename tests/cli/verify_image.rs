@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::test_host::{Node, config, ignition};
+use crate::test_host::{Node, Ran, config, ignition};
 
 const EMBEDDED: &str = "root/etc/machine-config-daemon/currentconfig";
 const ORIGINALS: &str = "root/usr/lib/machine-config-agent/originals";
@@ -28,7 +28,8 @@ fn what_a_build_put_into_its_image_is_compared() {
     let node = Node::new();
     let text = config(
         "rendered-b",
-        &ignition(json!({"storage": {"files": [{"path": "/etc/app", "contents": {"source": "data:,a"}}]}})),
+        &ignition(json!({"storage": {"files": [{"path": "/etc/app", "contents": {"source": "data:,a"}},
+        {"path": "/etc/app2", "contents": {"source": "data:,a"}}]}})),
     );
     node.put("b.json", &text);
     let on_root = ["--root", "root", "--os-backend", "none"];
@@ -76,6 +77,7 @@ fn what_a_build_put_into_its_image_is_compared() {
         assert!(found.out.contains(words), "{words}: {}", found.out);
         embed(&node, &text);
     }
+    single_originals_are_compared(&node, &|| verify(&["--originals"]));
     fs::remove_dir_all(node.path(ORIGINALS)).unwrap();
     let found = verify(&["--originals"]);
     assert!(
@@ -85,4 +87,37 @@ fn what_a_build_put_into_its_image_is_compared() {
         found.err
     );
     assert_eq!(verify(&[]).code, 0, "an image of Ignition has none");
+}
+
+/// One that is missing, damaged, or of another path is named.
+fn single_originals_are_compared(node: &Node, verify: &dyn Fn() -> Ran) {
+    let original = node.path(ORIGINALS).join("%2Fetc%2Fapp.json");
+    let other = node.path(ORIGINALS).join("%2Fetc%2Fother.json");
+    let kept = fs::read(&original).unwrap();
+    let steps: [(&str, &str, Step<'_>); 5] = [
+        ("app.json", "nothing", &|path| fs::remove_file(path).unwrap()),
+        ("app.json", "a damaged document", &|path| fs::write(path, "{").unwrap()),
+        ("app.json", "another mode or owner", &|path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+        }),
+        ("app.json", "no regular file", &|path| {
+            fs::remove_file(path).unwrap();
+            symlink("/etc/passwd", path).unwrap();
+        }),
+        ("other.json", "an original of a path that is not in the config", &|_| {
+            fs::write(&other, &kept).unwrap()
+        }),
+    ];
+    for (name, words, step) in steps {
+        step(&original);
+        let found = verify();
+        assert!(found.code == 1 && found.out.contains(name), "{words}: {}{}", found.out, found.err);
+        assert!(found.out.contains(words), "{words}: {}", found.out);
+        drop(fs::remove_file(&original));
+        drop(fs::remove_file(&other));
+        fs::write(&original, &kept).unwrap();
+        fs::set_permissions(&original, fs::Permissions::from_mode(0o600)).unwrap();
+        let whole = verify();
+        assert_eq!(whole.code, 0, "{}{}", whole.out, whole.err);
+    }
 }

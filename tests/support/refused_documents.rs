@@ -50,6 +50,9 @@ pub const ROWS: &[Row] = &[
     ("SystemDirectory", r#""storage":{"links":[{"path":"/lib","target":"/srv/lib","overwrite":true}]}"#),
     ("SystemDirectory", r#""storage":{"directories":[{"path":"/sbin","overwrite":true}]}"#),
     ("SystemDirectory", r#""storage":{"links":[{"path":"/etc/a","target":"/usr/lib","hard":true}]}"#),
+    ("SystemDirectory", r#""storage":{"directories":[{"path":"/usr","mode":511}]}"#),
+    ("SystemDirectory", r#""storage":{"directories":[{"path":"/usr/bin","user":{"id":5}}]}"#),
+    ("SystemDirectory", r#""storage":{"directories":[{"path":"/etc/systemd","mode":511}]}"#),
     ("ReservedHome", r#""passwd":{"users":[{"name":"app","homeDir":"/var/lib/machine-config-agent/app"}]}"#),
     (
         "ContradictedLink",

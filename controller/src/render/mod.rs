@@ -90,39 +90,57 @@ pub fn render<'a>(
     configs: impl IntoIterator<Item = &'a MachineConfig>,
     release: &Release,
 ) -> Result<Rendered, RenderError> {
-    let (rendered, of_nodes, chosen) = rendered(pool, configs, release)?;
+    let (rendered, chosen) = merged(pool, configs, release).map_err(first)?;
+    let of_nodes = host_spec(&rendered.object).map_err(|error| first(blamed(error, &chosen, release)))?;
     refuse(&of_nodes, rendered.name(), &chosen, refused_everywhere)?;
     size::check(&rendered.object, &chosen)?;
     Ok(rendered.with_remarks(of_nodes))
 }
 
-/// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here.
+/// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here. All errors are found.
 pub fn render_first<'a>(
     pool: &MachineConfigPool,
     configs: impl IntoIterator<Item = &'a MachineConfig>,
     release: &Release,
 ) -> Result<Rendered, Vec<RenderError>> {
-    let (rendered, of_nodes, chosen) = rendered(pool, configs, release).map_err(|error| vec![error])?;
+    let (rendered, chosen) = merged(pool, configs, release)?;
+    let object = &rendered.object;
+    let config = object.spec.config.as_ref();
+    let (of_nodes, faults) =
+        fields(object).examine(name_of(object), config).map_err(|error| vec![error.into()])?;
+    let wrong = faults.into_error();
+    let mut errors = wrong.map(|wrong| blamed(wrong.into(), &chosen, release)).unwrap_or_default();
     let at_first = |spec: &HostSpec| refused_at_first(spec).ok().flatten();
-    let mut errors = each_refused(&of_nodes, rendered.name(), &chosen, at_first);
+    errors.extend(each_refused(&of_nodes, rendered.name(), &chosen, at_first));
     errors.extend(size::check(&rendered.object, &chosen).err());
     if errors.is_empty() { Ok(rendered.with_remarks(of_nodes)) } else { Err(errors) }
 }
 
-fn rendered<'a>(
+/// Returns the first of several errors.
+fn first(errors: Vec<RenderError>) -> RenderError {
+    errors.into_iter().next().unwrap_or(RenderError::NoConfigs { pool: String::new() })
+}
+
+/// Merges the MachineConfigs of a pool.
+fn merged<'a>(
     pool: &MachineConfigPool,
     configs: impl IntoIterator<Item = &'a MachineConfig>,
     release: &Release,
-) -> Result<(Rendered, HostSpec, Vec<&'a MachineConfig>), RenderError> {
+) -> Result<(Rendered, Vec<&'a MachineConfig>), Vec<RenderError>> {
     let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
-    let chosen = selected(pool, configs)?;
+    let chosen = selected(pool, configs).map_err(|error| vec![error])?;
     if chosen.is_empty() {
-        return Err(RenderError::NoConfigs { pool: pool_name.to_owned() });
+        return Err(vec![RenderError::NoConfigs { pool: pool_name.to_owned() }]);
     }
-    for config in &chosen {
-        check_part(config)?;
-    }
-    let mut config = ignition(&chosen)?;
+    let mut errors: Vec<RenderError> = chosen.iter().filter_map(|config| check_part(config).err()).collect();
+    let mut config = match ignition(&chosen) {
+        Ok(config) if errors.is_empty() => config,
+        Ok(_) => return Err(errors),
+        Err(others) => {
+            errors.extend(others);
+            return Err(errors);
+        }
+    };
     let remarks = drop_stale_digests(&mut config);
     let spec = MachineConfigSpec {
         extensions_image: last(&chosen, |spec| &spec.extensions_image)
@@ -134,16 +152,16 @@ fn rendered<'a>(
         kernel_type: Some(kernel_type(&chosen)),
         os_image_url: last(&chosen, |spec| &spec.os_image_url).or_else(|| release.os_image.clone()),
     };
-    let name = format!("rendered-{pool_name}-{}", digest(&spec)?);
+    let digest = digest(&spec).map_err(|error| vec![error])?;
+    let name = format!("rendered-{pool_name}-{digest}");
     let mut annotations = BTreeMap::from([(GENERATED_BY.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     if spec.os_image_url.is_some() && spec.os_image_url != release.os_image {
         annotations.insert(IMAGE_OVERRIDDEN.to_owned(), "true".to_owned());
     }
     let metadata = ObjectMeta { name: Some(name), annotations: Some(annotations), ..ObjectMeta::default() };
     let object = MachineConfig { metadata, spec };
-    let of_nodes = host_spec(&object).map_err(|error| blamed(error, &chosen, release))?;
     let sources = chosen.iter().map(|config| name_of(config).to_owned()).collect();
-    Ok((Rendered { object, sources, remarks }, of_nodes, chosen))
+    Ok((Rendered { object, sources, remarks }, chosen))
 }
 
 /// Refuses what the others of the pool would hide.
@@ -195,25 +213,34 @@ fn name_of(config: &MachineConfig) -> &str {
 }
 
 /// Merges the Ignition parts.
-fn ignition(chosen: &[&MachineConfig]) -> Result<Value, RenderError> {
-    let (mut parts, mut names) = (Vec::new(), Vec::new());
+fn ignition(chosen: &[&MachineConfig]) -> Result<Value, Vec<RenderError>> {
+    let (mut parts, mut names, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for source in chosen {
         let Some(part) = &source.spec.config else { continue };
-        let refused = |cause: String| RenderError::Ignition { config: name_of(source).to_owned(), cause };
-        let part = part
-            .as_object()
-            .ok_or_else(|| refused("it is not an object; write an Ignition config".to_owned()))?;
+        let mut refused =
+            |cause: String| errors.push(RenderError::Ignition { config: name_of(source).to_owned(), cause });
+        let Some(part) = part.as_object() else {
+            refused("it is not an object; write an Ignition config".to_owned());
+            continue;
+        };
         if part.is_empty() {
             continue;
         }
-        readable(part).map_err(refused)?;
+        if let Err(cause) = readable(part) {
+            refused(cause);
+            continue;
+        }
         parts.push(part);
         names.push(name_of(source));
     }
     for place in hidden::hidden(&parts) {
         if let (Some(part), Some(name)) = (parts.get(place), names.get(place)) {
-            check_ignition(&ConfigName::new(*name)?, part)?;
+            let checked = ConfigName::new(*name).and_then(|name| check_ignition(&name, part));
+            errors.extend(checked.err().map(RenderError::from));
         }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
     }
     let mut config = merge::merged(&parts);
     config.retain(|_, value| merge::tidy(value));
@@ -295,15 +322,25 @@ fn fields(object: &MachineConfig) -> Fields {
     }
 }
 
-/// Names the MachineConfig that an error of the whole comes from, where one has it alone.
-fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> RenderError {
-    let RenderError::Model(whole) = error else { return error };
-    let blame = |config: &&MachineConfig| {
-        let (name, error) = (name_of(config).to_owned(), host_spec(config).err()?);
-        let cause = error.to_string();
-        Some(if cause.contains(&name) { error } else { RenderError::Part { config: name, cause } })
+/// Names the MachineConfigs that an error of the whole comes from, where one has it alone; then what they have only together.
+fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> Vec<RenderError> {
+    let RenderError::Model(whole) = error else { return vec![error] };
+    let blame = |config: &&MachineConfig| Some((name_of(config).to_owned(), host_spec(config).err()?));
+    let parts: Vec<(String, RenderError)> = chosen.iter().filter_map(blame).collect();
+    if parts.is_empty() {
+        return vec![of_release(whole, release)];
+    }
+    let is_of_part = |fault: &ModelError| {
+        let is_same = |one: &ModelError| one.without_object() == fault.without_object();
+        parts.iter().any(|(_, error)| matches!(error, RenderError::Model(part) if part.faults().any(is_same)))
     };
-    chosen.iter().find_map(blame).unwrap_or_else(|| of_release(whole, release))
+    let together: Vec<RenderError> =
+        whole.faults().filter(|fault| !is_of_part(fault)).cloned().map(RenderError::from).collect();
+    let part = |(name, error): (String, RenderError)| {
+        let cause = error.to_string();
+        if cause.contains(&name) { error } else { RenderError::Part { config: name, cause } }
+    };
+    parts.into_iter().map(part).chain(together).collect()
 }
 
 /// Refuses what each node would refuse; names the MachineConfig that has it.

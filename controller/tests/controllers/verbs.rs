@@ -231,6 +231,60 @@ fn bootstrap_names_faults_that_validate_names() {
     assert!(!place.path().join("out").exists());
 }
 
+/// A wrong type, a bad name and label, and a fault of the merged config hide no other fault.
+#[test]
+fn all_faults_are_named_in_one_run() {
+    let place = place();
+    let all = place.path().join("all");
+    std::fs::create_dir(&all).unwrap();
+    let put = |name: &str, text: &str| std::fs::write(all.join(name), text).unwrap();
+    let validate = || {
+        let ran = run(place.path(), &["validate", "--manifests", "all"]);
+        assert!([Some(3), Some(4)].contains(&ran.code), "{}", ran.err);
+        ran.err
+    };
+    put("pool.yaml", POOL);
+    let spec = "{fips: \"yes\", kernelTyp: x, kernelType: fast, config: {ignition: {version: 3.4.0}, storage: {files: [\
+                {path: etc/rel, mode: \"0644\"}, {mode: 9999}, {path: 5, mod: 1}]}}}";
+    put("a.yaml", &config("Bad_Name", spec).replace("labels: {", "labels: {x: 5, "));
+    put(
+        "pool2.yaml",
+        &POOL
+            .replace("name: worker", "name: Bad_Pool")
+            .replace("spec: {", "spec: {paused: 5, maxUnavailable: abc, "),
+    );
+    let found = validate();
+    for part in [
+        "metadata.name: config name \"Bad_Name\"",
+        "metadata.labels.x: ",
+        "spec.fips: ",
+        "spec.kernelType \"fast\"",
+        "spec.config.storage.files[0].mode",
+        "storage.files \"etc/rel\"",
+        "spec.config.storage.files[1].path: it is missing",
+        "storage.files[1] mode: ",
+        "spec.config.storage.files[2].path",
+        "spec.kernelTyp: ",
+        "spec.config.storage.files[2].mod: ",
+        "Bad_Pool",
+        "spec.paused",
+        "spec.maxUnavailable",
+    ] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    std::fs::remove_file(all.join("a.yaml")).unwrap();
+    std::fs::remove_file(all.join("pool2.yaml")).unwrap();
+    let storage =
+        |storage: &str| format!("{{config: {{ignition: {{version: 3.4.0}}, storage: {{{storage}}}}}}}");
+    put("1.yaml", &config("1-link", &storage("links: [{path: /etc/a, target: /b}]")));
+    put("2.yaml", &config("2-directory", &storage("directories: [{path: /etc/a/b}]")));
+    put("3.yaml", &config("3-lock", &storage("files: [{path: /etc/passwd.lock}]")));
+    let found = validate();
+    for part in ["storage.directories \"/etc/a/b\"", "storage.files \"/etc/passwd.lock\""] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+}
+
 /// Documents that no verb reads beside a pool: each is named, or refused.
 #[test]
 fn documents_without_kind_are_named() {
@@ -241,11 +295,15 @@ fn documents_without_kind_are_named() {
     put("61-ignition.yaml", "ignition: {version: 3.4.0}\nstorage: {files: [{path: /etc/a}]}\n");
     put("62-several.yaml", &format!("{}---\nspec: {{fips: true}}\n", config("62-several", "{}")));
     std::fs::create_dir(good.join("63-below.yaml")).unwrap();
+    put("64-empty.yaml", "---\n# nothing\n");
+    put("65-empty.json", "");
     let named = [
         "good/60-bare.yaml: it has no kind, so it is not read",
         "good/61-ignition.yaml: it is an Ignition config without a kind",
         "good/62-several.yaml document 2 (a document without kind): it has no kind",
         "good/63-below.yaml is not read: it is a directory",
+        "good/64-empty.yaml is empty",
+        "good/65-empty.json is empty",
     ];
     let verbs: [&[&str]; 4] = [
         &["validate", "--manifests", "good"],

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::error::ModelError;
 use super::not_applied::{NotApplied, NotAppliedReason};
-use super::reading::{self, Fault, Found};
+use super::reading::{self, Fault, Found, Mended};
 use super::text::{short, shown};
 use super::yaml::{self, redacted};
 
@@ -229,7 +229,8 @@ impl Document {
             Handling::Read(_) => format!("of this file the {} alone is read", wanted.kind),
             Handling::Foreign => return None,
         };
-        let field = if self.is_object { self.title() } else { self.source.clone() };
+        let is_titled = self.is_object && !self.kind().is_empty();
+        let field = if is_titled { self.title() } else { self.source.clone() };
         Some(NotApplied::new(field, NotAppliedReason::OtherKind, cause))
     }
 
@@ -265,6 +266,11 @@ impl Document {
         reading::from_text(&self.json).map_err(|fault| self.wrong(&fault))
     }
 
+    /// Reads it as a type, as far as it goes.
+    pub fn mended<T: DeserializeOwned>(&self) -> Mended<T> {
+        reading::mended_text(&self.json)
+    }
+
     /// Makes the error of a field of it.
     pub fn refuse(&self, field: &str, cause: &str) -> ModelError {
         let (document, cause) = (short(&self.source, 300), short(cause, 500));
@@ -276,7 +282,8 @@ impl Document {
         refused(&self.source, cause)
     }
 
-    pub(super) fn wrong(&self, fault: &Fault) -> ModelError {
+    /// Makes the error of a value of another type than its field has.
+    pub fn wrong(&self, fault: &Fault) -> ModelError {
         fault.in_document(&self.source)
     }
 
@@ -326,7 +333,13 @@ pub fn one_and_others(
     let mut others = Vec::new();
     if found.len() > 1 {
         let titles: Vec<String> = found.iter().map(Document::title).take(MAX_NAMES).collect();
-        let is_one = |document: &Document| [wanted.kind, ""].contains(&document.kind()) && document.is_object;
+        let is_of_kind = |document: &Document| document.is_object && document.kind() == wanted.kind;
+        // A Butane config is named where another document can be the one.
+        let has_one = found.iter().any(is_of_kind);
+        let is_one = |document: &Document| {
+            let is_bare = document.is_object && document.kind().is_empty();
+            is_of_kind(document) || (is_bare && !(has_one && document.is_butane))
+        };
         let beside = found.iter().filter(|document| !is_one(document));
         others = bounded(beside.filter_map(|document| document.beside(wanted)).collect());
         found.retain(is_one);
@@ -351,9 +364,19 @@ fn bounded(mut others: Vec<NotApplied>) -> Vec<NotApplied> {
     others
 }
 
+/// Reads the header of a document. What is wrong with its metadata is told with the rest of the object.
+fn header(json: &str) -> Result<Header, Fault> {
+    let mut read = reading::mended_text::<Header>(json);
+    let is_of_object = |fault: &Fault| fault.field == "metadata" || fault.field == "metadata.name";
+    match read.value.take().filter(|_| read.faults.iter().all(is_of_object)) {
+        Some(header) => Ok(header),
+        None => reading::from_text::<Header>(json).map(|found| found.value),
+    }
+}
+
 /// Returns the compact text of each document, with its header; `None` for what is no object.
 fn compact(text: &str, source: &str) -> Result<Vec<(Option<Header>, String)>, ModelError> {
-    let header = |json: &str| reading::from_text::<Header>(json).map(|found| Some(found.value));
+    let header = |json: &str| self::header(json).map(Some);
     let wrong = |fault: Fault| fault.in_document(source);
     if text.trim_start().starts_with('{') {
         match header(text) {
@@ -381,8 +404,7 @@ fn of_yaml(text: &str, source: &str) -> Result<Vec<(Option<Header>, String)>, Mo
         let json = tree.to_string();
         let is_object = tree.is_object();
         drop(tree);
-        let read = |json: &str| reading::from_text::<Header>(json).map(|found| found.value);
-        let header = is_object.then(|| read(&json)).transpose();
+        let header = is_object.then(|| self::header(&json)).transpose();
         found.push((header.map_err(|fault| fault.in_document(source))?, json));
     }
     Ok(found)
@@ -425,8 +447,7 @@ fn unfold(
     let list: List<'_> = reading::from_text(&json).map_err(|fault| fault.in_document(source))?.value;
     for item in list.items {
         let item_header = if item.get().starts_with('{') {
-            let read = reading::from_text::<Header>(item.get());
-            let mut read = read.map_err(|fault| fault.in_document(source))?.value;
+            let mut read = self::header(item.get()).map_err(|fault| fault.in_document(source))?;
             // The API server leaves both out of the items of a typed list.
             if !item_kind.is_empty() {
                 read.kind.get_or_insert_with(|| item_kind.clone());

@@ -183,6 +183,63 @@ impl ModelError {
         }
     }
 
+    /// Changes fields and causes.
+    #[must_use]
+    pub(super) fn explained(self, explain: impl Fn(&str) -> String) -> Self {
+        let explain: &dyn Fn(&str) -> String = &explain;
+        match self {
+            Self::InDocument { document, field, cause } => {
+                Self::InDocument { document, field: explain(&field), cause: explain(&cause) }
+            }
+            Self::Unreachable { config, field, cause } => {
+                Self::Unreachable { config, field: explain(&field), cause: explain(&cause) }
+            }
+            Self::Field { config, field, cause } => {
+                Self::Field { config, field: explain(&field), cause: explain(&cause) }
+            }
+            Self::Several { first, others, more } => Self::Several {
+                first: Box::new(first.explained(explain)),
+                others: others.into_iter().map(|other| other.explained(explain)).collect(),
+                more,
+            },
+            other @ (Self::Name { .. }
+            | Self::Variable { .. }
+            | Self::Path { .. }
+            | Self::Image { .. }
+            | Self::Document { .. }
+            | Self::UnknownFields { .. }
+            | Self::Disagree { .. }
+            | Self::Layers { .. }) => other,
+        }
+    }
+
+    /// Names the document instead of the config, which has no name.
+    #[must_use]
+    pub(super) fn of_document(self, document: &str) -> Self {
+        match self {
+            Self::InDocument { field, cause, .. }
+            | Self::Unreachable { field, cause, .. }
+            | Self::Field { field, cause, .. } => {
+                Self::InDocument { document: document.to_owned(), field, cause }
+            }
+            Self::Image { field, image, rule, .. } => {
+                Self::Image { field, object: document.to_owned(), image, rule }
+            }
+            Self::Several { first, others, more } => Self::Several {
+                first: Box::new(first.of_document(document)),
+                others: others.into_iter().map(|other| other.of_document(document)).collect(),
+                more,
+            },
+            other @ (Self::Name { .. }
+            | Self::Variable { .. }
+            | Self::Path { .. }
+            | Self::Document { .. }
+            | Self::UnknownFields { .. }
+            | Self::Disagree { .. }
+            | Self::Layers { .. }) => other,
+        }
+    }
+
     /// Returns the class for the node: the input has to change.
     pub fn class(&self) -> FaultClass {
         match self {
@@ -259,10 +316,13 @@ impl ModelError {
             Self::Image { field, .. } => self.clone().in_field(field, "").to_string(),
             Self::Document { cause, .. } => cause.clone(),
             Self::Several { first, others, more } => first.without_object() + &also(others, *more),
+            Self::UnknownFields { document, .. } => {
+                let text = self.to_string();
+                text.strip_prefix(&format!("{document} can't be read: ")).unwrap_or(&text).to_owned()
+            }
             Self::Name { .. }
             | Self::Variable { .. }
             | Self::Path { .. }
-            | Self::UnknownFields { .. }
             | Self::Disagree { .. }
             | Self::Layers { .. } => self.to_string(),
         }

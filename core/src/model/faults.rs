@@ -30,6 +30,24 @@ impl Faults {
         }
     }
 
+    /// Adds the faults of which none is there about the same field. `is_told` says of a field whether another fault is about it.
+    pub fn add_others(&mut self, found: ModelError, is_told: impl Fn(&str) -> bool) {
+        let (first, others, more) = if let ModelError::Several { first, others, more } = found {
+            (*first, others, more)
+        } else {
+            (found, Vec::new(), 0)
+        };
+        for fault in std::iter::once(first).chain(others) {
+            let is_known = fault.field().is_some_and(|field| {
+                is_told(field) || self.kept.iter().any(|kept| kept.field() == Some(field) && *kept != fault)
+            });
+            if !is_known {
+                self.add(fault);
+            }
+        }
+        self.more += more;
+    }
+
     /// Takes a value, or adds its fault.
     pub fn take<T>(&mut self, read: Result<T, ModelError>) -> Option<T> {
         read.map_err(|fault| self.add(fault)).ok()

@@ -224,6 +224,12 @@ fn is_user(value: &str) -> bool {
 #[serde(try_from = "String", into = "String")]
 pub struct ManagedPath(String);
 
+/// Returns true for the path of a file with presets of units (systemd.preset(5)).
+pub fn is_preset(path: &ManagedPath) -> bool {
+    let (directory, name) = path.split();
+    name.ends_with(".preset") && directory.ends_with("systemd/system-preset")
+}
+
 impl ManagedPath {
     /// Checks a path of a MachineConfig.
     pub fn new(path: impl Into<String>) -> Result<Self, ModelError> {

@@ -19,7 +19,7 @@ use super::ignition::{self, Reading};
 use super::kargs::blank_kargs;
 use super::layers as known;
 use super::os::KernelType;
-use super::reading::{self, Fault, Found, Metadata, refuse_unknown};
+use super::reading::{self, Found, Metadata, refuse_unknown};
 use super::text::short;
 use super::{ConfigName, HostSpec, ImageRef, Karg, NotApplied, Sha256};
 
@@ -151,18 +151,37 @@ impl Fields {
         self.read_tree(name, config, Reading::Committed)
     }
 
+    /// Decodes what can be decoded, and returns all that is wrong with the rest; an error is one of the name.
+    pub fn examine(
+        self,
+        name: &str,
+        config: Option<&serde_json::Value>,
+    ) -> Result<(HostSpec, Faults), ModelError> {
+        self.examine_tree(name, config, Reading::Target)
+    }
+
     fn read_tree(
         self,
         name: &str,
         config: Option<&serde_json::Value>,
         reading: Reading,
     ) -> Result<HostSpec, ModelError> {
+        let (spec, faults) = self.examine_tree(name, config, reading)?;
+        faults.into_result(spec)
+    }
+
+    fn examine_tree(
+        self,
+        name: &str,
+        config: Option<&serde_json::Value>,
+        reading: Reading,
+    ) -> Result<(HostSpec, Faults), ModelError> {
         let mut faults = Faults::default();
         let mut spec = self.read(&ConfigName::new(name.to_owned())?, reading, &mut faults);
         if let Some(config) = config {
             ignition::read_tree_into(&mut spec, config, reading, &mut faults);
         }
-        faults.into_result(spec)
+        Ok((spec, faults))
     }
 
     fn read(self, name: &ConfigName, reading: Reading, faults: &mut Faults) -> HostSpec {
@@ -202,14 +221,60 @@ impl MachineConfig {
         Ok(Self { beside, ..Self::of_document(document)? })
     }
 
-    /// Reads one document of a file.
+    /// As [`MachineConfig::parse_given`], and fields that nobody knows are refused with all else that is wrong.
+    pub fn parse_given_strictly(bytes: &[u8], document: &str) -> Result<Self, ModelError> {
+        let (read, beside) = document::one_and_others(bytes, document, Kind::MACHINE_CONFIG)?;
+        read.check_kind(Kind::MACHINE_CONFIG)?;
+        strictly(Self::read_document(read).map(|config| Self { beside, ..config }), document)
+    }
+
+    /// Reads one document of a file; the error names all that is wrong with it.
     pub fn of_document(document: Document) -> Result<Self, ModelError> {
+        Ok(Self::read_document(document)?)
+    }
+
+    /// Reads what can be read of one document of a file, and returns all that is wrong with the rest. The spec's remarks are the
+    /// fields that nobody knows, and others that are not applied.
+    pub fn examine_document(document: Document) -> (Option<HostSpec>, Faults) {
+        match Self::read_document(document) {
+            Ok(config) => {
+                let (spec, faults) = config.examine();
+                (Some(spec), faults)
+            }
+            Err(Unread { faults, spec }) => (spec.map(|spec| *spec), faults),
+        }
+    }
+
+    fn read_document(document: Document) -> Result<Self, Unread> {
         document.check(Kind::MACHINE_CONFIG)?;
-        let object: Found<Object<'_>> =
-            reading::from_text(document.json()).map_err(|fault| document.wrong(&fault))?;
-        let name = ConfigName::new(object.value.metadata.name);
-        let name = name.map_err(|error| document.refuse("metadata.name", &error.to_string()))?;
-        Ok(Self::of_parts(name, document.into_json()))
+        let mut read = reading::mended_text::<Object<'_>>(document.json());
+        let name = read.value.as_ref().map(|object| ConfigName::new(object.metadata.name.as_str()));
+        match name {
+            Some(Ok(name)) if read.faults.is_empty() => {
+                drop(read);
+                return Ok(Self::of_parts(name, document.into_json()));
+            }
+            Some(_) | None => {}
+        }
+        let mut faults = Faults::default();
+        read.faults.iter().for_each(|fault| faults.add(document.wrong(fault)));
+        let is_named = name.as_ref().is_some_and(Result::is_ok) && !read.is_told(NAME);
+        if let Some(Err(error)) = &name
+            && !read.is_told(NAME)
+        {
+            faults.add(document.refuse(NAME, &error.to_string()));
+        }
+        let name = name.and_then(Result::ok).filter(|_| is_named);
+        let name = name.map_or_else(|| ConfigName::new(UNNAMED), Ok)?;
+        let Some(object) = read.value.take() else { return Err(Unread::from(faults)) };
+        let mut of_spec = Faults::default();
+        let mut spec = read_object(&name, object, None, Reading::Target, &mut of_spec);
+        spec.remarks.splice(0..0, std::mem::take(&mut read.unknown));
+        if let Some(found) = of_spec.into_error() {
+            let found = if is_named { found } else { found.of_document(&short(document.source(), 300)) };
+            faults.add_others(found, |field| read.is_told(field));
+        }
+        Err(Unread { faults, spec: Some(Box::new(spec)) })
     }
 
     /// Reads a document of the state, whose config was applied already: its sections need not be readable, see
@@ -229,28 +294,50 @@ impl MachineConfig {
 
     /// Reads a MachineConfig, or an Ignition config: that becomes one whose name is of its digest.
     pub fn parse_or_wrap(bytes: &[u8], source: &str) -> Result<Self, ModelError> {
+        Ok(Self::read_or_wrap(bytes, source)?)
+    }
+
+    /// As [`MachineConfig::parse_or_wrap`], and fields that nobody knows are refused with all else that is wrong.
+    pub fn parse_or_wrap_strictly(bytes: &[u8], source: &str) -> Result<Self, ModelError> {
+        strictly(Self::read_or_wrap(bytes, source), source)
+    }
+
+    fn read_or_wrap(bytes: &[u8], source: &str) -> Result<Self, Unread> {
         let (document, beside) = document::one_and_others(bytes, source, Kind::MACHINE_CONFIG)?;
         let json = document.json();
-        let plain: Found<Plain> = reading::from_text(json).map_err(|fault| document.wrong(&fault))?;
-        let (Some(ignition), None) = (plain.value.ignition, plain.value.metadata) else {
-            document.check_kind(Kind::MACHINE_CONFIG)?;
-            return Ok(Self { beside, ..Self::of_document(document)? });
+        // The rest of its fields is read later, and what is wrong with them is told then.
+        let read = reading::mended_text::<Plain>(json);
+        let Some(plain) = read.value.filter(|plain| plain.ignition.is_some() || read.faults.is_empty())
+        else {
+            let mut faults = Faults::default();
+            read.faults.iter().for_each(|fault| faults.add(document.wrong(fault)));
+            return Err(Unread::from(faults));
         };
-        if let Some(field) = ignition.config.and_then(|config| config.named()) {
-            let cause = "it names other configs, which are not fetched; merge them into one";
-            return Err(document.refuse(field, cause));
-        }
+        let (Some(ignition), None) = (plain.ignition, plain.metadata) else {
+            document.check_kind(Kind::MACHINE_CONFIG)?;
+            return Ok(Self { beside, ..Self::read_document(document)? });
+        };
         let digest = Sha256::digest(json.as_bytes()).to_string();
         let name = ConfigName::new(format!("ignition-{}", digest.get(..16).unwrap_or_default()))?;
         let header = r#"{"apiVersion":"machineconfiguration.openshift.io/v1","kind":"MachineConfig""#;
         let json = format!(r#"{header},"metadata":{{"name":"{name}"}},"spec":{{"config":{json}}}}}"#);
-        Ok(Self { name, json, beside })
+        let config = Self { name, json, beside };
+        let Some(field) = ignition.config.and_then(|config| config.named()) else { return Ok(config) };
+        let mut faults = Faults::default();
+        let cause = "it names other configs, which are not fetched; merge them into one";
+        faults.add(document.refuse(field, cause));
+        let (spec, found) = config.examine();
+        if let Some(found) = found.into_error() {
+            faults.add_others(found, |_| false);
+        }
+        Err(Unread { faults, spec: Some(Box::new(spec)) })
     }
 
-    /// Refuses fields that nobody knows, in a file that a person gives. In a cluster they are remarks: the Machine Config
-    /// Operator lets them pass.
+    /// Refuses fields that nobody knows, in a file that a person gives, with all else that is wrong. In a cluster they are remarks: the
+    /// Machine Config Operator lets them pass.
     pub fn refuse_unknown(&self, document: &str) -> Result<(), ModelError> {
-        refuse_unknown(&self.spec(None)?.remarks, document)
+        let (spec, faults) = self.examine();
+        Unread { faults, spec: Some(Box::new(spec)) }.strictly(document).into_result(())
     }
 
     /// Gives it another name.
@@ -309,43 +396,99 @@ impl MachineConfig {
 
     fn read(&self, image: Option<ImageRef>, reading: Reading) -> (HostSpec, Faults) {
         let mut faults = Faults::default();
-        let Some(Found { value: object, unknown }) = faults.take(self.object()) else {
-            return (HostSpec::empty(self.name.clone()), faults);
-        };
-        if object.spec.is_none() && reading == Reading::Target {
-            let cause = "it is required; write `spec: {}` for an empty config";
-            faults.add(self.field("spec", cause));
-        }
-        let read = object.spec.unwrap_or_default();
-        let fields = Fields {
-            os_image_url: read.os_image_url,
-            extensions_image: read.extensions_image,
-            kernel_arguments: read.kernel_arguments,
-            kernel_type: read.kernel_type,
-            extensions: read.extensions,
-            fips: read.fips,
-        };
-        let remarks = [self.beside.as_slice(), &unknown].concat();
-        let mut spec = HostSpec { image, ..fields.read(&self.name, reading, &mut faults) };
-        spec.remarks.extend(remarks);
-        if let Some(config) = read.config {
-            ignition::read_into(&mut spec, config.get(), reading, &mut faults);
-        }
-        (spec, faults)
-    }
-
-    fn object(&self) -> Result<Found<Object<'_>>, ModelError> {
-        let wrong = |fault: Fault| {
+        let read = reading::mended_text::<Object<'_>>(&self.json);
+        for fault in &read.faults {
             let field = if fault.field.is_empty() { "spec".to_owned() } else { fault.field.clone() };
             let (document, cause) = (format!("MachineConfig {}", self.name), short(&fault.cause(), 500));
-            ModelError::InDocument { document, field, cause }
-        };
-        reading::from_text(&self.json).map_err(wrong)
+            faults.add(ModelError::InDocument { document, field, cause });
+        }
+        let Some(object) = read.value else { return (HostSpec::empty(self.name.clone()), faults) };
+        let mut spec = read_object(&self.name, object, image, reading, &mut faults);
+        spec.remarks.splice(0..0, self.beside.iter().cloned().chain(read.unknown));
+        (spec, faults)
     }
 
     fn field(&self, name: impl Into<String>, cause: impl Into<String>) -> ModelError {
         field(&self.name, name, cause)
     }
+}
+
+/// The field of the name.
+const NAME: &str = "metadata.name";
+
+/// Stands in for the name of a config that has none; it is in no text.
+const UNNAMED: &str = "unnamed";
+
+/// A document that can't be read as a whole.
+struct Unread {
+    faults: Faults,
+    /// The readable part.
+    spec: Option<Box<HostSpec>>,
+}
+
+impl Unread {
+    /// Adds the fields that nobody knows to what is wrong.
+    fn strictly(self, document: &str) -> Faults {
+        let Self { mut faults, spec } = self;
+        let remarks = spec.map(|spec| spec.remarks).unwrap_or_default();
+        faults.take(refuse_unknown(&remarks, document));
+        faults
+    }
+}
+
+impl From<Faults> for Unread {
+    fn from(faults: Faults) -> Self {
+        Self { faults, spec: None }
+    }
+}
+
+impl From<ModelError> for Unread {
+    fn from(error: ModelError) -> Self {
+        let mut faults = Faults::default();
+        faults.add(error);
+        Self::from(faults)
+    }
+}
+
+impl From<Unread> for ModelError {
+    fn from(unread: Unread) -> Self {
+        let unknown =
+            || ModelError::Document { document: UNNAMED.to_owned(), cause: "it can't be read".to_owned() };
+        unread.faults.into_error().unwrap_or_else(unknown)
+    }
+}
+
+fn strictly(read: Result<MachineConfig, Unread>, document: &str) -> Result<MachineConfig, ModelError> {
+    match read {
+        Ok(config) => config.refuse_unknown(document).map(|()| config),
+        Err(unread) => Err(Unread::from(unread.strictly(document)).into()),
+    }
+}
+
+fn read_object(
+    name: &ConfigName,
+    object: Object<'_>,
+    image: Option<ImageRef>,
+    reading: Reading,
+    faults: &mut Faults,
+) -> HostSpec {
+    if object.spec.is_none() && reading == Reading::Target {
+        faults.add(field(name, "spec", "it is required; write `spec: {}` for an empty config"));
+    }
+    let read = object.spec.unwrap_or_default();
+    let fields = Fields {
+        os_image_url: read.os_image_url,
+        extensions_image: read.extensions_image,
+        kernel_arguments: read.kernel_arguments,
+        kernel_type: read.kernel_type,
+        extensions: read.extensions,
+        fips: read.fips,
+    };
+    let mut spec = HostSpec { image, ..fields.read(name, reading, faults) };
+    if let Some(config) = read.config {
+        ignition::read_into(&mut spec, config.get(), reading, faults);
+    }
+    spec
 }
 
 /// Refuses a kernel that is none, extensions that are none, and an extension that does not go with the kernel, as the Machine Config

@@ -22,8 +22,8 @@ const KINDS: [(&str, &str); 15] = [
 /// Whole numbers.
 const INTEGERS: [&str; 10] = ["i8", "i16", "i32", "i64", "isize", "u8", "u16", "u32", "u64", "usize"];
 
-/// Begins of a parser's message, and what takes their place.
-const SYNTAX: [(&str, &str); 12] = [
+/// Parts of a parser's message, and what takes their place, to its end: cause and next step.
+const SYNTAX: &[(&str, &str)] = &[
     ("key must be a string", "a field name in double quotes is missing"),
     ("EOF while parsing a list", "it ends in the middle of a list"),
     ("EOF while parsing an object", "it ends in the middle of a mapping"),
@@ -33,24 +33,105 @@ const SYNTAX: [(&str, &str); 12] = [
     ("trailing comma", "there is a trailing comma"),
     ("expected value", "a value is missing"),
     ("expected ident", "a value is not one of true, false and null"),
+    ("expected `:`", "a colon is missing behind a field name"),
+    ("expected `,` or `}`", "a comma or a closing brace is missing"),
+    ("expected `,` or `]`", "a comma or a closing bracket is missing"),
+    (
+        "control character (\\u0000-\\u001F)",
+        "a string holds a line break or another control character; write it as \\n",
+    ),
+    ("invalid number", "a number is not valid; put text in double quotes"),
     ("invalid escape", "a string has an invalid escape after a backslash"),
     ("recursion limit exceeded", "it has too many levels"),
-    ("key with no value, expected `=`", "a key has no value; write it as `key = value`"),
+    // TOML
+    ("key with no value", "a key has no value; write it as `key = value`"),
+    (
+        "string values must be quoted",
+        "a value is missing, or it is text without quotes; write it as `key = \"text\"`",
+    ),
+    ("unclosed table", "the closing bracket of a `[table]` is missing"),
+    ("unclosed array", "the closing bracket of a list is missing"),
+    ("unclosed inline table", "the closing brace of a mapping is missing"),
+    (
+        "invalid basic string",
+        "the closing double quote of a string is missing, or a character in it is not allowed",
+    ),
+    (
+        "invalid literal string",
+        "the closing quote of a string is missing, or a character in it is not allowed",
+    ),
+    ("duplicate key", "a key is there twice; keep one"),
+    ("invalid boolean", "a value is neither true nor false; put text in double quotes"),
+    ("unquoted keys cannot be empty", "a key is missing before `=`"),
+    ("invalid date", "a date is not valid; put text in double quotes"),
+    ("invalid datetime", "a date is not valid; put text in double quotes"),
+    ("missing escaped value", "a string has an invalid escape after a backslash; write the backslash twice"),
+    ("unexpected leading zero", "a number begins with 0; write it without, or as 0o for octal"),
+    // YAML
+    (
+        "mapping values are not allowed",
+        "a `key: value` is where none can be; check the indentation, and put text with a colon in quotes",
+    ),
+    (
+        "invalid indentation in multiline quoted scalar",
+        "the closing quote of a string is missing, or its next line is not indented",
+    ),
+    (
+        "alias references unknown anchor",
+        "`*name` refers to an anchor `&name` that is not there; put text with `*` in quotes",
+    ),
+    ("unclosed bracket", "a bracket or brace is not closed"),
+    (
+        "unexpected character",
+        "text begins with a character that YAML keeps for itself; put the text in quotes",
+    ),
+    ("did not find expected '-' indicator", "a list entry does not begin with `- `; check the indentation"),
+    (
+        "did not find expected key",
+        "a line is not `key: value`; check the indentation, and use spaces, not tabs",
+    ),
+    ("did not find expected ',' or ']'", "a list in brackets has no comma or closing bracket here"),
+    ("did not find expected ',' or '}'", "a mapping in braces has no comma or closing brace here"),
+    (
+        "did not find expected <document start>",
+        "there is more text after its end; separate documents by a line `---`",
+    ),
+    ("found unknown escape character", "a string has an invalid escape after a backslash; use single quotes"),
+    (
+        "found character that cannot start any token",
+        "a tab, or a character that YAML keeps for itself, begins a text; use spaces, or quotes",
+    ),
+    ("found unexpected end of stream", "it ends in the middle of a string; close the quote"),
+    ("could not find expected ':'", "a colon is missing behind a field name; check the indentation"),
+    ("invalid u64", "its tag says that it is a number, and it is none; remove the tag"),
+    ("invalid i64", "its tag says that it is a number, and it is none; remove the tag"),
+    ("block sequence entries are not allowed", "a list entry is where none can be; check the indentation"),
 ];
 
 /// Returns a message of a parser for people: its field is said beside it.
 pub fn plain(message: &str) -> String {
-    let message = message.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
     let (message, place) = match message.rfind(" at line ") {
         Some(at) => message.split_at(at),
-        None => (message.as_str(), ""),
+        None => (message, ""),
     };
-    format!("{}{place}", of_type(message).unwrap_or_else(|| of_syntax(message)))
+    if let Some(text) = of_type(message) {
+        return format!("{text}{place}");
+    }
+    // The place is that of the cause.
+    let text = of_syntax(message);
+    match text.split_once("; ") {
+        Some((cause, next)) => format!("{cause}{place}; {next}"),
+        None => format!("{text}{place}"),
+    }
 }
 
 fn of_syntax(message: &str) -> String {
-    let known = SYNTAX.iter().find_map(|(begin, plain)| Some((message.strip_prefix(begin)?, plain)));
-    known.map_or_else(|| message.to_owned(), |(rest, plain)| format!("{plain}{rest}"))
+    if let Some(name) = message.strip_prefix("duplicate mapping key: ") {
+        let name = name.split(", set ").next().unwrap_or_default();
+        return format!("the field {name} is there twice; keep one");
+    }
+    let known = SYNTAX.iter().find(|(part, _)| message.contains(part));
+    known.map_or_else(|| message.to_owned(), |(_, plain)| (*plain).to_owned())
 }
 
 /// Returns a message about a value that is not of the type of its field, and one about the names of fields.
@@ -168,9 +249,17 @@ mod tests {
             ),
             (
                 "duplicate mapping key: a, set DuplicateKeyPolicy in Options if acceptable at line 2, column 1",
-                "duplicate mapping key: a at line 2, column 1",
+                "the field a is there twice at line 2, column 1; keep one",
             ),
             ("key with no value, expected `=`", "a key has no value; write it as `key = value`"),
+            (
+                "while parsing a block mapping, did not find expected key at line 3, column 2",
+                "a line is not `key: value` at line 3, column 2; check the indentation, and use spaces, not tabs",
+            ),
+            (
+                "string values must be quoted, expected literal string",
+                "a value is missing, or it is text without quotes; write it as `key = \"text\"`",
+            ),
             ("found a tab at line 1, column 7", "found a tab at line 1, column 7"),
             ("", ""),
         ] {

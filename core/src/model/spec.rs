@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::ids::is_preset;
 use super::os::{KernelType, Layers, LeftOs};
 use super::units::UnitSpec;
 use super::users::Users;
@@ -91,6 +92,8 @@ pub struct HostSpec {
     pub claimed: BTreeSet<ManagedPath>,
     /// Paths that the host had before a config of ours, of which the agent keeps the original.
     pub originals: BTreeSet<ManagedPath>,
+    /// Paths of units and drop-ins whose contents are empty, by their fields: nothing is written there.
+    pub unwritten: BTreeMap<ManagedPath, String>,
     /// Units and their drop-ins.
     pub units: BTreeMap<UnitName, UnitSpec>,
     /// Accounts and groups.
@@ -158,6 +161,11 @@ impl HostSpec {
             }
         }
         paths
+    }
+
+    /// Returns the files with presets of units, and links to them.
+    pub fn presets(&self) -> BTreeMap<ManagedPath, PathSpec> {
+        self.entries().into_iter().filter(|(path, _)| is_preset(path)).collect()
     }
 
     /// Returns every path that is this spec's while it is in force: the written ones, and the links by which it masks
@@ -293,6 +301,7 @@ impl HostSpec {
             unapplied: BTreeSet::new(),
             claimed: BTreeSet::new(),
             originals: BTreeSet::new(),
+            unwritten: BTreeMap::new(),
             units: BTreeMap::new(),
             users: Users::default(),
             kargs: Vec::new(),

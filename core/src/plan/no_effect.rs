@@ -6,8 +6,11 @@ use super::not_enabled::unit_field;
 use crate::model::observation::{Maker, ObservedAccount, ObservedUnit, UnitFileState};
 use crate::model::settings::{self, SETTINGS_PATH};
 use crate::model::units::{Mask, UnitSpec};
-use crate::model::users::{Account, CORE, Group, group_field, user_field};
-use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation, UnitName, UserName};
+use crate::model::users::{Account, Group, group_field, user_field};
+use crate::model::{
+    HostSpec, ManagedPath, NotApplied, NotAppliedReason, Observation, ObservedFile, Sha256, UnitName,
+    UserName,
+};
 
 /// The first id of an account or a group that is not of the system, by the defaults of Debian and Fedora.
 const FIRST_ORDINARY_ID: u32 = 1000;
@@ -21,50 +24,14 @@ pub(super) fn fields(
     let accounts = spec.users.accounts.iter().flat_map(|(name, account)| of_account(name, account, observed));
     let groups =
         spec.users.groups.iter().filter_map(|(name, group)| of_group(name.as_str(), group, observed));
-    let absent = of_absent(spec).into_iter().chain(nothing(spec, observed, units));
-    contents(spec).chain(accounts).chain(groups).chain(settings(spec)).chain(absent).collect()
-}
-
-/// Names the fields beside `shouldExist: false`.
-fn of_absent(spec: &HostSpec) -> Vec<NotApplied> {
-    let message = "it has no effect with `shouldExist: false`; remove one of the two";
-    let named = |entry: String, parts: &[(&str, bool)]| {
-        let set = parts.iter().filter(|(_, is_set)| *is_set);
-        set.map(|(part, _)| NotApplied::new(format!("{entry} {part}"), NotAppliedReason::NoEffect, message))
-            .collect::<Vec<_>>()
-    };
-    let accounts = spec.users.accounts.iter().filter(|(_, account)| !account.should_exist);
-    let accounts = accounts.flat_map(|(name, account)| {
-        // The keys of `core` alone lock its password.
-        let is_by_keys = name.as_str() == CORE
-            && !account.keys.is_empty()
-            && account.password.as_ref().is_some_and(|password| password.as_str() == "*");
-        let parts = [
-            ("sshAuthorizedKeys", !account.keys.is_empty()),
-            ("passwordHash", account.password.is_some() && !is_by_keys),
-            ("uid", account.uid.is_some()),
-            ("gecos", account.gecos.is_some()),
-            ("homeDir", account.home.is_some()),
-            ("noCreateHome", account.no_create_home),
-            ("primaryGroup", account.primary_group.is_some()),
-            ("groups", !account.groups.is_empty()),
-            ("noUserGroup", account.no_user_group),
-            ("noLogInit", account.no_log_init),
-            ("shell", account.shell.is_some()),
-            ("system", account.system),
-        ];
-        named(user_field(name.as_str()), &parts)
-    });
-    let groups = spec.users.groups.iter().filter(|(_, group)| !group.should_exist);
-    let groups = groups.flat_map(|(name, group)| {
-        let parts = [
-            ("gid", group.gid.is_some()),
-            ("passwordHash", group.password.is_some()),
-            ("system", group.system),
-        ];
-        named(group_field(name.as_str()), &parts)
-    });
-    accounts.chain(groups).collect()
+    let nothing = nothing(spec, observed, units);
+    contents(spec)
+        .chain(accounts)
+        .chain(groups)
+        .chain(settings(spec))
+        .chain(nothing)
+        .chain(unwritten(spec, observed))
+        .collect()
 }
 
 /// Names the entries that set nothing of units that the host lacks: its presets have nothing to decide.
@@ -87,6 +54,23 @@ fn nothing<'a>(
     named.map(|(name, _)| {
         let message = "the entry sets nothing, and this host has no such unit; give it contents or drop-ins, or remove the entry";
         NotApplied::new(unit_field(name), NotAppliedReason::NoEffect, message)
+    })
+}
+
+/// Names empty contents of units and drop-ins where the host has a file of its own: nothing is written, and that one stays.
+fn unwritten<'a>(spec: &'a HostSpec, observed: &'a Observation) -> impl Iterator<Item = NotApplied> + 'a {
+    let has_own = |path: &ManagedPath| match observed.files.get(path) {
+        None | Some(ObservedFile::Absent | ObservedFile::Unreachable) => false,
+        Some(ObservedFile::Regular { sha256, .. }) => *sha256 != Sha256::digest(b""),
+        Some(ObservedFile::Symlink { .. } | ObservedFile::Directory { .. } | ObservedFile::Special) => true,
+    };
+    let listed = spec.entries();
+    let own = spec.unwritten.iter().filter(move |(path, _)| has_own(path) && !listed.contains_key(*path));
+    own.map(|(path, field)| {
+        let message = format!(
+            "they are empty, so nothing is written, and {path} of this host stays; remove that file, or give the entry contents"
+        );
+        NotApplied::new(field.as_str(), NotAppliedReason::NoEffect, message)
     })
 }
 

@@ -8,7 +8,7 @@ use super::installation::missing;
 use super::{Batch, Step, kargs, late, no_effect, not_enabled, os};
 use crate::model::fixed::FIPS_FIELD;
 use crate::model::observation::ObservedUnit;
-use crate::model::{HostSpec, NotApplied, NotAppliedReason, Observation, UnitName};
+use crate::model::{Facts, HostSpec, ManagedPath, NotApplied, NotAppliedReason, Observation, UnitName};
 
 /// Returns what is not applied of a spec on the observed host, in the order of the fields.
 pub fn not_applied(spec: &HostSpec, observed: &Observation) -> Vec<NotApplied> {
@@ -36,11 +36,22 @@ fn found(
 
 /// Returns what a plan does not apply if its units are known as it leaves them.
 pub(super) fn known(
-    spec: &HostSpec,
-    observed: &Observation,
+    (from, to): (&HostSpec, &HostSpec),
+    facts: &Facts,
     units: &BTreeMap<UnitName, ObservedUnit>,
 ) -> Vec<NotApplied> {
-    found(spec, observed, units)
+    let mut found = found(to, &facts.observed, units);
+    drop_leaving((from, to), facts, &mut found);
+    found
+}
+
+/// A file of the old config is no file of the host: it leaves.
+fn drop_leaving((from, to): (&HostSpec, &HostSpec), facts: &Facts, found: &mut Vec<NotApplied>) {
+    let managed = from.managed();
+    let leaves = |path: &ManagedPath| managed.contains(path) && !facts.restorable.contains(path);
+    let fields: Vec<&String> =
+        to.unwritten.iter().filter(|(path, _)| leaves(path)).map(|(_, field)| field).collect();
+    found.retain(|one| !fields.iter().any(|field| **field == *one.field));
 }
 
 /// Returns what a plan does not apply: of units, those that another OS could bring are not known yet.
@@ -50,6 +61,7 @@ pub(super) fn planned(input: &PlanInput<'_>, steps: &[Step]) -> Vec<NotApplied> 
         let mut of_os = input.to.units.iter().filter(|(_, unit)| not_enabled::is_of_os(unit));
         !of_os.any(|(name, _)| [not_enabled::field(name), not_enabled::unit_field(name)].contains(&one.field))
     };
+    drop_leaving((input.from, input.to), input.facts, &mut found);
     if steps.iter().any(|step| step.op.batch() == Batch::Os) {
         found.retain(is_known);
     }

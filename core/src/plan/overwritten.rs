@@ -80,8 +80,13 @@ fn password(input: &PlanInput<'_>, user: &UserName) -> Option<Warning> {
         }
         // Keys alone lock it (MCD-161), which nobody would guess.
         (None, Some(new)) if new.is_locked() && !is_password_locked(found) => {
-            "the account has a password on this host, and this update locks it, since the config has keys and no password; to keep \
-             one, set passwordHash"
+            if user.is_core() {
+                "the account has a password on this host, and this update locks it, since the config has keys and no password; to keep \
+                 one, set passwordHash"
+            } else {
+                "the account has a password on this host, and this update locks it, since no password opens this passwordHash; to keep \
+                 one, set its hash, or remove the field"
+            }
         }
         (None, _) => return None,
     };

@@ -198,7 +198,52 @@ fn of_system(path: &ManagedPath, entry: &PathSpec) -> Option<Unreachable> {
     };
     let message =
         format!("{directory} is a directory of the system; choose another path, or remove the entry");
-    is_in_place.then(|| unreachable(ReasonKind::SystemDirectory, field, message))
+    if is_in_place {
+        return Some(unreachable(ReasonKind::SystemDirectory, field, message));
+    }
+    open_system(path, entry)
+}
+
+/// Directories whose names decide what runs as root, beside those above the agent's own files.
+const CLOSED: [&str; 12] = [
+    "/boot",
+    "/etc",
+    "/etc/systemd",
+    ROOT_HOME,
+    UNIT_DIR,
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/sbin",
+    "/usr/share",
+];
+
+/// Refuses to give a directory of the system to others: each of them would be root.
+fn open_system(path: &ManagedPath, entry: &PathSpec) -> Option<Unreachable> {
+    let PathSpec::Directory(directory) = entry else { return None };
+    let name = path.as_str();
+    let is_closed = CLOSED.contains(&name) || MERGED.contains(&name);
+    let is_open = directory.mode.is_some_and(|mode| mode.bits() & OTHERS_MAY_WRITE != 0);
+    let part = match (is_open, is_roots(directory.user.as_ref())) {
+        (true, _) => "mode",
+        (false, false) => "user",
+        (false, true) => return None,
+    };
+    let message = format!(
+        "{name} is a directory of the system, and others than root could change it; set owner root and no write permission for \
+         group and others, or remove the entry"
+    );
+    let field = format!("{} {name:?} {part}", entry.section());
+    is_closed.then(|| unreachable(ReasonKind::SystemDirectory, field, message))
+}
+
+fn is_roots(user: Option<&Principal>) -> bool {
+    user.is_none_or(|user| match user {
+        Principal::Id(id) => *id == 0,
+        Principal::Name(name) => name == ROOT,
+    })
 }
 
 /// Returns true if a path is in a directory, and not that itself.
@@ -276,11 +321,7 @@ fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
             return Some(format!("the agent uses {file}, and needs {wanted} here; remove the entry"));
         }
     };
-    let is_roots = entry.owners().0.is_none_or(|user| match user {
-        Principal::Id(id) => *id == 0,
-        Principal::Name(name) => name == ROOT,
-    });
-    (mode & OTHERS_MAY_WRITE != 0 || !is_roots).then(|| {
+    (mode & OTHERS_MAY_WRITE != 0 || !is_roots(entry.owners().0)).then(|| {
         format!(
             "the agent refuses {file} if others than root can change it; set owner root and no write permission for group and others on \
              {path}"

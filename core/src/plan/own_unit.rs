@@ -6,15 +6,69 @@ use super::warnings::Warning;
 use super::{Op, Step};
 use crate::model::ids::AGENT_UNIT;
 use crate::model::paths::LinkTarget;
-use crate::model::{ManagedPath, PathSpec, UnitName};
+use crate::model::{ManagedPath, PathSpec, UnitName, short};
 
-/// Directories of units, of an administrator, a package and a boot.
-const UNIT_DIRS: [&str; 5] = [
+/// Directories of units (systemd.unit(5)).
+const UNIT_DIRS: [&str; 13] = [
     "/etc/systemd/system",
+    "/etc/systemd/system.attached",
+    "/etc/systemd/system.control",
+    "/lib/systemd/system",
+    "/run/systemd/generator",
+    "/run/systemd/generator.early",
+    "/run/systemd/generator.late",
     "/run/systemd/system",
+    "/run/systemd/system.attached",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
     "/usr/lib/systemd/system",
     "/usr/local/lib/systemd/system",
-    "/lib/systemd/system",
+];
+
+/// Names whose drop-ins are the agent's, too.
+const WITH_DROPINS: [&str; 4] = [AGENT_UNIT, "machine-config-.service", "machine-.service", "service"];
+
+/// Drop-ins that come with the agent: one of the same name replaces it.
+const OWN_DROPINS: [&str; 1] = ["10-cluster.conf"];
+
+/// Endings of the directories whose links start a unit.
+const STARTS: [&str; 3] = [".wants", ".requires", ".upholds"];
+
+/// The agent's programs, and their directory.
+const PROGRAMS: [&str; 3] =
+    ["/usr/bin/machine-config-agent", "/bin/machine-config-agent", "/usr/libexec/machine-config-agent"];
+
+/// Beginnings of settings that let a service start as it did.
+const HARMLESS: &[&str] = &[
+    "After",
+    "Before",
+    "CPU",
+    "Description",
+    "Documentation",
+    "Environment",
+    "IO",
+    "Limit",
+    "Log",
+    "ManagedOOM",
+    "Memory",
+    "Nice",
+    "OOM",
+    "OnFailure",
+    "OnSuccess",
+    "PassEnvironment",
+    "Restart",
+    "Slice",
+    "SourcePath",
+    "StandardError",
+    "StandardOutput",
+    "StartLimit",
+    "Startup",
+    "SuccessExitStatus",
+    "Syslog",
+    "Tasks",
+    "Timeout",
+    "UnsetEnvironment",
+    "Wants",
 ];
 
 const MASKED: &str =
@@ -40,7 +94,19 @@ fn warning(input: &PlanInput<'_>, op: &Op) -> Option<Warning> {
         let message = "the agent's own unit is disabled: the agent will not start after the next boot; set `enabled: true`";
         return of_unit(" enabled", message);
     }
-    let path = op.path().filter(is_of_agent)?;
+    let path = op.path()?;
+    if let Some(message) = beside_unit(input, op, &path) {
+        let section = input.new_entry(&path).filter(|_| input.to.is_listed(&path)).map(PathSpec::section);
+        let section = section
+            .or_else(|| input.old(&path).filter(|_| input.from.is_listed(&path)).map(PathSpec::section));
+        return match section {
+            Some(section) => Some(Warning { field: format!("{section} {:?}", path.as_str()), message }),
+            None => of_unit(&format!(" dropins {:?}", path.split().1), &message),
+        };
+    }
+    if !is_of_agent(&path) {
+        return None;
+    }
     let Some(entry) = input.new_entry(&path) else {
         let message = "it is the unit file of the agent, which is removed: the agent will not start after the next boot; keep the entry";
         let is_lost = matches!(op, Op::RemoveUnit { .. } | Op::RemoveFile { .. } | Op::RemoveLink { .. })
@@ -62,6 +128,83 @@ fn warning(input: &PlanInput<'_>, op: &Op) -> Option<Warning> {
         format!("systemd.units {AGENT_UNIT:?}")
     };
     Some(Warning { field, message: message.to_owned() })
+}
+
+/// Returns the warning about a path that is not the unit file of the agent, and decides whether it starts.
+fn beside_unit(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<String> {
+    let entry = input.new_entry(path);
+    let (directory, name) = path.as_str().rsplit_once('/')?;
+    if PROGRAMS.iter().any(|program| path.is_below(program)) {
+        let message = "it is in the place of the agent's program: if it is no agent, nothing on this host follows a config any more; \
+                       update the agent's package or image instead";
+        return entry.map(|_| message.to_owned());
+    }
+    let (units, folder) = directory.rsplit_once('/')?;
+    if !UNIT_DIRS.contains(&units) {
+        return None;
+    }
+    if name == AGENT_UNIT && STARTS.iter().any(|end| folder.ends_with(end)) {
+        return of_start(input, op, path);
+    }
+    let owner = folder.strip_suffix(".d").filter(|owner| WITH_DROPINS.contains(owner))?;
+    name.strip_suffix(".conf")?;
+    let what = match entry? {
+        PathSpec::File(_) if OWN_DROPINS.contains(&name) && owner == AGENT_UNIT => {
+            "it replaces the drop-in that comes with the agent".to_owned()
+        }
+        PathSpec::File(file) => {
+            let setting = decisive(&String::from_utf8_lossy(file.contents.bytes()))?;
+            format!("it sets {setting} of the agent's own unit")
+        }
+        PathSpec::Directory(_) | PathSpec::Link(_) => {
+            "it decides about settings of the agent's own unit, or hides a drop-in of it".to_owned()
+        }
+    };
+    Some(format!(
+        "{what}: if the agent does not start with it, nothing on this host follows a config any more; try it on one host \
+         (`systemctl restart {AGENT_UNIT}`)"
+    ))
+}
+
+/// Returns the warning about the link that starts the agent at boot.
+fn of_start(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<String> {
+    let does = match input.new_entry(path) {
+        Some(PathSpec::Link(link)) => match &link.target {
+            LinkTarget::Soft(text) if text.rsplit('/').next() == Some(AGENT_UNIT) => return None,
+            LinkTarget::Soft(_) | LinkTarget::Hard(_) => "leads elsewhere",
+        },
+        Some(PathSpec::File(_) | PathSpec::Directory(_)) => "is no link",
+        None if matches!(op, Op::RemoveLink { .. }) && !input.restorable(path) => "is removed",
+        None => return None,
+    };
+    Some(format!(
+        "it is the link that starts the agent at boot, which {does}: the agent may not start after the next boot; enable \
+         {AGENT_UNIT} in systemd.units instead"
+    ))
+}
+
+/// Returns a setting of a drop-in that decides whether a service starts, and as what.
+fn decisive(text: &str) -> Option<String> {
+    let mut section = "";
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with(['#', ';'])) else {
+            continue;
+        };
+        let (key, value) = (key.trim_end(), value.trim_start());
+        let is_harmless = match section {
+            "[Install]" => !value.is_empty(),
+            "[Unit]" | "[Service]" => HARMLESS.iter().any(|begin| key.starts_with(begin)),
+            _ => true,
+        };
+        if !is_harmless {
+            return Some(format!("{}=", short(key, 40)));
+        }
+    }
+    None
 }
 
 fn is_agent(unit: &UnitName) -> bool {

@@ -11,8 +11,8 @@ use super::warnings::Warning;
 use super::{Batch, Op, Plan, not_applied, not_enabled, shared, unit_links};
 use crate::model::observation::{ObservedUnit, UnitFileState};
 use crate::model::text::escaped;
-use crate::model::units::UnitSpec;
-use crate::model::{Facts, HostSpec, Rehearsal, UnitName};
+use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::{Facts, HostSpec, ManagedPath, Rehearsal, UnitName};
 
 impl Plan {
     /// Takes the outcome of the steps: refuses the plan, or completes it.
@@ -26,8 +26,10 @@ impl Plan {
         if !reasons.is_empty() {
             return Err(Irreconcilable { reasons, is_of_host: true });
         }
-        self.not_applied = not_applied::known(to, &facts.observed, &rehearsal.units);
+        self.not_applied = not_applied::known((from, to), facts, &rehearsal.units);
         self.warnings.extend(turned(&self, facts, rehearsal));
+        self.warnings.extend(turned_along(&self, to, facts, rehearsal));
+        self.warnings.extend(taken_links(to, facts, rehearsal));
         Ok(self)
     }
 }
@@ -131,6 +133,64 @@ fn turned(plan: &Plan, facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
         Some(Warning { field: not_enabled::field(&name), message: escaped(&message) })
     });
     warned.collect()
+}
+
+/// Returns the warnings of units that are enabled or disabled with another one (`Also=`), and that the config does not name.
+fn turned_along(plan: &Plan, to: &HostSpec, facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
+    use UnitFileState::{Disabled, Enabled};
+    let is_named = |unit: &UnitName| {
+        let entry = to.units.get(unit);
+        entry.is_some_and(|entry| entry.mask == Mask::Masked || entry.enablement != Enablement::Preset)
+    };
+    let is_step = |unit: &UnitName| {
+        plan.steps.iter().any(|step| matches!(&step.op, Op::PresetUnit { unit: other } if other == unit))
+    };
+    let mut warned = Vec::new();
+    for step in &plan.steps {
+        let (verb, unit) = if let Op::EnableUnit { unit } = &step.op {
+            ("enabling", unit)
+        } else if let Op::DisableUnit { unit } = &step.op {
+            ("disabling", unit)
+        } else {
+            continue;
+        };
+        for (other, before) in facts.companions.get(unit).into_iter().flatten() {
+            let after = rehearsal.units.get(other).map(|after| after.enabled);
+            let turns = match (before.enabled, after) {
+                (Enabled, Some(Disabled)) => "disables",
+                (Disabled, Some(Enabled)) => "enables",
+                _ => continue,
+            };
+            if is_named(other) || is_step(other) {
+                continue;
+            }
+            let message = format!(
+                "{verb} it {turns} {other}, too, which its [Install] section names (Also=); to keep {other} as it is, correct Also=, or leave \
+                 `enabled` of {unit} away"
+            );
+            warned.push(Warning { field: not_enabled::field(unit), message: escaped(&message) });
+        }
+    }
+    warned
+}
+
+/// Returns the warnings of links to units that somebody made on the host, and that enabling or disabling takes away.
+fn taken_links(to: &HostSpec, facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
+    let mut warned = Vec::new();
+    for name in to.units.keys() {
+        let kept = rehearsal.stray.get(name).map(Vec::as_slice).unwrap_or_default();
+        let found = facts.observed.stray_links.get(name).into_iter().flatten();
+        // One that becomes a link of the unit itself stays.
+        let stays = |link: &ManagedPath| kept.contains(link) || rehearsal.enabled.contains(link);
+        for link in found.filter(|link| !stays(link)) {
+            let message = format!(
+                "{link} of this host, which the unit's [Install] section does not make, is removed; to keep it, list it in storage.links \
+                 and leave `enabled` away"
+            );
+            warned.push(Warning { field: not_enabled::field(name), message: escaped(&message) });
+        }
+    }
+    warned
 }
 
 fn found(name: &UnitName, facts: &Facts) -> Option<ObservedUnit> {

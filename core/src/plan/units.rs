@@ -7,6 +7,7 @@
 use super::differences::{is_masked, strays, unit_state_difference};
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason, companions};
+use crate::model::ids::is_preset;
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::units::{Enablement, Mask, UnitSpec};
 use crate::model::{Contents, DropinName, ManagedPath, ObservedFile, UnitName};
@@ -164,7 +165,9 @@ fn touched(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(S
         (Mode::Image, _) => Some(StepReason::LocallyModified),
         (_, None) => Some(StepReason::Added),
         (Mode::Adopt, Some(_)) => Some(StepReason::Changed),
-        (_, Some(old)) => (old != spec || is_turned(input, name, spec)).then_some(StepReason::Changed),
+        (_, Some(old)) if old != spec || is_turned(input, name, spec) => Some(StepReason::Changed),
+        (_, Some(_)) if spec.enablement == Enablement::Preset => moved_presets(input),
+        (_, Some(_)) => None,
     };
     because.map(|because| (because, Rewritten::No))
 }
@@ -213,7 +216,16 @@ fn is_settled(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec, rewritten
             old == Some(spec)
         }
     };
-    spec.enablement == Enablement::Preset && same && rewritten == Rewritten::No
+    let has_new_presets = moved_presets(input).is_some() && input.facts.stored_units.contains_key(name);
+    spec.enablement == Enablement::Preset && same && rewritten == Rewritten::No && !has_new_presets
+}
+
+/// Returns why presets in storage change.
+fn moved_presets(input: &PlanInput<'_>) -> Option<StepReason> {
+    let listed = input.from.entries().into_keys().chain(input.to.entries().into_keys());
+    let mut moves =
+        listed.filter(is_preset).filter_map(|path| input.write(&path).or_else(|| input.take_away(&path)));
+    moves.next().map(|because| if because == StepReason::Removed { StepReason::Changed } else { because })
 }
 
 /// The host's own mask is kept; to enable such a unit is refused later, so that step is not left out here.
@@ -319,5 +331,8 @@ fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     if is_remade(input, name) {
         return vec![preset];
     }
-    if observed.is_against_preset() { vec![preset] } else { Vec::new() }
+    // Presets may leave with it.
+    let preset_after = input.facts.stored_units.get(name).map_or(observed.preset, |after| after.preset);
+    let after = ObservedUnit { preset: preset_after, ..observed };
+    if after.is_against_preset() { vec![preset] } else { Vec::new() }
 }

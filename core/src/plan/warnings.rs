@@ -21,10 +21,10 @@ pub struct Warning {
 }
 
 /// Directories that are empty after each boot (file-hierarchy(7)).
-const GONE_AT_BOOT: [&str; 3] = ["/run", "/var/run", "/tmp"];
+const GONE_AT_BOOT: [&str; 4] = ["/run", "/var/run", "/var/lock", "/tmp"];
 
 /// Paths that a program of the OS writes, or that are one machine's own; and cause and next step.
-const WRITTEN: [(&str, &str); 8] = [
+const WRITTEN: [(&str, &str); 10] = [
     ("/etc/.updated", UPDATED),
     (
         "/etc/adjtime",
@@ -48,17 +48,21 @@ const WRITTEN: [(&str, &str); 8] = [
         "/var/lib/dbus/machine-id",
         "it is one machine's own, usually a link to /etc/machine-id; remove the entry",
     ),
+    ("/var/lock", "systemd-tmpfiles makes it a link to /run/lock at each boot; remove the entry"),
+    ("/var/run", "systemd-tmpfiles makes it a link to /run at each boot; remove the entry"),
 ];
 
 const UPDATED: &str =
     "systemd writes it after an update of /usr (systemd-update-done.service(8)); remove the entry";
 
 /// Texts of links that are as the programs of the OS make or want them, at paths that they write.
-const AS_WRITTEN: [(&str, &[&str]); 3] = [
+const AS_WRITTEN: [(&str, &[&str]); 5] = [
     ("/etc/mtab", &["/proc/self/mounts", "../proc/self/mounts", "/proc/mounts", "../proc/mounts"]),
     // Any: NetworkManager and systemd-resolved leave a link alone.
     ("/etc/resolv.conf", &[]),
     ("/var/lib/dbus/machine-id", &["/etc/machine-id", "../../../etc/machine-id"]),
+    ("/var/lock", &["/run/lock", "../run/lock"]),
+    ("/var/run", &["/run", "../run"]),
 ];
 
 /// Returns the warnings about the steps of a plan.
@@ -203,7 +207,9 @@ mod tests {
             let of = |path: &str| spec(&format!(r#""storage":{{"{section}":[{{"path":"{path}"{more}}}]}}"#));
             let written =
                 ["/etc/mtab", "/etc/machine-id", "/etc/adjtime", "/etc/ld.so.cache", "/var/.updated"];
-            for path in written.into_iter().chain(["/run/a", "/var/run/a/b", "/tmp/a"]) {
+            for path in
+                written.into_iter().chain(["/run/a", "/var/run/a/b", "/var/lock/a", "/var/lock", "/tmp/a"])
+            {
                 let [warning] = &warned(&empty(), &of(path))[..] else { panic!("{section} {path}") };
                 assert_eq!(warning.field, format!("storage.{section} {path:?}"));
                 assert!(warning.message.contains("; "), "{}", warning.message);
@@ -240,5 +246,56 @@ mod tests {
         assert!(warning.message.contains("which is removed"), "{}", warning.message);
         let dropin = unit(r#","dropins":[{"name":"a.conf","contents":"[Service]\n"}]"#);
         assert_eq!(warned(&empty(), &spec(&dropin)), []);
+    }
+
+    #[test]
+    fn entries_beside_unit_that_keep_agent_from_starting_are_warned_of() {
+        let dropin = |name: &str, text: &str| {
+            format!(
+                r#""systemd":{{"units":[{{"name":"machine-config-agent.service","dropins":[{{"name":"{name}","contents":"{text}"}}]}}]}}"#
+            )
+        };
+        let file = |path: &str, text: &str| {
+            format!(r#""storage":{{"files":[{{"path":"{path}","contents":{{"source":"data:,{text}"}}}}]}}"#)
+        };
+        let link = |path: &str, target: &str| {
+            format!(r#""storage":{{"links":[{{"path":"{path}","target":"{target}"}}]}}"#)
+        };
+        let starts = "/etc/systemd/system/multi-user.target.wants/machine-config-agent.service";
+        for (sections, words) in [
+            (dropin("a.conf", "[Service]\\nExecStart=\\n"), "sets ExecStart="),
+            (dropin("a.conf", "[Unit]\\nConditionPathExists=/x\\n"), "sets ConditionPathExists="),
+            (dropin("a.conf", "[Install]\\nWantedBy=\\n"), "sets WantedBy="),
+            (dropin("10-cluster.conf", "[Unit]\\n"), "replaces the drop-in"),
+            (file("/etc/systemd/system/service.d/a.conf", "%5BService%5D%0AUser=x%0A"), "sets User="),
+            (
+                link("/etc/systemd/system/machine-config-agent.service.d/a.conf", "/dev/null"),
+                "hides a drop-in",
+            ),
+            (link(starts, "/dev/null"), "which leads elsewhere"),
+            (file(starts, "a"), "which is no link"),
+            (file("/etc/systemd/system.control/machine-config-agent.service", "a"), "takes the place"),
+            (link("/run/systemd/transient/machine-config-agent.service", "/dev/null"), "is masked"),
+            (file("/usr/bin/machine-config-agent", "a"), "in the place of the agent's program"),
+            (file("/usr/libexec/machine-config-agent/worker", "a"), "in the place of the agent's program"),
+        ] {
+            let warnings = warned(&empty(), &spec(&sections));
+            assert!(warnings.iter().any(|one| one.message.contains(words)), "{sections}: {warnings:?}");
+        }
+        for sections in [
+            dropin(
+                "a.conf",
+                "# ExecStart=\\n[Service]\\nEnvironment=A=b\\nMemoryMax=1G\\n[Install]\\nWantedBy=a.target\\n",
+            ),
+            file("/etc/systemd/system/other.service.d/a.conf", "%5BService%5D%0AUser=x%0A"),
+            link(starts, "/usr/lib/systemd/system/machine-config-agent.service"),
+            link("/etc/systemd/system/a.wants/other.service", "/dev/null"),
+        ] {
+            assert_eq!(warned(&empty(), &spec(&sections)), [], "{sections}");
+        }
+        let [warning] = &warned(&spec(&link(starts, "../machine-config-agent.service")), &empty())[..] else {
+            panic!("it leaves")
+        };
+        assert!(warning.message.contains("which is removed"), "{}", warning.message);
     }
 }

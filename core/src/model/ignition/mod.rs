@@ -26,7 +26,7 @@ use super::decode::Decoder;
 use super::error::ModelError;
 use super::faults::Faults;
 use super::kargs::blank_kargs;
-use super::reading::{self, Fault, Found};
+use super::reading::{self, Fault, Found, Mended};
 use super::spec::FixedSections;
 use super::text::short;
 use super::units::{Mask, UnitSpec};
@@ -73,9 +73,17 @@ struct Header {
 pub(super) fn read_into(spec: &mut HostSpec, json: &str, reading: Reading, faults: &mut Faults) {
     let name = spec.name.clone();
     let within = Within(&name);
-    if let Some(found) = faults.take(parse(within, json)).flatten() {
-        fill(spec, within, found, reading, faults);
+    let Some(mut read) = parse(within, json, faults) else { return };
+    let Some(value) = read.value.take() else { return };
+    let found = Found { value, unknown: std::mem::take(&mut read.unknown) };
+    if read.faults.is_empty() {
+        return fill(spec, within, found, reading, faults);
     }
+    let mut of_value = Faults::default();
+    fill(spec, within, found, reading, &mut of_value);
+    let Some(of_value) = of_value.into_error() else { return };
+    let of_value = of_value.explained(|text| read.explain(text));
+    faults.add_others(of_value, |field| read.is_told(field));
 }
 
 /// The same from a tree.
@@ -93,15 +101,16 @@ pub(super) fn read_tree_into(spec: &mut HostSpec, tree: &Value, reading: Reading
 /// Checks a config by the rules of Ignition alone, without decoding its files. An empty object sets nothing.
 pub fn check_ignition(name: &ConfigName, config: &Map<String, Value>) -> Result<(), ModelError> {
     let within = Within(name);
+    let mut faults = Faults::default();
     let config = match Config::deserialize(config) {
         Ok(config) if VERSIONS.contains(&config.ignition.version.as_str()) => Some(config),
         // As above.
         Ok(_) | Err(_) => {
-            parse(within, &serde_json::to_string(config).unwrap_or_default())?.map(|found| found.value)
+            let text = serde_json::to_string(config).unwrap_or_default();
+            parse(within, &text, &mut faults).and_then(|read| read.value)
         }
     };
     let broken = config.map(|config| rules::check(&config, minor(&config.ignition.version)));
-    let mut faults = Faults::default();
     add_broken(&mut faults, within, broken.unwrap_or_default());
     faults.into_result(())
 }
@@ -164,9 +173,9 @@ fn add_broken(faults: &mut Faults, within: Within<'_>, broken: Vec<Violation>) {
         faults.kept().iter().filter_map(|fault| fault.field()).map(str::to_owned).collect();
     let is_known = |field: &str| {
         known.iter().any(|known| {
-            field
-                .strip_prefix(known.as_str())
-                .is_some_and(|rest| rest.is_empty() || known.ends_with(" contents"))
+            // A value of another type is named by its place in the document.
+            let known = known.strip_prefix("spec.config.").unwrap_or(known);
+            field.strip_prefix(known).is_some_and(|rest| rest.is_empty() || known.ends_with(" contents"))
         })
     };
     for Violation { field, cause } in broken {
@@ -193,36 +202,52 @@ fn read_sections(spec: &mut HostSpec, within: Within<'_>, config: Config, faults
     spec.directories = paths::directories(&mut entries, version, storage.directories.unwrap_or_default());
     spec.links = paths::links(&mut entries, storage.links.unwrap_or_default());
     let units = config.systemd.and_then(|systemd| systemd.units).unwrap_or_default();
-    spec.units = units::read(&mut entries, units);
+    (spec.units, spec.unwritten) = units::read(&mut entries, units);
     one_writer(within, spec, faults);
 }
 
-fn parse(within: Within<'_>, json: &str) -> Result<Option<Found<Config>>, ModelError> {
+/// Reads a config as far as it goes; `None` for an empty one, and for one of a version whose fields nobody knows here.
+fn parse(within: Within<'_>, json: &str, faults: &mut Faults) -> Option<Mended<Config>> {
     if json.trim() == "{}" {
-        return Ok(None);
+        return None;
     }
     let is_supported = |version: &str| VERSIONS.contains(&version);
-    let read = reading::from_text::<Config>(json);
-    if let Ok(found) = &read
-        && is_supported(&found.value.ignition.version)
+    let mut read = reading::mended_text::<Config>(json);
+    if let (Some(config), true) = (&read.value, read.faults.is_empty())
+        && is_supported(&config.ignition.version)
     {
-        return Ok(read.ok());
+        return Some(read);
     }
     // One pass more, so that an error of the version is reported first.
-    let broken = |fault: Fault| {
+    let versioned = reading::mended_text::<Versioned>(json).value;
+    let version = versioned.and_then(|read| read.ignition).and_then(|ignition| ignition.version);
+    // The one of the version says more.
+    let is_of_version = |fault: &Fault| ["ignition", VERSION].contains(&&*fault.field);
+    read.faults.retain(|fault| !(is_of_version(fault) && fault.is_missing()));
+    let is_told = read.faults.iter().any(|fault| is_of_version(fault) || fault.field.is_empty());
+    if !version.as_deref().is_some_and(is_supported) && !is_told {
+        let found = version.as_ref().map_or("missing".to_owned(), |found| format!("{:?}", short(found, 40)));
+        let cause =
+            format!("it is {found}; supported versions are 3.0.0 to 3.6.0, convert the config to one");
+        faults.add(within.error(format!("spec.config.{VERSION}"), cause));
+        if version.is_some() {
+            return None;
+        }
+    }
+    for fault in &read.faults {
         let field = reading::below("spec.config", &fault.field);
         let whole = if fault.field.is_empty() { "it is no Ignition config: " } else { "" };
-        within.unread(field, format!("{whole}{}", fault.cause()))
-    };
-    let versioned: Versioned = reading::from_text(json).map_err(broken)?.value;
-    let version = versioned.ignition.and_then(|ignition| ignition.version);
-    if version.as_deref().is_some_and(is_supported) {
-        return read.map(Some).map_err(broken);
+        faults.add(within.unread(field, format!("{whole}{}", fault.cause())));
     }
-    let found = version.map_or("missing".to_owned(), |version| format!("{:?}", short(&version, 40)));
-    let cause = format!("it is {found}; supported versions are 3.0.0 to 3.6.0, convert the config to one");
-    Err(within.error("spec.config.ignition.version", cause))
+    // Without a version the newest fields count.
+    if let Some(config) = read.value.as_mut().filter(|config| !is_supported(&config.ignition.version)) {
+        NEWEST_VERSION.clone_into(&mut config.ignition.version);
+    }
+    Some(read)
 }
+
+/// The field that says of which version a config is.
+const VERSION: &str = "ignition.version";
 
 fn fixed_storage(fixed: &mut FixedSections, storage: &Storage) {
     fn filled<T>(list: Option<&Vec<T>>) -> Option<&Vec<T>> {

@@ -62,9 +62,12 @@ pub(super) fn links(entries: &mut Entries<'_>, links: Vec<Link>) -> BTreeMap<Man
         let has_group = link.group.as_ref().is_some_and(|group| group.id.is_some() || group.name.is_some());
         let owner = owner(entries, field, (link.user, link.group));
         let (Some(path), Some(target), Some(owner)) = (path, target, owner) else { continue };
-        if is_hard && (has_user || has_group) {
-            let message = "a hard link has the owner of its target; remove user and group";
-            entries.remarks.push(NotApplied::new(field(" user, group"), NotAppliedReason::Stale, message));
+        for (part, is_set) in [("user", has_user), ("group", has_group)] {
+            if is_hard && is_set {
+                let message = format!("a hard link has the {part} of its target; remove the field");
+                let field = field(&format!(" {part}"));
+                entries.remarks.push(NotApplied::new(field, NotAppliedReason::Stale, message));
+            }
         }
         let overwrite = link.overwrite == Some(true);
         if read.insert(path, LinkSpec { target, owner, overwrite }).is_some() {
@@ -245,7 +248,7 @@ mod tests {
     fn owner_of_hard_link_is_named() {
         let spec =
             read("3.6.0", r#"{"links":[{"path":"/etc/l","target":"/etc/f","hard":true,"user":{"id":1}}]}"#);
-        assert_eq!(spec.unwrap().remarks[0].field, "storage.links \"/etc/l\" user, group");
+        assert_eq!(spec.unwrap().remarks[0].field, "storage.links \"/etc/l\" user");
     }
 
     #[test]

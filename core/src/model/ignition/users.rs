@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ignition_config::v3_6::{Group as PasswdGroup, User as PasswdUser};
 
-use super::super::UserName;
 use super::super::error::ModelError;
 use super::super::faults::Faults;
 use super::super::text::short;
 use super::super::users::{Account, CORE, Group, PasswordHash, SshKey, Users, group_field, user_field};
+use super::super::{NotApplied, NotAppliedReason, UserName};
 use super::within::{Entries, Within};
 
 /// Reads all users and groups.
@@ -21,6 +21,9 @@ pub(super) fn read(entries: &mut Entries<'_>, users: Vec<PasswdUser>, groups: Ve
         let name =
             UserName::new(user.name.as_str()).map_err(|error| within.error(field.clone(), error.to_string()));
         let name = entries.faults.take(name);
+        if user.should_exist == Some(false) {
+            entries.remarks.extend(beside_absence(&field, &parts_of_user(&user)));
+        }
         let account = account(entries, &field, &user.name.clone(), user);
         let owner = owner_of(&read.accounts, |other| other.uid.filter(|_| other.should_exist), account.uid);
         if let Some(owner) = owner.filter(|_| account.should_exist) {
@@ -33,6 +36,14 @@ pub(super) fn read(entries: &mut Entries<'_>, users: Vec<PasswdUser>, groups: Ve
     }
     for group in groups {
         let field = group_field(&short(&group.name, 40));
+        if group.should_exist == Some(false) {
+            let parts = [
+                ("gid", group.gid.is_some()),
+                ("passwordHash", group.password_hash.is_some()),
+                ("system", group.system.is_some()),
+            ];
+            entries.remarks.extend(beside_absence(&field, &parts));
+        }
         let name = group_name(group.name).map_err(|cause| within.error(field.clone(), cause));
         let name = entries.faults.take(name);
         let entry = Group {
@@ -51,6 +62,31 @@ pub(super) fn read(entries: &mut Entries<'_>, users: Vec<PasswdUser>, groups: Ve
         }
     }
     read
+}
+
+/// Names the fields beside `shouldExist: false`, empty ones included.
+fn beside_absence(entry: &str, parts: &[(&str, bool)]) -> Vec<NotApplied> {
+    let message = "it has no effect with `shouldExist: false`; remove one of the two";
+    let set = parts.iter().filter(|(_, is_set)| *is_set);
+    set.map(|(part, _)| NotApplied::new(format!("{entry} {part}"), NotAppliedReason::NoEffect, message))
+        .collect()
+}
+
+fn parts_of_user(user: &PasswdUser) -> [(&'static str, bool); 12] {
+    [
+        ("sshAuthorizedKeys", user.ssh_authorized_keys.is_some()),
+        ("passwordHash", user.password_hash.is_some()),
+        ("uid", user.uid.is_some()),
+        ("gecos", user.gecos.is_some()),
+        ("homeDir", user.home_dir.is_some()),
+        ("noCreateHome", user.no_create_home.is_some()),
+        ("primaryGroup", user.primary_group.is_some()),
+        ("groups", user.groups.is_some()),
+        ("noUserGroup", user.no_user_group.is_some()),
+        ("noLogInit", user.no_log_init.is_some()),
+        ("shell", user.shell.is_some()),
+        ("system", user.system.is_some()),
+    ]
 }
 
 /// Returns the entry that has an id already: `useradd` and `groupadd` make no second one of it.

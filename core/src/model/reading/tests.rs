@@ -47,14 +47,12 @@ fn unknown_fields_are_named_with_their_place_and_what_was_meant() {
 
 #[derive(Debug, Deserialize)]
 struct Needs {
-    #[serde(rename = "below")]
-    _below: Vec<Below>,
+    below: Vec<Below>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Below {
-    #[serde(rename = "path")]
-    _path: String,
+    path: String,
 }
 
 #[test]
@@ -149,4 +147,40 @@ fn newer_fields_are_those_that_types_of_version_lack() {
         assert_eq!(found, expected, "3.{minor}.0");
         assert!(minor < 5 || found.is_empty());
     }
+}
+
+/// A reading goes on behind each wrong value; entries are named by their places in the document.
+#[test]
+fn reading_goes_on_behind_wrong_values() {
+    let text = r#"{"items": [5, {"kernelArguments": "x"}, {"kernelArgs": 1, "kernelArguments": [1, "a", 2]}], "map": {"a": {}, "a": {}}}"#;
+    let read = mended_text::<Outer>(text);
+    let fields: Vec<&str> = read.faults.iter().map(|fault| fault.field.as_str()).collect();
+    let expected = [
+        "items[0]",
+        "items[1].kernelArguments",
+        "items[2].kernelArguments[0]",
+        "items[2].kernelArguments[2]",
+    ];
+    assert_eq!(fields, expected);
+    assert_eq!(read.unknown.iter().map(|one| &*one.field).collect::<Vec<_>>(), ["items[2].kernelArgs"]);
+    assert_eq!(read.explain("items[1].x: wrong"), "items[2].x: wrong");
+    assert!(read.is_told("items[0]") && !read.is_told("items"));
+    let value = read.value.unwrap();
+    assert_eq!(value.items[1].kernel_arguments, Some(vec!["a".to_owned()]));
+    // What has to be there gets a stand-in, which no text shows.
+    let read = mended_text::<Needs>(r#"{"below": [{"path": "a"}, {}, {"path": null}]}"#);
+    let fields: Vec<&str> = read.faults.iter().map(|fault| fault.field.as_str()).collect();
+    assert_eq!(fields, ["below[1].path", "below[2].path"]);
+    let name = &read.value.as_ref().unwrap().below[1].path;
+    assert_eq!(
+        read.explain(&format!("below {name:?} mode: {name} is wrong")),
+        "below[1] mode: below[1] is wrong"
+    );
+    let twice = mended_text::<Needs>(r#"{"below": [], "below": [{}]}"#);
+    assert_eq!((twice.faults.len(), twice.value.is_some()), (1, true));
+    // Too much is wrong, or the text itself.
+    assert!(mended_text::<Outer>("5").value.is_none() && mended_text::<Outer>("{").value.is_none());
+    let flood = format!(r#"{{"items": [{}]}}"#, vec!["1"; 1000].join(","));
+    let read = mended_text::<Outer>(&flood);
+    assert!(read.value.is_none() && read.faults.len() <= 2 * crate::model::faults::MAX_FAULTS);
 }

@@ -4,11 +4,17 @@
 //! `Deserialize` asks for: there is no second list of fields to keep.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 
-use super::super::text::short;
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess,
+    Unexpected, Visitor,
+};
 use serde::forward_to_deserialize_any;
+
+use super::super::text::short;
+use super::mends::{Mend, Mends, StandIn};
 
 /// The most unknown fields that are kept of one document.
 const MAX_UNKNOWN: usize = 32;
@@ -30,14 +36,20 @@ pub(super) struct Sink {
     unknown: RefCell<Vec<Unknown>>,
     failed: RefCell<Option<String>>,
     count: Cell<usize>,
+    mends: Mends,
 }
 
 impl Sink {
-    /// Returns the unknown fields, how many more there are, and the place of the error.
-    pub(super) fn into_parts(self) -> (Vec<Unknown>, usize, Option<String>) {
+    /// Creates one of a later reading.
+    pub(super) fn with(mends: Mends) -> Self {
+        Self { mends, ..Self::default() }
+    }
+
+    /// Returns the unknown fields, how many more there are, the place of the error, and the mends.
+    pub(super) fn into_parts(self) -> (Vec<Unknown>, usize, Option<String>, Mends) {
         let unknown = self.unknown.into_inner();
         let more = self.count.get().saturating_sub(unknown.len());
-        (unknown, more, self.failed.into_inner())
+        (unknown, more, self.failed.into_inner(), self.mends)
     }
 
     fn ignored(&self, at: &At<'_>) {
@@ -184,7 +196,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
         let (at, sink, known) = (self.at, self.sink, self.known);
-        self.visitor.visit_map(Fields { access, at, sink, known, key: String::new() })
+        self.visitor.visit_map(Fields { access, at, sink, known, key: String::new(), mending: None })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
@@ -199,10 +211,24 @@ struct Items<'a, A> {
     index: usize,
 }
 
+impl<A> Items<'_, A> {
+    fn is_skipped(&self) -> bool {
+        let mends = &self.sink.mends;
+        let place = || At::Item { above: self.at, index: self.index }.to_string();
+        !mends.is_empty() && mends.at(&place()) == Some(&Mend::Skip)
+    }
+}
+
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, A::Error> {
+        while self.is_skipped() {
+            self.index += 1;
+            if self.access.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(None);
+            }
+        }
         let at = At::Item { above: self.at, index: self.index };
         self.index += 1;
         self.access.next_element_seed(Placed { seed, at: &at, sink: self.sink })
@@ -219,6 +245,46 @@ struct Fields<'a, A> {
     sink: &'a Sink,
     known: Option<&'static [&'static str]>,
     key: String,
+    mending: Option<Mending>,
+}
+
+/// State of a mapping in a later reading.
+#[derive(Default)]
+struct Mending {
+    seen: BTreeSet<String>,
+    /// Fields that come after its own, with their texts.
+    stand_ins: Option<Vec<(String, String)>>,
+    text: Option<String>,
+}
+
+impl<A> Fields<'_, A> {
+    /// Reads the next key of a later reading.
+    fn next_mended_key<'de, K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error>
+    where
+        A: MapAccess<'de>,
+    {
+        let mending = self.mending.get_or_insert_default();
+        if mending.stand_ins.is_none() {
+            while let Some(name) = self.access.next_key::<String>()? {
+                let place = At::Field { above: self.at, name: &name, known: self.known }.to_string();
+                let is_first = mending.seen.insert(name.clone());
+                let is_read = match self.sink.mends.at(&place) {
+                    None => true,
+                    Some(Mend::First) => is_first,
+                    Some(Mend::Skip | Mend::StandIn(_)) => false,
+                };
+                if is_read {
+                    self.key = name;
+                    return seed.deserialize(self.key.as_str().into_deserializer()).map(Some);
+                }
+                self.access.next_value::<IgnoredAny>()?;
+            }
+        }
+        let all = || self.sink.mends.stand_ins(&self.at.to_string());
+        let Some((name, text)) = mending.stand_ins.get_or_insert_with(all).pop() else { return Ok(None) };
+        (self.key, mending.text) = (name, Some(text));
+        seed.deserialize(self.key.as_str().into_deserializer()).map(Some)
+    }
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
@@ -226,11 +292,17 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, A> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         self.key.clear();
+        if !self.sink.mends.is_empty() {
+            return self.next_mended_key(seed);
+        }
         self.access.next_key_seed(Key { inner: seed, key: &mut self.key })
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, A::Error> {
         let at = At::Field { above: self.at, name: &self.key, known: self.known };
+        if let Some(text) = self.mending.as_mut().and_then(|mending| mending.text.take()) {
+            return Placed { seed, at: &at, sink: self.sink }.deserialize(StandIn::new(&text));
+        }
         self.access.next_value_seed(Placed { seed, at: &at, sink: self.sink })
     }
 
