@@ -43,7 +43,7 @@ pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Vec<Difference>,
     let masks = spec.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
     let paths: BTreeSet<ManagedPath> =
         spec.entries().into_keys().chain(masks.map(|(name, _)| name.path())).collect();
-    if !paths.is_empty() && !kept.iter().any(|name| name.ends_with(".json")) {
+    if !paths.is_empty() && !kept.iter().any(|name| name.strip_suffix(".json").is_some()) {
         let expected = "the originals of the base that this build kept there";
         let none = (DifferenceKind::Missing, expected, "nothing");
         return Ok(vec![difference(Kind::Directory, IMAGE_ORIGINALS, none)]);

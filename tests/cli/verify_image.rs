@@ -105,7 +105,7 @@ fn single_originals_are_compared(node: &Node, verify: &dyn Fn() -> Ran) {
             symlink("/etc/passwd", path).unwrap();
         }),
         ("other.json", "an original of a path that is not in the config", &|_| {
-            fs::write(&other, &kept).unwrap()
+            fs::write(&other, &kept).unwrap();
         }),
     ];
     for (name, words, step) in steps {
