@@ -213,14 +213,18 @@ impl Directory {
     }
 
     fn read_config(&self, name: &ConfigName) -> Result<MachineConfig, ControlError> {
-        let strict = !self.unknown_fields && self.layout == Layout::Own;
-        let parse = if strict { MachineConfig::parse_given_strictly } else { MachineConfig::parse_given };
-        let config = self.parse_config(name, parse)?;
+        let config = self.parse_config(name, self.given())?;
         // A policy that is not valid is an error of its own.
         let policy = self.read_policy().ok().flatten();
         let of_policy = policy.map(|(found, others)| others.into_iter().chain(of_policy(found.unknown)));
         let beside = config.beside().iter().cloned().chain(of_policy.into_iter().flatten()).collect();
         Ok(config.with_beside(beside))
+    }
+
+    /// Returns the reading of configs: unknown fields are refused where a person gives them.
+    fn given(&self) -> fn(&[u8], &str) -> Result<MachineConfig, ModelError> {
+        let is_strict = !self.unknown_fields && self.layout == Layout::Own;
+        if is_strict { MachineConfig::parse_given_strictly } else { MachineConfig::parse_given }
     }
 
     /// Reads a config below the directory.
@@ -263,7 +267,8 @@ impl Directory {
                 Ok(Some(content))
             }
             Err(ControlError::Missing { .. }) => Ok(None),
-            Err(error) => Err(error),
+            // With all its faults.
+            Err(error) => Err(self.parse_config(name, self.given()).err().unwrap_or(error)),
         }
     }
 

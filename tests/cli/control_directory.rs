@@ -117,6 +117,30 @@ async fn image_by_tag_and_unknown_field_are_refused_until_corrected() {
     daemon.until_done("rendered-worker-c").await;
 }
 
+/// With the flag the field passes, named by the daemon's report and by `verify`.
+#[tokio::test(flavor = "current_thread")]
+async fn unknown_fields_that_are_allowed_are_named() {
+    let mut daemon = Daemon::start_with(Node::new(), &["--allow-unknown-fields"], &[]);
+    daemon.put("policy.yaml", QUIET);
+    let typo = motd("rendered-worker-c", "c").replace("\"storage\"", "\"storge\":{},\"storage\"");
+    daemon.put("machineconfigs/rendered-worker-c.yaml", &typo);
+    daemon.put("target.yaml", "config: rendered-worker-c\n");
+    daemon.until_done("rendered-worker-c").await;
+    assert!(status(&daemon).to_string().contains("spec.config.storge"), "{}", status(&daemon));
+    daemon.node.put("c.yaml", &typo);
+    let host = ["--root", "root", "--os-backend", "none"];
+    let verify =
+        |more: &[&str]| daemon.node.run(&[&["verify", "--config", "c.yaml"], &host[..], more].concat());
+    assert_eq!(verify(&[]).code, 4);
+    let allowed = verify(&["--allow-unknown-fields"]);
+    assert!(
+        allowed.code == 0 && allowed.out.contains("spec.config.storge"),
+        "{}{}",
+        allowed.out,
+        allowed.err
+    );
+}
+
 /// The identity of a target is its name and its content: a file edited in place is another one, in another form it is not.
 #[tokio::test(flavor = "current_thread")]
 async fn file_edited_in_place_is_another_target() {

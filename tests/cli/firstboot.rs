@@ -191,9 +191,13 @@ async fn fips_mismatch_is_refused() {
 #[tokio::test(flavor = "current_thread")]
 async fn fields_of_missing_os_are_refused() {
     let ignition = json!({"ignition": {"version": "3.5.0"}});
-    for (field, value) in
-        [("kernelArguments", json!(["nosmt"])), ("fips", json!(true)), ("extensions", json!(["usbguard"]))]
-    {
+    for (field, value) in [
+        ("kernelArguments", json!(["nosmt"])),
+        ("kernelType", json!("realtime")),
+        ("osImageURL", json!(format!("reg.test/os@sha256:{}", "a".repeat(64)))),
+        ("fips", json!(true)),
+        ("extensions", json!(["usbguard"])),
+    ] {
         let node = provisioned(&json!({"config": ignition, field: value}));
         let running = Running::start(&node, "log");
         running.until("root/dev/console", &["the kubelet waits", &format!("spec.{field}")]).await;

@@ -335,7 +335,7 @@ fn status_says_what_is_wrong_with_state() {
 /// The fields that a run refuses, and the exit code.
 fn refused_fields(node: &Node, words: &[&str]) -> (i32, Vec<String>) {
     let ran = node.run(&[words, &HOST, &JSON].concat());
-    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}{}", ran.out, ran.err));
     let refused = document["refused"].as_array().unwrap_or_else(|| panic!("{}{}", ran.out, ran.err));
     (ran.code, refused.iter().map(|one| one["field"].as_str().unwrap_or_default().to_owned()).collect())
 }
@@ -381,13 +381,22 @@ fn all_faults_of_object_are_told_in_one_run() {
         "spec.kernelTyp",
         "spec.config.storage.files[2].mod",
     ];
-    for words in [&["plan", "--to", "a.json"][..], &["apply", "--to", "a.json", "--yes"]] {
+    for words in [&["plan", "--to", "a.json"][..], &["verify", "--config", "a.json"]] {
         let (code, mut found) = refused_fields(&node, words);
         let mut expected = expected.map(str::to_owned).to_vec();
         found.sort();
         expected.sort();
         assert_eq!((code, found), (4, expected), "{words:?}");
     }
+    // In a control directory, too.
+    node.put("control/target.yaml", "config: rendered-a\n");
+    let named = object.to_string().replace("Bad_Name", "rendered-a");
+    node.put("control/machineconfigs/rendered-a.yaml", named);
+    let found = refused_fields(&node, &["plan", "--directory", "control"]).1;
+    assert!(
+        expected.iter().all(|field| *field == "metadata.name" || found.iter().any(|one| one == field)),
+        "{found:?}"
+    );
 }
 
 /// A fault of the version, of other configs that are named, and of the whole object: the same.

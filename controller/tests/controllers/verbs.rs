@@ -106,6 +106,24 @@ fn exit_codes_are_those_of_agent() {
     }
 }
 
+/// With the flag an unknown field passes, and each verb names it.
+#[test]
+fn unknown_fields_that_are_allowed_are_named() {
+    let place = place();
+    for words in [
+        &["validate", "--manifests", "bad"][..],
+        &["render", "--manifests", "bad"],
+        &["bootstrap", "--manifests", "bad", "--output", "out"],
+        &["plan", "--pool", "worker", "--manifests", "good", "-f", "bad/50-typo.yaml"],
+    ] {
+        let refused = run(place.path(), words);
+        let ran = run(place.path(), &[words, &["--allow-unknown-fields"]].concat());
+        let told = ran.out + &ran.err;
+        assert_eq!((refused.code, ran.code), (Some(4), Some(0)), "{words:?}: {}{told}", refused.err);
+        assert!(told.contains("spec.kernelArgs"), "{words:?}: {told}");
+    }
+}
+
 /// Class, reason, field and next step, for what the parser refuses as well.
 #[test]
 fn refusals_are_json_where_json_was_asked_for() {
