@@ -36,7 +36,7 @@ pub(super) fn found(root: &Root, specs: &[&HostSpec]) -> Result<BTreeSet<String>
 fn shows(root: &Root, evidence: &Evidence) -> Result<bool, ObserveError> {
     let failed = || ObserveError::wrap("the storage");
     match evidence {
-        Evidence::MountedAt(path) => root.is_mount_point(path).map_err(failed()),
+        Evidence::MountedAt(path) => root.has_own_file_system(path).map_err(failed()),
         Evidence::Devices(devices) => {
             for device in devices {
                 if !root.exists(device).map_err(failed())? {

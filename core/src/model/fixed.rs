@@ -23,7 +23,7 @@ pub struct FixedEntry {
 /// Evidence on a host that an entry was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
-    /// A file system is mounted here.
+    /// A file system of its own is mounted here.
     MountedAt(String),
     /// All these devices are there.
     Devices(Vec<String>),

@@ -379,16 +379,29 @@ impl Root {
         }
     }
 
-    /// Returns true if a file system is mounted at a path. Kernels before 5.8 do not say so.
-    pub fn is_mount_point(&self, path: &str) -> Result<bool, HostError> {
+    /// Returns true if a file system of its own is mounted at a path, not a directory of the root's: libostree binds `/var`. Kernels before
+    /// 5.8 do not say so.
+    pub fn has_own_file_system(&self, path: &str) -> Result<bool, HostError> {
+        let Some(found) = self.status(path)? else { return Ok(false) };
+        let device = |found: &rustix::fs::Statx| (found.stx_dev_major, found.stx_dev_minor);
+        for of_root in ["/", "/sysroot"] {
+            if !["/", of_root].contains(&path)
+                && self.status(of_root)?.is_some_and(|root| device(&root) == device(&found))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+
+    fn status(&self, path: &str) -> Result<Option<rustix::fs::Statx>, HostError> {
         let failed = |errno: Errno| HostError::io("inspect", path, errno);
         let fd = match self.resolve(path, OFlags::PATH) {
-            Err(errno) if is_absent(errno) => return Ok(false),
+            Err(errno) if is_absent(errno) => return Ok(None),
             other => other.map_err(failed)?,
         };
         let flags = AtFlags::EMPTY_PATH.union(AtFlags::SYMLINK_NOFOLLOW);
-        let found = rustix::fs::statx(&fd, "", flags, StatxFlags::empty()).map_err(failed)?;
-        Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+        rustix::fs::statx(&fd, "", flags, StatxFlags::empty()).map(Some).map_err(failed)
     }
 }
 
