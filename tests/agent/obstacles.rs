@@ -15,6 +15,7 @@ use machine_config_agent::model::{ConfigName, Target};
 use machine_config_agent::report::NodeState;
 use machine_config_agent::update::ending::LATER;
 use rustix::fs::{FileType, IFlags, Mode};
+use rustix::mount::{MountFlags, UnmountFlags};
 
 /// Drains for its file, and needs no reboot.
 const POLICY: &str = r#"{"apiVersion":"operator.openshift.io/v1","kind":"MachineConfiguration","metadata":{"name":"cluster"},
@@ -46,7 +47,7 @@ fn want(plane: &FakeControlPlane, name: &str) {
 type Act = fn(&Path);
 
 /// Name, words of the refusal, the obstacle, and its end; each on a host with the account `core` and the unit `a.service`.
-const OBSTACLES: [(&str, &str, Act, Act); 9] = [
+const OBSTACLES: [(&str, &str, Act, Act); 11] = [
     (
         "a directory in its place",
         "a directory is there, which no config made",
@@ -110,6 +111,29 @@ const OBSTACLES: [(&str, &str, Act, Act); 9] = [
         "a.service exists and is not a link",
         |at| fs::create_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service/in")).unwrap(),
         |at| fs::remove_dir_all(at.join("etc/systemd/system/multi-user.target.wants/a.service")).unwrap(),
+    ),
+    (
+        "a mount over it",
+        "is a mount point",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            fs::write(at.join(PATH), "").unwrap();
+            fs::write(at.join("etc/over"), "").unwrap();
+            rustix::mount::mount_bind(at.join("etc/over"), at.join(PATH)).unwrap();
+        },
+        |at| rustix::mount::unmount(at.join(PATH), UnmountFlags::DETACH).unwrap(),
+    ),
+    (
+        "a file system without space",
+        "KiB free; free space there",
+        |at| {
+            fs::create_dir(at.join("etc/way")).unwrap();
+            let size = Some(c"size=16k");
+            rustix::mount::mount("x", at.join("etc/way"), "tmpfs", MountFlags::empty(), size).unwrap();
+            let full = fs::write(at.join("etc/way/full"), [b'x'; 32 << 10]);
+            assert!(full.is_err(), "it is not full");
+        },
+        |at| rustix::mount::unmount(at.join("etc/way"), UnmountFlags::DETACH).unwrap(),
     ),
     (
         "a mask of the unit",
@@ -187,6 +211,10 @@ fn flags(path: &Path, flags: IFlags) {
     rustix::fs::ioctl_setflags(&file, kept | flags).unwrap();
 }
 
+fn can_mount(at: &Path) -> bool {
+    rustix::mount::mount_bind(at, at).and_then(|()| rustix::mount::unmount(at, UnmountFlags::DETACH)).is_ok()
+}
+
 fn host() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
@@ -207,6 +235,10 @@ fn host() -> tempfile::TempDir {
 async fn obstacle_is_refused_before_drain_and_its_end_begins_update() {
     for (name, words, block, clear) in OBSTACLES {
         let dir = host();
+        if (name.contains("mount") || name.contains("space")) && !can_mount(dir.path()) {
+            crate::ran::not_run("obstacle_is_refused_before_drain", "to mount (CAP_SYS_ADMIN)");
+            continue;
+        }
         let plane = plane(MORE);
         let mut agent = agent(dir.path(), &plane);
         let mut run = Box::pin(agent.run());
