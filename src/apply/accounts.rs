@@ -227,7 +227,7 @@ async fn modify_user(
         new.groups.contains(*group) || original.is_some_and(|original| original.groups.contains(*group))
     };
     let leaves = old.groups.iter().filter(|group| !stays(group)).cloned().collect();
-    account_lines::release(root, text, &leaves, run, &host.fail_points)?;
+    account_lines::release(root, text, records.is_made(text), &leaves, run, &host.fail_points)?;
     image_groups::remove_unused(root, &leaves, run, &host.fail_points)?;
     let mut records = AccountRecords::load_current(root)?;
     if is_gone && original.is_some() {

@@ -11,6 +11,8 @@ use crate::host::saved::PathSnapshot;
 use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, restore};
 use crate::journal::Intent;
 use crate::journal::originals::Original;
+use crate::model::ids::UNIT_DIR;
+use crate::model::paths::LinkTarget;
 use crate::model::users::CORE;
 use crate::model::{ManagedPath, ObservedFile, PathSpec};
 use crate::plan::{Step, Undo};
@@ -90,7 +92,7 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }
 
-/// Moves files aside that somebody put in the place of an entry, or changed, during the update: only what was there before is saved.
+/// Moves files and links aside that somebody put in the place of an entry, or changed, during the update: only what was there before is saved.
 fn set_aside(
     intent: &Intent<'_>,
     host: &Host,
@@ -116,12 +118,24 @@ fn set_aside(
             continue;
         }
         let found = host.root.observe(path)?;
-        let ObservedFile::Regular { sha256, .. } = &found else { continue };
-        let is_written = matches!(entry, Some(PathSpec::File(file)) if file.contents.sha256() == *sha256);
+        // A link in the place of a unit masks it, or is another name.
+        let is_link = matches!(found, ObservedFile::Symlink { .. }) && !path.starts_with(UNIT_DIR);
+        if !is_link && !matches!(found, ObservedFile::Regular { .. }) {
+            continue;
+        }
+        let is_written = match entry {
+            Some(PathSpec::File(file)) => {
+                matches!(&found, ObservedFile::Regular { sha256, .. } if file.contents.sha256() == *sha256)
+            }
+            Some(PathSpec::Link(link)) => {
+                matches!(&found, ObservedFile::Symlink { target, .. } if link.target == LinkTarget::Soft(target.clone()))
+            }
+            Some(PathSpec::Directory(_)) | None => false,
+        };
         // The batch puts back what the host had before the old config.
         let back = restore::original(&host.root, &listed)?;
-        let is_kept = back.into_iter().any(|kept| found.has_content_of(&kept.observed()));
-        if is_written || is_kept || found.has_content_of(&saved.observed()) {
+        let is_kept = back.into_iter().any(|kept| is_same_entry(&found, &kept.observed()));
+        if is_written || is_kept || is_same_entry(&found, &saved.observed()) {
             continue;
         }
         match host.root.move_aside_there(path) {
@@ -133,6 +147,13 @@ fn set_aside(
         }
     }
     Ok(())
+}
+
+/// Returns true if both are files of the same bytes, or links of the same text.
+fn is_same_entry(one: &ObservedFile, other: &ObservedFile) -> bool {
+    let is_same_link = matches!((one, other),
+        (ObservedFile::Symlink { target: one, .. }, ObservedFile::Symlink { target: other, .. }) if one == other);
+    is_same_link || one.has_content_of(other)
 }
 
 /// Returns the error of a path whose original is behind a link that is not back.

@@ -99,8 +99,13 @@ fn lines(
 fn prepare(intent: &Intent<'_>, host: &Host, works: &mut [Work<'_>]) -> Result<(), HostError> {
     let records = AccountRecords::load_current(&host.root)?;
     let mut prepared = false;
+    let is_repeated = intent.originals().is_saved(&host.root)?;
     for work in works.iter_mut() {
         let new = intent.to().users.accounts.get(work.name);
+        if is_repeated && new.is_none() && !work.name.is_core() && !records.knows(work.name.as_str()) {
+            // The run that was cut off has put back what the host had, and spent that.
+            continue;
+        }
         let original = records.original(work.name.as_str()).filter(|_| !work.name.is_core());
         let locks = work.ops.contains(&UserOp::Lock);
         if locks || work.ops.contains(&UserOp::SshKeys) {

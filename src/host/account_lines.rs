@@ -298,16 +298,18 @@ pub fn set_mark(root: &Root, user: &str, uid: u32, fail_points: &FailPoints) -> 
     })
 }
 
-/// Ends the expiry of an account that [`lock_account`] has locked, and its membership in groups.
+/// Ends the membership of an account in groups, and the expiry of an own one that [`lock_account`] has locked. One of the host that has
+/// expired was locked by an administrator.
 pub fn release(
     root: &Root,
     user: &str,
+    is_own: bool,
     leaves: &BTreeSet<String>,
     run: Attempt,
     fail_points: &FailPoints,
 ) -> Result<(), HostError> {
     edit(root, run, fail_points, &|path, bytes| {
-        if path == SHADOW && field(bytes, user, EXPIRY) == Some(EXPIRED) {
+        if is_own && path == SHADOW && field(bytes, user, EXPIRY) == Some(EXPIRED) {
             return with_field(bytes, user, EXPIRY, b"");
         }
         if !OF_GROUPS.contains(&path) {

@@ -204,6 +204,11 @@ impl AccountRecords {
         matches!(self.users.get(user), Some(UserRecord::Begun | UserRecord::Agent { .. }))
     }
 
+    /// Returns true if a config has changed an account, or the agent made it.
+    pub fn knows(&self, user: &str) -> bool {
+        self.users.contains_key(user)
+    }
+
     /// Returns true if the agent made a group.
     pub fn is_group_made(&self, group: &str) -> bool {
         matches!(self.groups.get(group), Some(GroupRecord::Begun | GroupRecord::Agent { .. }))

@@ -140,7 +140,7 @@ impl Originals {
     }
 
     /// Returns true if the batch is being repeated.
-    fn is_saved(&self, root: &Root) -> Result<bool, HostError> {
+    pub fn is_saved(&self, root: &Root) -> Result<bool, HostError> {
         let own = format!("{PREIMAGES}/{}", self.update);
         if root.exists(&own)? {
             // A process that made or saved something there may have died before the names were durable.

@@ -175,3 +175,92 @@ fn file_put_in_place_of_link_or_directory_of_undone_update_is_kept() {
         assert_eq!(node.read(path), "a person's");
     }
 }
+
+/// A person's link is moved aside as a file is.
+#[test]
+fn link_put_in_place_of_file_of_undone_update_is_moved_aside() {
+    for (kill, entry) in [
+        ("kill:originals-saved", files(&["/etc/b"])),
+        ("kill:renamed", files(&["/etc/b"])),
+        (
+            "kill:originals-saved",
+            ignition(json!({"storage": {"links": [{"path": "/etc/b", "target": "a"}]}})),
+        ),
+    ] {
+        let node = Node::new();
+        node.put("b.json", config("rendered-b", &entry));
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let mut command = node.command(&crate::test_host::apply("b.json"));
+        assert!(!command.env("MCA_FAIL_POINT", kill).output().unwrap().status.success());
+        drop(std::fs::remove_file(node.path("root/etc/b")));
+        std::os::unix::fs::symlink("person", node.path("root/etc/b")).unwrap();
+        let applied = node.apply("empty.json");
+        assert_eq!(applied.code, 0, "{kill}: {}", applied.err);
+        let aside = std::fs::read_link(node.path("root/etc/b.mca-foreign"));
+        assert_eq!(aside.unwrap().to_str(), Some("person"), "{kill}: {}", applied.err);
+        assert!(!node.path("root/etc/b").is_symlink(), "{kill}");
+    }
+}
+
+/// A host with an account of its own, which has keys and a password.
+fn with_account(expiry: &str) -> Node {
+    let node = Node::new();
+    let passwd = node.read("root/etc/passwd");
+    node.put("root/etc/passwd", format!("{passwd}bob:x:1777:1777:Bob:/home/bob:/bin/sh\n"));
+    node.put(
+        "root/etc/shadow",
+        format!("{}bob:$6$h$h:19000:0:99999:7::{expiry}:\n", node.read("root/etc/shadow")),
+    );
+    node.put("root/home/bob/.ssh/authorized_keys.d/ignition", "ssh-ed25519 HOST bob\n");
+    for path in ["", ".ssh", ".ssh/authorized_keys.d", ".ssh/authorized_keys.d/ignition"] {
+        let path = node.path(&format!("root/home/bob/{path}"));
+        std::os::unix::fs::chown(path, Some(1777), Some(1777)).unwrap();
+    }
+    node
+}
+
+/// What an account of the host had comes back once, also where the run that put it back was cut off.
+#[test]
+fn account_of_host_has_its_own_again_after_kills() {
+    let spec = with_users(
+        files(&[]),
+        json!([{"name": "bob", "passwordHash": "$6$n$n", "sshAuthorizedKeys": ["ssh-ed25519 NEW n"]}]),
+    );
+    let mut kills = 0;
+    for place in 1..120 {
+        let node = with_account("");
+        node.commit("rendered-a.json", &spec);
+        assert!(node.read("root/etc/shadow").contains("bob:$6$n$n:"));
+        node.put("empty.json", config("rendered-empty", &files(&[])));
+        let mut command = node.command(&crate::test_host::apply("empty.json"));
+        let is_over =
+            command.env("MCA_FAIL_POINT", format!("kill:{place}")).output().unwrap().status.success();
+        assert_eq!(node.apply("empty.json").code, 0, "{place}");
+        assert!(
+            node.read("root/etc/shadow").contains("bob:$6$h$h:"),
+            "{place}: {}",
+            node.read("root/etc/shadow")
+        );
+        let keys = node.read("root/home/bob/.ssh/authorized_keys.d/ignition");
+        assert_eq!(keys, "ssh-ed25519 HOST bob\n", "{place}");
+        if is_over {
+            break;
+        }
+        kills += 1;
+    }
+    assert!((20..119).contains(&kills), "{kills}");
+}
+
+/// An account of the host that an administrator had expire stays so.
+#[test]
+fn expiry_of_account_of_host_stays() {
+    for expiry in ["1", "0", "19500"] {
+        let node = with_account(expiry);
+        let line = format!("bob:$6$h$h:19000:0:99999:7::{expiry}:");
+        node.commit("rendered-a.json", &with_users(files(&[]), json!([{"name": "bob", "gecos": "Other"}])));
+        assert!(node.read("root/etc/passwd").contains(":Other:"));
+        assert!(node.read("root/etc/shadow").contains(&line), "{expiry}: {}", node.read("root/etc/shadow"));
+        node.commit("rendered-empty.json", &files(&[]));
+        assert!(node.read("root/etc/shadow").contains(&line), "{expiry}");
+    }
+}
