@@ -576,3 +576,28 @@ fn links_of_host_that_are_taken_away_are_warned_of() {
         assert!(!node.path(LINK).is_symlink());
     }
 }
+
+/// Presets skip another name of a unit, as systemd does: a drop-in for it does not remove it.
+#[test]
+fn other_name_of_unit_outlives_presets() {
+    let install = "[Service]\nExecStart=/bin/true\n[Install]\nAlias=x.service\n";
+    for verdict in ["disable", "enable"] {
+        let node = host();
+        preset(&node, verdict);
+        node.put("root/usr/lib/systemd/system/x-broker.service", install);
+        let link = node.path("root/etc/systemd/system/x.service");
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink("/usr/lib/systemd/system/x-broker.service", &link).unwrap();
+        let drop_in = json!({"name": "x.service", "dropins": [{"name": "a.conf", "contents": "[Unit]\n"}]});
+        for (name, entry) in [
+            ("rendered-a.json", units(&[drop_in])),
+            ("rendered-b.json", ignition(json!({}))),
+            ("rendered-c.json", units(&[json!({"name": "x.service", "enabled": true})])),
+            ("rendered-d.json", ignition(json!({}))),
+        ] {
+            node.commit(name, &entry);
+            assert!(link.is_symlink(), "{verdict} {name}");
+        }
+        assert_eq!(verify(&node).code, 0);
+    }
+}

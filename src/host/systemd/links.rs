@@ -139,6 +139,8 @@ impl<'a> UnitLinks<'a> {
                 self.remove_links(own, &self.names_of(&name));
                 Ok(false)
             }
+            // systemd skips another name of a unit: its link is the unit's own.
+            (_, Found::At { name, .. }) if name != unit.as_str() => Ok(false),
             (_, Found::Masked) | (Preset::Ignore, _) => Ok(false),
             (_, Found::Nothing) => self.disable(unit),
             (Preset::Disable, Found::At { .. }) => {
@@ -244,12 +246,15 @@ impl<'a> UnitLinks<'a> {
 
     /// Observes a unit. Enabled is one whose `[Install]` links are all there, and partly enabled one with some of them.
     pub fn observe(&self, unit: &UnitName) -> Result<ObservedUnit, HostError> {
-        let enabled = match self.find(unit.as_str())? {
+        let found = self.find(unit.as_str())?;
+        let is_other_name = matches!(&found, Found::At { name, .. } if name != unit.as_str());
+        let enabled = match found {
             Found::Masked => UnitFileState::Masked,
             Found::Nothing => UnitFileState::NotFound,
             Found::At { name, path } => self.enabled(&name, &path)?,
         };
         let preset = match (self.presets.lookup(unit.as_str()), enabled) {
+            _ if is_other_name => UnitFilePreset::Ignore,
             (Preset::Enable, _) | (Preset::Ignore, UnitFileState::Enabled) => UnitFilePreset::Enable,
             (Preset::Ignore, UnitFileState::Partial) => UnitFilePreset::Ignore,
             (Preset::Disable | Preset::Ignore, _) => UnitFilePreset::Disable,
