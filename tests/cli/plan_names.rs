@@ -264,3 +264,26 @@ fn expiry_of_account_of_host_stays() {
         assert!(node.read("root/etc/shadow").contains(&line), "{expiry}");
     }
 }
+
+/// The agent gives directories of keys to their account, with mode 0700: others are refused before anything is touched.
+#[test]
+fn directories_of_keys_are_refused_with_other_attributes() {
+    for (directory, is_taken) in [
+        (json!({"path": "/home/core/.ssh", "mode": 0o755}), false),
+        (json!({"path": "/home/core/.ssh/authorized_keys.d", "mode": 0o755}), false),
+        (json!({"path": "/home/core/.ssh", "user": {"id": 0}}), false),
+        (json!({"path": "/home/core/.ssh", "user": {"name": "root"}}), false),
+        (json!({"path": "/home/core/.ssh", "mode": 0o700, "user": {"name": "core"}}), true),
+    ] {
+        let spec = with_users(ignition(json!({"storage": {"directories": [directory]}})), keys());
+        let node = Node::new();
+        if is_taken {
+            node.put("a.json", config("rendered-a", &spec));
+            let (planned, applied) = (node.plan("a.json"), node.apply("a.json"));
+            // It reboots.
+            assert_eq!((planned.code, applied.code), (0, 133), "{directory}: {}{}", planned.out, applied.err);
+        } else {
+            is_refused(&node, &spec, "below directories of core with mode 0700");
+        }
+    }
+}

@@ -13,7 +13,7 @@ use crate::model::ids::{
 use crate::model::paths::LinkTarget;
 use crate::model::settings::{self, SETTINGS_PATH};
 use crate::model::users::{Account, KEYS_FILE, user_field};
-use crate::model::{FileMode, HostSpec, LinkSpec, ManagedPath, PathSpec, Principal, UserName};
+use crate::model::{DirectorySpec, FileMode, HostSpec, LinkSpec, ManagedPath, PathSpec, Principal, UserName};
 
 /// Settings of the programs that change them.
 const READ: [&str; 2] = ["/etc/default/useradd", "/etc/login.defs"];
@@ -29,6 +29,9 @@ const WRITTEN: [&str; 4] = [
     "/run/machine-config-agent/report.json",
 ];
 
+/// Mode of the directories of keys.
+const KEYS_MODE: u32 = 0o700;
+
 /// Write permission of the group and of everybody.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
@@ -43,7 +46,7 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
         let kind = if is_of_config { ReasonKind::KeysInPlace } else { ReasonKind::KeysFile };
         let home = input.facts.accounts.homes.get(user);
         let real = home.and_then(|home| ManagedPath::new(format!("{home}/{KEYS_FILE}")).ok());
-        Keys { kind, user: user_field(user), file, real }
+        Keys { kind, name: user.to_owned(), user: user_field(user), file, real }
     });
     let found = &input.facts.obstacles;
     let keys = keys.collect::<Vec<_>>();
@@ -63,6 +66,8 @@ pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Unreachable> {
 /// The keys file of an account, and the kind of the reason where an entry is in its place.
 struct Keys {
     kind: ReasonKind,
+    /// The account, and its field.
+    name: String,
     user: String,
     file: ManagedPath,
     /// Its real path.
@@ -153,6 +158,11 @@ fn in_config(
 
 /// Refuses an entry in the place of the keys of an account, or of a directory that they are in.
 fn in_place_of_keys(path: &ManagedPath, entry: &PathSpec, keys: &[Keys]) -> Option<Unreachable> {
+    if let PathSpec::Directory(directory) = entry
+        && let Some(reason) = around_keys(path, directory, keys)
+    {
+        return Some(reason);
+    }
     let is_directory = matches!(entry, PathSpec::Directory(_));
     let account = keys.iter().find(|Keys { file, .. }| {
         path == file || (!is_directory && file.is_below(path.as_str()) && is_of_keys(path, file))
@@ -161,6 +171,25 @@ fn in_place_of_keys(path: &ManagedPath, entry: &PathSpec, keys: &[Keys]) -> Opti
         let message = format!("the agent writes the keys of {user} to {file}; remove one of the two");
         unreachable(*kind, format!("{} {:?}", entry.section(), path.as_str()), message)
     })
+}
+
+/// Refuses a directory of keys with attributes that the agent would take back: each run would end with that.
+fn around_keys(path: &ManagedPath, directory: &DirectorySpec, keys: &[Keys]) -> Option<Unreachable> {
+    let Keys { kind, name, user, file, .. } =
+        keys.iter().find(|Keys { file, .. }| file.is_below(path.as_str()) && is_of_keys(path, file))?;
+    let is_others = directory.user.as_ref().is_some_and(|owner| match owner {
+        Principal::Id(id) => *id == 0 && *name != ROOT,
+        Principal::Name(owner) => *owner != *name,
+    });
+    let part = match directory.mode {
+        Some(mode) if mode.bits() != KEYS_MODE => "mode",
+        _ if is_others => "user",
+        _ => return None,
+    };
+    let message = format!(
+        "the agent keeps the keys of {user} in {file}, below directories of {name} with mode 0700; set these, or remove the entry"
+    );
+    Some(unreachable(*kind, format!("storage.directories {:?} {part}", path.as_str()), message))
 }
 
 /// Links to their like below `/usr`, on hosts that have merged the two.
