@@ -23,6 +23,7 @@ use crate::opt_in::{CONTAINERFILES, OS_IMAGE, SETTINGS};
 use crate::render::Release;
 use crate::rollout::Node;
 use crate::view::Progress;
+use crate::watches::restores;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +115,9 @@ pub(super) struct Snapshot {
     pub(super) synced: BTreeSet<Kind>,
     /// Kinds that are to be listed again, because the API server went back to an earlier state.
     unlisted: BTreeSet<Kind>,
+    /// The number of restores of the API server at the beginning of the last list, and of the last one that was read.
+    begun: BTreeMap<Kind, u64>,
+    listed: BTreeMap<Kind, u64>,
     /// Certainty that all objects here are of one state of the API server.
     certainty: Certainty,
     /// Kinds whose list is being read, with the names of the objects that were put here by others since it was asked for.
@@ -162,9 +166,10 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Begins to read the list of a kind.
-    pub(super) fn begin_list(&mut self, kind: Kind) {
+    /// Begins to read the list of a kind, after so many restores of the API server.
+    pub(super) fn begin_list(&mut self, kind: Kind, restores: u64) {
         self.lists.insert(kind, BTreeSet::new());
+        self.begun.insert(kind, restores);
     }
 
     /// Ends it; returns the names of the objects that were put here meanwhile.
@@ -175,12 +180,20 @@ impl Snapshot {
     /// Records that the list of a kind was read; returns true if it was not known.
     pub(super) fn set_listed(&mut self, kind: Kind) -> bool {
         self.unlisted.remove(&kind);
+        let restores = self.begun.get(&kind).copied().unwrap_or_default();
+        self.listed.insert(kind, restores);
         self.synced.insert(kind)
     }
 
-    /// Records that what is here is of another time than the API server's state; returns true if something was known.
-    pub(super) fn unlist(&mut self) -> bool {
-        let known = std::mem::take(&mut self.synced);
+    /// Records that what is here is of another time than the API server's state, which was restored so many times; returns true if
+    /// something was known. A kind may have been listed again already.
+    pub(super) fn unlist(&mut self, restores: u64) -> bool {
+        // Of Leases nothing is kept here, and one may be read once only.
+        let is_before = |kind: &Kind| {
+            !matches!(kind, Kind::Lease | Kind::OperatorLeases) && self.listed.get(kind) != Some(&restores)
+        };
+        let known: Vec<Kind> = self.synced.iter().copied().filter(is_before).collect();
+        self.synced.retain(|kind| !known.contains(kind));
         let is_known = !known.is_empty();
         self.unlisted.extend(known);
         is_known
@@ -241,6 +254,7 @@ impl Snapshot {
     /// Records that a kind can be read; returns true if that is news.
     pub(super) fn is_read(&mut self, kind: Kind) -> bool {
         let was_failing = self.recovers(kind);
+        self.begun.insert(kind, restores());
         self.set_listed(kind) || was_failing
     }
 

@@ -155,7 +155,7 @@ fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K
     match event {
         Event::Init => {
             listed.clear();
-            cache.lock().begin_list(K::KIND);
+            cache.lock().begin_list(K::KIND, watches::restores());
         }
         Event::InitApply(object) => {
             let name = name(&object);
@@ -195,7 +195,7 @@ async fn follow_history(cache: Cache) {
         };
         let is_restored = std::mem::replace(&mut known, restores) != restores;
         cache.change(|snapshot| {
-            let is_unlisted = is_restored && snapshot.unlist();
+            let is_unlisted = is_restored && snapshot.unlist(restores);
             snapshot.set_in_doubt(is_in_doubt) || is_unlisted
         });
     }

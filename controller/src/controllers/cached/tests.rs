@@ -132,7 +132,7 @@ fn list_replaces_newer_versions_but_those_written_meanwhile() {
     let version = |snapshot: &Snapshot, name: &str| snapshot.nodes[name].resource_version.clone();
     node("old", "50").put(&mut snapshot);
     assert_eq!(version(&snapshot, "old"), "100", "a watch is behind");
-    snapshot.begin_list(Kind::Nodes);
+    snapshot.begin_list(Kind::Nodes, 0);
     node("written", "101").put(&mut snapshot);
     for name in ["old", "written"] {
         let listed = node(name, "50");
@@ -145,4 +145,23 @@ fn list_replaces_newer_versions_but_those_written_meanwhile() {
     assert_eq!(snapshot.end_list(Kind::Nodes).into_iter().collect::<Vec<_>>(), ["written"]);
     node("old", "40").put(&mut snapshot);
     assert_eq!(version(&snapshot, "old"), "50");
+}
+
+/// The news of a restore may come to the cache after a kind has been listed again: that list stays, nothing would read another one.
+#[test]
+fn kind_that_was_listed_since_restore_stays_so() {
+    let mut snapshot = Snapshot::default();
+    for kind in [Kind::Nodes, Kind::Pools] {
+        snapshot.begin_list(kind, 0);
+        snapshot.set_listed(kind);
+    }
+    // One has been listed, and the list of the other one has begun.
+    for kind in [Kind::Nodes, Kind::Pools] {
+        snapshot.begin_list(kind, 1);
+    }
+    snapshot.set_listed(Kind::Nodes);
+    assert!(snapshot.unlist(1));
+    assert_eq!((snapshot.knows(Kind::Nodes), snapshot.knows(Kind::Pools)), (true, false));
+    snapshot.set_listed(Kind::Pools);
+    assert!(!snapshot.is_between_states() && !snapshot.unlist(1));
 }
