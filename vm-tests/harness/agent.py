@@ -128,7 +128,7 @@ class Agent:
     def wait_done(self, name, image=None):
         """Waits until the agent is Done with a config, and returns its status."""
         def is_done(status):
-            current = status["current"] or {}
+            current = status.get("current") or {}
             return status["state"] == "Done" and current.get("config") == name and current.get("image") == image
 
         return self.wait_status(f"Done with {name}", is_done)

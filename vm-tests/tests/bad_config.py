@@ -37,8 +37,8 @@ CASES = {
     "disks": (lambda spec: storage(spec).update(disks=[{"device": "/dev/vdb", "wipeTable": True}]),
               "Unreconcilable", "FailedToReconcile", ("storage.disks", "installed")),
     "kernel": (lambda spec: spec.update(kernelType="realtime"), "Unreconcilable", "HostNotPrepared", ("spec.kernelType", "libostree")),
-    "directory": (lambda spec: storage(spec)["files"][1].update(path="/etc/systemd"),
-                  "Unreconcilable", "HostNotPrepared", ("/etc/systemd", "directory")),
+    "directory": (lambda spec: storage(spec)["files"][1].update(path="/etc/default"),
+                  "Unreconcilable", "HostNotPrepared", ("/etc/default", "directory")),
 }
 
 
@@ -65,7 +65,7 @@ def good_again(test, name):
 def play(test):
     machine, agent = test.machine, test.agent
     machine.boot()
-    agent.set_policy(no_action(PATH, OTHER, "/etc/systemd"))
+    agent.set_policy(no_action(PATH, OTHER, "/etc/default"))
     agent.set_target(config(FIRST, {PATH: "of = a\n"}))
     agent.start()
     agent.wait_done(FIRST)

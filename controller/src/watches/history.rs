@@ -45,37 +45,6 @@ pub(crate) struct History {
     listing: BTreeSet<u64>,
     /// Watches that broke and have not held since.
     unsteady: BTreeMap<u64, Unsteady>,
-    prompts: Prompts,
-}
-
-/// The most watches' tries at once that judgements cause together; each takes a second to come back.
-const MAX_PROMPTS: u32 = 20;
-
-/// Tries at once that are left.
-#[derive(Debug)]
-struct Prompts {
-    left: u32,
-    /// Since when there are so many.
-    since: Instant,
-}
-
-impl Default for Prompts {
-    fn default() -> Self {
-        Self { left: MAX_PROMPTS, since: Instant::now() }
-    }
-}
-
-impl Prompts {
-    /// Takes one, if there is one.
-    fn take(&mut self, now: Instant) -> bool {
-        let back = u32::try_from(now.duration_since(self.since).as_secs()).unwrap_or(MAX_PROMPTS);
-        if back > 0 {
-            (self.left, self.since) = (self.left.saturating_add(back).min(MAX_PROMPTS), now);
-        }
-        let is_left = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        is_left
-    }
 }
 
 /// A watch that breaks again and again is waited for once: it must not keep the others from being decided by.
@@ -221,12 +190,6 @@ pub(crate) fn breaks() -> u64 {
 pub(crate) fn judge(breaks: u64, proven: Option<u64>) {
     HISTORY.send_modify(|history| history.judge(breaks, proven));
     let is_waiting = !HISTORY.borrow().awaited.is_empty();
-    // The API server answers: what broke with a connection is asked for at once, and not for as long as that breaks each time.
-    HISTORY.send_if_modified(|history| {
-        let is_prompt = is_waiting && history.prompts.take(Instant::now());
-        history.returns = history.returns.wrapping_add(u64::from(is_prompt));
-        is_prompt
-    });
     if is_waiting && let Ok(runtime) = Handle::try_current() {
         drop(runtime.spawn(async {
             sleep(ANSWERED_WITHIN).await;
@@ -423,17 +386,6 @@ mod tests {
         history.broke(3, false);
         history.judge(1, None);
         assert!(!history.is_in_doubt() && !history.doubtful.contains_key(&3));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn judgements_cause_few_tries_at_once() {
-        let mut prompts = Prompts::default();
-        let taken = |prompts: &mut Prompts| (0..100).filter(|_| prompts.take(Instant::now())).count();
-        assert_eq!(taken(&mut prompts), 20);
-        tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(taken(&mut prompts), 3);
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(taken(&mut prompts), 20);
     }
 
     #[tokio::test(start_paused = true)]
