@@ -23,7 +23,6 @@ use crate::opt_in::{CONTAINERFILES, OS_IMAGE, SETTINGS};
 use crate::render::Release;
 use crate::rollout::Node;
 use crate::view::Progress;
-use crate::watches::restores;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -254,7 +253,6 @@ impl Snapshot {
     /// Records that a kind can be read; returns true if that is news.
     pub(super) fn is_read(&mut self, kind: Kind) -> bool {
         let was_failing = self.recovers(kind);
-        self.begun.insert(kind, restores());
         self.set_listed(kind) || was_failing
     }
 
@@ -381,28 +379,15 @@ impl Kind {
 
     /// Returns its name for people, with that of the object where one is meant.
     pub(super) fn named(self) -> String {
+        let of_one = [
+            (Self::BuildSettings, SETTINGS),
+            (Self::OsImage, OS_IMAGE),
+            (Self::Containerfiles, CONTAINERFILES),
+        ];
         let resource = self.resource();
-        match self {
-            Self::BuildSettings => format!("{resource} ({SETTINGS})"),
-            Self::OsImage => format!("{resource} ({OS_IMAGE})"),
-            Self::Containerfiles => format!("{resource} ({CONTAINERFILES})"),
-            Self::Definitions
-            | Self::Pools
-            | Self::Configs
-            | Self::Nodes
-            | Self::ControllerConfig
-            | Self::Policy
-            | Self::RolloutPolicies
-            | Self::OsConfigs
-            | Self::OsBuilds
-            | Self::ConfigNodes
-            | Self::Jobs
-            | Self::OpenShiftBuilds
-            | Self::Secrets
-            | Self::Lease
-            | Self::OperatorLeases
-            | Self::Budgets
-            | Self::Pods => resource.to_owned(),
+        match of_one.into_iter().find(|(kind, _)| *kind == self) {
+            Some((_, object)) => format!("{resource} ({object})"),
+            None => resource.to_owned(),
         }
     }
 

@@ -70,7 +70,7 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
             }
             Some(Err(error)) => {
                 let failure = Failure::new(&error).with_retry_after(answers.retry_after());
-                let held = answers.failed().filter(|_| watches::is_broken_off(&error));
+                let held = watches::held(&mut answers, &error);
                 let wait = state.failed(&cache, failure, held);
                 watches::pause(wait).await;
             }

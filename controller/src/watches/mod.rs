@@ -236,8 +236,13 @@ fn code(error: &watcher::Error) -> u16 {
     if let kube::Error::Api(status) = cause { status.code } else { 0 }
 }
 
+/// Returns for how long a watch that failed had been answered, if its connection ended.
+pub(crate) fn held(answers: &mut Answers, error: &watcher::Error) -> Option<Duration> {
+    answers.failed().filter(|_| is_broken_off(error))
+}
+
 /// Returns true if a connection ended, not if an answer can't be read: that comes again.
-pub(crate) fn is_broken_off(error: &watcher::Error) -> bool {
+fn is_broken_off(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(cause)
         | watcher::Error::WatchStartFailed(cause)
@@ -302,7 +307,7 @@ where
             Ok(Event::Apply(_) | Event::Delete(_)) => pauses.reset(),
             Ok(Event::Init | Event::InitApply(_) | Event::InitDone) => {}
             Err(error) => {
-                let held = answers.failed().filter(|_| is_broken_off(error));
+                let held = held(&mut answers, error);
                 wait = Some(pauses.after(code(error), answers.retry_after(), held));
             }
         }

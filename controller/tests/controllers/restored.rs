@@ -89,6 +89,15 @@ async fn until_renewed(cluster: &Cluster) {
     object_until(&leases, LEASE, "a renewal after the backup", is_new).await;
 }
 
+/// Restores the backup while the controller is cut off, and has the server's versions pass those that it knows.
+async fn restore_beyond(cluster: &Cluster, proxy: &Proxy) {
+    let reached = version(cluster).await;
+    cut(proxy);
+    cluster.bench.restore();
+    cluster.served().await;
+    write_beyond(cluster, reached + 200).await;
+}
+
 async fn version(cluster: &Cluster) -> u64 {
     let pools = object_api(&cluster.client, "machineconfigpools");
     let pools = pools.list(&ListParams::default()).await.unwrap();
@@ -112,11 +121,7 @@ async fn versions_pass(times: &[&str], is_lease_renewed: bool) {
     if is_lease_renewed {
         until_renewed(&cluster).await;
     }
-    let reached = version(&cluster).await;
-    cut(&proxy);
-    cluster.bench.restore();
-    cluster.served().await;
-    write_beyond(&cluster, reached + 200).await;
+    restore_beyond(&cluster, &proxy).await;
     cluster.config("worker", config("worker", "2")).await;
     let mark = cluster.bench.mark().await;
     proxy.mend();
@@ -166,11 +171,7 @@ async fn kinds_that_answer_late_after_restore_are_awaited() {
     let lost = cluster.until_target("worker", &first).await;
     node_until(&cluster.client, "w1", "the target", |node| annotation(node, "desiredConfig") == Some(&lost))
         .await;
-    let reached = version(&cluster).await;
-    cut(&proxy);
-    cluster.bench.restore();
-    cluster.served().await;
-    write_beyond(&cluster, reached + 200).await;
+    restore_beyond(&cluster, &proxy).await;
     let mark = cluster.bench.mark().await;
     proxy.mend();
     for kind in ["/machineconfigs?", "/machineconfigpools?"] {
@@ -207,11 +208,7 @@ async fn busy_watch_after_list_delays_decisions_and_ends_none() {
     cluster.bench.save();
     cluster.served().await;
     until_renewed(&cluster).await;
-    let reached = version(&cluster).await;
-    cut(&proxy);
-    cluster.bench.restore();
-    cluster.served().await;
-    write_beyond(&cluster, reached + 200).await;
+    restore_beyond(&cluster, &proxy).await;
     let mark = cluster.bench.mark().await;
     proxy.mend();
     let busy = Failing::Refuses(429, "storage is (re)initializing");
