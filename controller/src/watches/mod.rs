@@ -179,9 +179,7 @@ where
     }
 
     fn observe(&mut self, event: &watcher::Result<Event<K>>) {
-        // A busy server is asked for the same watch again: its answer ends the list.
-        let is_busy = matches!(event, Err(error) if code(error) == 429);
-        self.is_listed = matches!(event, Ok(Event::InitDone)) || (self.is_listed && is_busy);
+        self.is_listed = awaits_version(self.is_listed, event);
         match event {
             // Its version is compared before anything is decided by it.
             Ok(Event::InitDone) if self.is_listing => {}
@@ -221,6 +219,18 @@ where
             );
             restored();
         }
+    }
+}
+
+/// Returns true if, after an event, the version of the watch that follows a list is still to come.
+fn awaits_version<K>(is_listed: bool, event: &watcher::Result<Event<K>>) -> bool {
+    match event {
+        Ok(Event::InitDone) => true,
+        // The first change may be here before the news that the watch was answered.
+        Ok(Event::Apply(_) | Event::Delete(_)) => is_listed,
+        Ok(Event::Init | Event::InitApply(_)) => false,
+        // A busy server is asked for the same watch again: its answer ends the list.
+        Err(error) => is_listed && code(error) == 429,
     }
 }
 
@@ -411,6 +421,22 @@ mod tests {
         tokio::time::advance(HELD * 2).await;
         assert_eq!(pauses.after(410, None, None), Duration::ZERO);
         assert!(pauses.after(0, None, None) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn change_before_news_of_answer_leaves_list_open() {
+        let error = |code: u16| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            Err(watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status))))
+        };
+        let after = |events: &[watcher::Result<Event<u8>>]| {
+            events.iter().fold(false, |is_listed, event| awaits_version(is_listed, event))
+        };
+        assert!(after(&[Ok(Event::InitDone)]));
+        assert!(after(&[Ok(Event::InitDone), Ok(Event::Apply(1)), error(429), Ok(Event::Delete(1))]));
+        assert!(!after(&[Ok(Event::InitDone), error(503)]));
+        assert!(!after(&[Ok(Event::InitDone), Ok(Event::Init), Ok(Event::InitApply(1))]));
+        assert!(!after(&[Ok(Event::Apply(1))]));
     }
 
     #[test]

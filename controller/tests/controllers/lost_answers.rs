@@ -156,7 +156,6 @@ async fn build_converges_without_answer_to_any_write() {
 
 /// Rebuild after rebuild, each one with the answer to one write more: whichever answer is lost, it is one build a round.
 #[tokio::test]
-#[ignore = "issue 30, open: in some rounds nothing is decided for 90 s"]
 async fn rebuild_survives_loss_of_any_one_answer() {
     if !own_only("lost_answers::rebuild_survives_loss_of_any_one_answer") {
         return;
