@@ -429,9 +429,7 @@ mod tests {
             let status = kube::core::Status { code, ..kube::core::Status::default() };
             Err(watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(status))))
         };
-        let after = |events: &[watcher::Result<Event<u8>>]| {
-            events.iter().fold(false, |is_listed, event| awaits_version(is_listed, event))
-        };
+        let after = |events: &[watcher::Result<Event<u8>>]| events.iter().fold(false, awaits_version);
         assert!(after(&[Ok(Event::InitDone)]));
         assert!(after(&[Ok(Event::InitDone), Ok(Event::Apply(1)), error(429), Ok(Event::Delete(1))]));
         assert!(!after(&[Ok(Event::InitDone), error(503)]));
