@@ -32,6 +32,9 @@ pub mod build;
 pub mod cli;
 pub mod controllers;
 pub mod cost;
+#[cfg(test)]
+#[path = "../../tests/support/documents.rs"]
+mod documents;
 pub mod drain;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

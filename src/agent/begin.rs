@@ -121,6 +121,8 @@ impl<C: ControlPlane> Agent<C> {
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;
         if plan.is_empty() {
             if self.mode == RunMode::FirstBoot {
+                // A plan without steps is not logged, and a first boot ends without a look at the host at rest.
+                self.note_not_applied(plan.not_applied().to_vec());
                 self.provisioned = Some(target);
                 return Ok(());
             }

@@ -69,7 +69,7 @@ impl<C: ControlPlane> Agent<C> {
     }
 
     /// Reports what is not applied; the log names each once.
-    fn note_not_applied(&mut self, found: Vec<NotApplied>) {
+    pub(super) fn note_not_applied(&mut self, found: Vec<NotApplied>) {
         for one in found.iter().filter(|one| !self.health.not_applied.contains(one)) {
             info!("Not applied: {one}");
         }

@@ -83,6 +83,11 @@ impl AgentError {
         matches!(self, Self::Control(error) if error.is_away())
     }
 
+    /// Returns true if the target is the cause, as it is read from the control plane or compared with the host.
+    pub const fn is_of_target(&self) -> bool {
+        matches!(self, Self::Control(_) | Self::Config(_) | Self::Irreconcilable(_))
+    }
+
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {

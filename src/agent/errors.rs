@@ -25,6 +25,8 @@ impl<C: ControlPlane> Agent<C> {
                 self.logged_away = Some(why.clone());
             }
             self.health.awaited = Some(why);
+        } else if self.health.fault.is_some() && error.is_of_target() {
+            // The old target is refused as before. The news is that the control plane has one that can't be read.
         } else {
             log_fault(&fault, None, self.mode);
             self.emit_refusal(error).await;

@@ -17,6 +17,8 @@
 
 #[path = "../support/corpus.rs"]
 mod corpus_samples;
+#[path = "../support/documents.rs"]
+mod document_samples;
 #[path = "../support/plain_host.rs"]
 mod plain_host;
 #[path = "../support/program.rs"]
@@ -40,6 +42,7 @@ mod control_directory;
 mod corpus;
 mod daemon_process;
 mod docs;
+mod documents;
 mod firstboot;
 mod force_file;
 mod given;

@@ -271,7 +271,11 @@ fn overwrite_files(config: &mut Map<String, Value>) {
     for file in files.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
         if !file.contains_key("overwrite") {
             file.insert("overwrite".to_owned(), Value::Bool(true));
-            file.entry("contents").or_insert_with(|| json!({ "source": "data:," }));
+            let contents = file.entry("contents").or_insert_with(|| json!({}));
+            // A field that nobody knows is no source.
+            if let Some(contents) = contents.as_object_mut() {
+                contents.entry("source").or_insert_with(|| json!("data:,"));
+            }
         }
     }
 }

@@ -199,8 +199,11 @@ fn move_kernel_arguments(ignition: &mut Map<String, Value>, config: &mut Machine
 }
 
 fn files(ignition: &mut Map<String, Value>) -> Option<&mut Vec<Value>> {
-    let storage = ignition.entry("storage").or_insert_with(|| json!({}));
-    storage.as_object_mut()?.entry("files").or_insert_with(|| json!([])).as_array_mut()
+    // null is as nothing, as for every other reader.
+    ignition.retain(|_, section| !section.is_null());
+    let storage = ignition.entry("storage").or_insert_with(|| json!({})).as_object_mut()?;
+    storage.retain(|_, list| !list.is_null());
+    storage.entry("files").or_insert_with(|| json!([])).as_array_mut()
 }
 
 /// Appends a file; one of the same path goes, as Ignition refuses two.

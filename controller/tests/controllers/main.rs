@@ -16,6 +16,8 @@
 mod cluster;
 #[path = "../../../tests/support/corpus.rs"]
 mod corpus_samples;
+#[path = "../../../tests/support/documents.rs"]
+mod document_samples;
 #[path = "../../../tests/support/plain_host.rs"]
 mod plain_host;
 #[path = "../../../tests/support/ran.rs"]
@@ -38,6 +40,7 @@ mod connections;
 mod contested;
 mod corpus;
 mod definitions;
+mod documents;
 mod drain;
 mod drain_rules;
 mod install;

@@ -52,7 +52,18 @@ fn read(config: &MachineConfig, refused: &ModelError) -> HostSpec {
     // One that is nested too deeply to be a tree is no config that could be understood.
     let Ok(document) = serde_json::from_str::<Value>(config.json()) else { return whole() };
     let Some(reader) = Reader::new(config.name(), &document) else { return whole() };
-    reader.read().unwrap_or_else(whole)
+    let mut spec = reader.read().unwrap_or_else(whole);
+    if spec.opaque().next().is_none() {
+        // No entry is the cause: a section that is none, such as a config that is a text.
+        spec.remarks.push(remark("spec", refused));
+    }
+    spec
+}
+
+/// Returns what a field of the document names below the entry, which is that many lists deep.
+fn below(field: &str, lists: usize) -> String {
+    let rest = field.split(']').skip(lists).collect::<Vec<_>>().join("]");
+    rest.strip_prefix('.').map(|rest| format!(" {rest}")).unwrap_or_default()
 }
 
 fn remark(part: &str, error: &ModelError) -> NotApplied {
@@ -63,8 +74,15 @@ fn remark(part: &str, error: &ModelError) -> NotApplied {
         | ModelError::InDocument { field, cause, .. } => {
             // That of a whole section says less than the entry.
             let section = part.split([' ', '[']).next().unwrap_or(part);
-            let field = if field.starts_with(section) { field } else { part };
-            (field.to_owned(), cause.clone())
+            let field = match field.strip_prefix(section) {
+                // It was read alone: its place is that of the part.
+                Some(rest) if rest.starts_with('[') && part.ends_with(']') => {
+                    format!("{part}{}", rest.split_once(']').map_or("", |(_, below)| below))
+                }
+                Some(_) => field.clone(),
+                None => format!("{part}{}", below(field, if part.contains(" dropins") { 2 } else { 1 })),
+            };
+            (field, cause.clone())
         }
         ModelError::Image { .. } => (part.to_owned(), error.clone().in_field("", "").to_string()),
         ModelError::Name { .. }

@@ -1,0 +1,181 @@
+//! The table of documents, through each entry of the agent: the controller gives the same answers (`controllers documents::`).
+
+use std::collections::BTreeSet;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use machine_config_agent::host::root::Root;
+use machine_config_agent::host::watch::Watch;
+use machine_config_agent::model::yaml;
+use serde_json::{Value, json};
+
+use crate::daemon_process::Daemon;
+use crate::document_samples::{Document, Expect, documents};
+use crate::test_host::{Node, QUIET, Ran, config, files, ignition};
+
+const ON_HOST: [&str; 4] = ["--root", "root", "--os-backend", "none"];
+const FIRST_BOOT: [&str; 7] =
+    ["firstboot", "--root", "root", "--os-backend", "none", "--reboot-by", "supervisor"];
+
+/// The host has to reboot for the config.
+const REBOOT_REQUIRED: i32 = 133;
+
+fn configs() -> Vec<Document> {
+    let documents: Vec<_> = documents().into_iter().filter(|one| one.kind == "MachineConfig").collect();
+    assert!(documents.len() > 150);
+    documents
+}
+
+/// The field that is refused in a file of a person.
+fn refused_in_file(expect: Expect) -> Option<&'static str> {
+    match expect {
+        Expect::Taken => None,
+        Expect::Unknown(field) | Expect::Refused(field) => Some(field),
+    }
+}
+
+/// Exit code, and the refused fields.
+fn answer(ran: &Ran) -> (i32, BTreeSet<String>) {
+    let document: Value = serde_json::from_str(&ran.out).unwrap_or_default();
+    let refused = document["refused"].as_array().cloned().unwrap_or_default();
+    (ran.code, refused.iter().filter_map(|one| one["field"].as_str().map(str::to_owned)).collect())
+}
+
+#[test]
+fn documents_have_one_answer_in_each_verb() {
+    let node = Node::new();
+    node.put("none.json", config("none", &ignition(json!({}))));
+    let before = node.listing("root");
+    for Document { expect, text, .. } in configs() {
+        node.put("a.yaml", &text);
+        let json = ["--output", "json"];
+        let on_host = |words: &[&str]| answer(&node.run(&[words, &ON_HOST, &json].concat()));
+        let planned = on_host(&["plan", "--to", "a.yaml"]);
+        let verified = on_host(&["verify", "--config", "a.yaml"]);
+        let between =
+            answer(&node.run(&[&["plan", "--from", "none.json", "--to", "a.yaml"], &json[..]].concat()));
+        let Some(field) = refused_in_file(expect) else {
+            // This host may refuse it, the document is right.
+            assert!([0, 2, 3].contains(&planned.0), "{planned:?}: {text}");
+            assert_eq!((planned.0 == 3, &planned.1), (verified.0 == 3, &verified.1), "{text}");
+            assert!([0, 2].contains(&between.0) || between.0 == 3, "{between:?}: {text}");
+            continue;
+        };
+        for (verb, (code, fields)) in [("plan", &planned), ("verify", &verified), ("plan --from", &between)] {
+            assert!([3, 4].contains(code) && *code == planned.0, "{verb}: {code}: {text}");
+            assert!(fields.iter().any(|one| one == field), "{verb}: {field} is not in {fields:?}: {text}");
+        }
+        let applied = node.apply("a.yaml");
+        assert!(applied.code == planned.0 && applied.err.contains(field), "{}: {text}", applied.err);
+        assert_eq!(node.listing("root"), before, "{text}");
+    }
+}
+
+/// A first boot, ended with the test.
+struct Booting(Child);
+
+impl Drop for Booting {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Ignition has left the document; what is refused waits with its field on the console, the rest is done.
+#[tokio::test(flavor = "current_thread")]
+async fn documents_have_the_same_answer_in_first_boot() {
+    for Document { expect, text, .. } in configs() {
+        let node = Node::new();
+        node.put("root/dev/console", "");
+        node.put(
+            "root/etc/ignition-machine-config-encapsulated.json",
+            yaml::tree(&text).unwrap().to_string(),
+        );
+        let log = std::fs::File::create(node.path("log")).unwrap();
+        let mut command = node.command(&FIRST_BOOT);
+        let booting = command.stdout(log.try_clone().unwrap()).stderr(Stdio::from(log)).spawn().unwrap();
+        let mut booting = Booting(booting);
+        if let Expect::Refused(field) = expect {
+            until(&node, "root/dev/console", &["the kubelet waits", field]).await;
+            assert!(booting.0.try_wait().unwrap().is_none(), "{text}");
+            continue;
+        }
+        node.put("a.yaml", &text);
+        let words = ["plan", "--to", "a.yaml", "--allow-unknown-fields", "--output", "json"];
+        let (code, fields) = answer(&node.run(&[&words, &ON_HOST[..]].concat()));
+        if code == 3 {
+            let field = fields.first().unwrap();
+            until(&node, "root/dev/console", &["the kubelet waits", field]).await;
+            continue;
+        }
+        let code = booting.0.wait().unwrap().code().unwrap();
+        assert!([0, REBOOT_REQUIRED].contains(&code), "{code}: {}: {text}", node.read("log"));
+        if let Expect::Unknown(field) = expect {
+            assert!(node.read("log").contains(field), "{field} is not named: {}: {text}", node.read("log"));
+        }
+    }
+}
+
+/// Waits until a file has all words.
+async fn until(node: &Node, path: &str, words: &[&str]) {
+    let root = Root::open(node.dir.path()).unwrap();
+    let mut watch = Watch::new(&root, [&*format!("/{path}")], []).unwrap();
+    while !words.iter().all(|word| node.read(path).contains(word)) {
+        let changed = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
+        assert!(changed.is_ok(), "{path} does not have {words:?}: {}", node.read(path));
+        changed.unwrap().unwrap();
+    }
+}
+
+/// The daemon over a directory, which a person writes.
+#[tokio::test(flavor = "current_thread")]
+async fn documents_have_the_same_answer_in_daemon() {
+    let mut daemon = Daemon::start(Node::new());
+    daemon.put("policy.yaml", QUIET);
+    let named = configs().into_iter().filter(|one| one.text.contains("name: 50-a"));
+    for (number, Document { expect, text, .. }) in named.enumerate() {
+        let Some(field) = refused_in_file(expect) else { continue };
+        let name = format!("d-{number}");
+        daemon.put(
+            &format!("machineconfigs/{name}.yaml"),
+            &text.replace("name: 50-a", &format!("name: {name}")),
+        );
+        daemon.put("target.yaml", &format!("config: {name}\n"));
+        let is_told = |report: &Value| {
+            let reason = report["reason"].as_str().unwrap_or_default();
+            report["fault"].is_object() && reason.contains(&name) && reason.contains(field)
+        };
+        daemon.until(&format!("{field}: {text}"), is_told).await;
+    }
+    daemon.put("machineconfigs/good.yaml", &config("good", &files(&[("/etc/good", "a")])));
+    daemon.put("target.yaml", "config: good\n");
+    daemon.until_done("good").await;
+}
+
+/// MCD may have committed any of them: each is taken over as it is, named where it is refused, and ended by a valid one.
+#[test]
+fn documents_that_machine_config_daemon_committed_are_taken_over() {
+    // It had them from the API server, which checks names and versions.
+    for Document { expect, text, .. } in configs().into_iter().filter(|one| one.text.contains("name: 50-a")) {
+        let node = Node::new();
+        node.put("root/etc/machine-config-daemon/currentconfig", yaml::tree(&text).unwrap().to_string());
+        node.put("root/etc/machine-config-daemon/currentimage", "");
+        node.put("new.json", config("rendered-worker-new", &files(&[("/etc/new", "new")])));
+        let planned = node.plan("new.json");
+        assert_eq!(planned.code, 0, "{}{}: {text}", planned.out, planned.err);
+        if let Expect::Refused(field) = expect {
+            // An entry is named as in refusals, and not by its place in the document.
+            let (_, left) = planned.out.split_once("Left as it is, of the old config\n").unwrap_or_default();
+            let last = field.rsplit(['.', ' ']).next().unwrap_or(field);
+            assert!(left.contains(last), "{field} is not named: {}: {text}", planned.out);
+        }
+        let ran = node.apply("new.json");
+        let is_done = [0, REBOOT_REQUIRED].contains(&ran.code) && node.read("root/etc/new") == "new";
+        assert!(is_done, "{}{}: {text}", ran.out, ran.err);
+        if ran.code == REBOOT_REQUIRED {
+            continue;
+        }
+        let verified = node.run(&[&["verify"], &ON_HOST[..]].concat());
+        assert_eq!(verified.code, 0, "{}: {text}", verified.out);
+    }
+}
