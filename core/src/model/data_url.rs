@@ -116,28 +116,42 @@ fn is_parameter(parameter: &str) -> bool {
     is_name && is_value
 }
 
-/// Characters that Ignition takes in a body that is not base64.
+/// Characters that Ignition takes in a body that is not base64; a table, as each byte of each file is looked up.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(
+            byte,
+            b'<' | b'>' | b'#' | b'"' | b'{' | b'}' | b'|' | b'\\' | b'^' | b'[' | b']' | b'`'
+        );
+        byte += 1;
+    }
+    plain
+};
+
 fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !b"<>#\"{}|\\^[]`".contains(&byte)
+    PLAIN.get(usize::from(byte)).is_some_and(|plain| *plain)
 }
 
 fn unescaped(body: &str) -> Result<Vec<u8>, String> {
-    if let Some(odd) = body.chars().find(|c| !u8::try_from(*c).is_ok_and(is_plain)) {
-        return Err(refused(odd));
+    if !body.bytes().all(is_plain) {
+        let odd = body.chars().find(|c| !u8::try_from(*c).is_ok_and(is_plain));
+        return Err(odd.map_or_else(String::new, refused));
     }
-    let hex = |digit: Option<u8>| digit.and_then(|digit| char::from(digit).to_digit(16));
+    let mut parts = body.split('%');
     let mut bytes = Vec::with_capacity(body.len());
-    let mut rest = body.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let escape =
-            hex(rest.next()).zip(hex(rest.next())).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        bytes.push(
-            escape.ok_or("its data URL holds a `%` that two hex digits do not follow; write it as %25")?,
-        );
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let escape = part.as_bytes().split_at_checked(2).and_then(|(digits, rest)| {
+            let hex = |digit: &u8| char::from(*digit).to_digit(16);
+            let [high, low] = digits else { return None };
+            Some((u8::try_from(hex(high)? * 16 + hex(low)?).ok()?, rest))
+        });
+        let (byte, rest) =
+            escape.ok_or("its data URL holds a `%` that two hex digits do not follow; write it as %25")?;
+        bytes.push(byte);
+        bytes.extend_from_slice(rest);
     }
     Ok(bytes)
 }
