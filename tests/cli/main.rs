@@ -55,6 +55,7 @@ mod old_records;
 mod opened;
 mod packages;
 mod plan_agrees;
+mod plan_companions;
 mod plan_current;
 mod plan_links;
 mod plan_names;
