@@ -59,6 +59,7 @@ mod plan_companions;
 mod plan_current;
 mod plan_links;
 mod plan_names;
+mod plan_open;
 mod plan_units;
 mod plan_ways;
 mod reboot;
