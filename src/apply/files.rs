@@ -81,8 +81,9 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
         .save(&host.root, &changes, &intent.from().written(), None)
         .map_err(ApplyError::originals("the files"))?;
     host.fail_points.hit("originals-saved");
+    // The plan may be of an earlier process, and somebody may have put something there since.
+    check_foreign(host, (&specs, intent.from()), &changes).map_err(ApplyError::host("the files"))?;
     if run != Attempt::First {
-        check_foreign(host, &specs, &changes).map_err(ApplyError::host("the files"))?;
         let stays = put_meanwhile(intent, host, &outcomes).map_err(ApplyError::host("the files"))?;
         changes.retain(|change| !stays.contains(change.path()));
     }
@@ -137,10 +138,15 @@ fn check_original(host: &Host, from: &HostSpec, path: &ManagedPath) -> Result<()
 
 /// Refuses to go on where somebody put a file or a link in the place of a directory or a link, as a plan would: its original is saved,
 /// so that it stays when the update is undone.
-fn check_foreign(host: &Host, specs: &Entries, changes: &[Change<'_>]) -> Result<(), HostError> {
+fn check_foreign(
+    host: &Host,
+    (specs, from): (&Entries, &HostSpec),
+    changes: &[Change<'_>],
+) -> Result<(), HostError> {
     for change in changes {
         let Ok(path) = ManagedPath::new(change.path()) else { continue };
-        let expected = match specs.new.get(&path).filter(|_| !specs.old.contains_key(&path)) {
+        let is_ours = specs.old.contains_key(&path) || from.claimed.contains(&path);
+        let expected = match specs.new.get(&path).filter(|_| !is_ours) {
             Some(PathSpec::Directory(directory)) if !directory.overwrite => "a directory",
             Some(PathSpec::Link(link)) if !link.overwrite && link.hard_target().is_none() => "a link",
             Some(PathSpec::Directory(_) | PathSpec::Link(_) | PathSpec::File(_)) | None => continue,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::host::durable::{Change, DesiredPath};
 use crate::host::saved::PathSnapshot;
-use crate::host::systemd::{LeftUnits, LinkVerb, ServiceOutcome, UnitLinks};
+use crate::host::systemd::{ConfigUnits, LinkVerb, ServiceOutcome, UnitLinks};
 use crate::host::{Host, durable};
 use crate::journal::{Intent, Original};
 use crate::model::UnitName;
@@ -18,8 +18,8 @@ use super::ApplyError;
 pub(super) async fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), ApplyError> {
     let failed = || ApplyError::host("the links of units");
     let originals = || ApplyError::originals("the links of units");
-    let left = LeftUnits::new(intent.from(), intent.to());
-    let mut links = UnitLinks::load(&host.root).map_err(failed())?.leaving(left);
+    let units = ConfigUnits::new(intent.from(), intent.to());
+    let mut links = UnitLinks::load(&host.root).map_err(failed())?.of_configs(units);
     let mut desired = Vec::new();
     for step in steps {
         let BatchOp::Link(op, unit) = step.op.in_batch() else {

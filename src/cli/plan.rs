@@ -23,7 +23,9 @@ use crate::observe::{ImageSource, facts_with, observe};
 use crate::plan::explain::{self, Beside};
 use crate::plan::reconcilable::FORCE_FILE;
 use crate::plan::start::{Start, blocking_drift};
-use crate::plan::{Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, unchanged};
+use crate::plan::{
+    Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, unchanged, unverified_ahead,
+};
 use crate::settings::Environment;
 use crate::update::Record;
 
@@ -228,12 +230,13 @@ async fn goes_on(
     (source, forced): (ImageSource, bool),
 ) -> Result<Result<Plan, Irreconcilable>, CliError> {
     let plan = open.record.plan.clone();
-    let Some(next) = open.record.next_batch() else { return Ok(Ok(plan)) };
+    let next = open.record.next_batch();
     let (start, mut origin) = origin(state.committed(&host.root)?, state, Ahead::GoesOn, forced)?;
     origin.settle(host).await?;
     let mut facts = facts_with(host, &origin.spec, to, source).await?;
     // A directory that the batch has made already, in the place of a file or a link, is not in its way.
-    let made = Originals::new(open.record.id.clone(), next).directories(&host.root)?;
+    let batch = next.unwrap_or_else(|| plan.batches().len());
+    let made = Originals::new(open.record.id.clone(), batch).directories(&host.root)?;
     let is_made = |path: &ManagedPath| {
         let found = facts.observed.files.get(path);
         made.contains(path) && matches!(found, Some(ObservedFile::Directory { .. }))
@@ -241,7 +244,9 @@ async fn goes_on(
     facts.obstacles.paths.retain(|path, _| !is_made(path));
     start.carry_over(&mut origin.spec, to, &facts.observed);
     let from = start.from(&origin.spec, to, &facts.observed);
-    Ok(blocked_ahead(&from, to, &facts, &plan, next).map(|()| plan))
+    let blocked = blocked_ahead(&from, to, &facts, &plan, batch);
+    let outcome = blocked.and_then(|()| unverified_ahead(to, &facts.observed, &plan, next));
+    Ok(outcome.map(|()| plan))
 }
 
 /// Decides what comes before the plan.

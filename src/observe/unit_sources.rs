@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::host::durable::examine;
 use crate::host::restore;
 use crate::host::saved::PathSnapshot;
-use crate::host::systemd::{Coming, DEV_NULL, LeftUnits, LinkVerb, UnitLinks};
+use crate::host::systemd::{Coming, ConfigUnits, DEV_NULL, LinkVerb, UnitLinks};
 use crate::host::{HostError, Root};
 use crate::model::ids::{UNIT_DIR, is_preset};
 use crate::model::observation::{ObservedUnit, UnitFileState};
@@ -58,7 +58,7 @@ pub(super) fn links_after<'a>(
             }
         }
     }
-    Ok(UnitLinks::load_with(root, coming)?.leaving(LeftUnits::new(from, to)))
+    Ok(UnitLinks::load_with(root, coming)?.of_configs(ConfigUnits::new(from, to)))
 }
 
 /// Returns true for the path of a unit file, a drop-in, or a link to a unit, wherever it is; for that of a directory of links, and for
@@ -243,11 +243,12 @@ fn rehearsed(
             rehearsal.links.extend(decisive.iter().cloned());
             rehearsal.enabled.extend(decisive.iter().cloned());
         }
-        if to.units.contains_key(name) {
-            let mut stray = links.stray(name)?;
-            // A config may list such a link.
-            stray.retain(|link| !to.links.contains_key(link));
-            rehearsal.stray.insert(name.clone(), stray);
+        let mut stray = links.stray(name)?;
+        // A config may list such a link.
+        stray.retain(|link| !to.links.contains_key(link));
+        rehearsal.stray.insert(name.clone(), stray);
+        if let Some(other) = links.hidden_by(name)? {
+            rehearsal.hidden.insert(name.clone(), other);
         }
         rehearsal.decisive.extend(decisive.into_iter().next().map(|path| (name.clone(), path)));
         rehearsal.units.insert(name.clone(), observed);

@@ -61,6 +61,12 @@ fn paths_that_agent_writes_itself_are_refused_beside_it() {
             r#"storage.links "/home/core/.ssh""#,
         ),
         (files(&["/etc/machine-config-daemon/currentconfig"]), "the agent writes this file"),
+        (files(&["/etc/systemd/system-preset/20-ignition.preset"]), "the agent removes this file"),
+        (files(&["/etc/ignition-machine-config-encapsulated.json"]), "the agent removes this file"),
+        (files(&["/etc/ignition-machine-config-encapsulated.json.bak"]), "the agent writes this file"),
+        (files(&["/etc/yum.repos.d/coreos-extensions.repo"]), "the agent removes this file"),
+        (files(&["/run/motd.d/90-machine-config-agent.motd"]), "the agent removes this file"),
+        (files(&["/etc/machine-config-daemon/node-annotations.json"]), "the agent removes this file"),
     ];
     for (spec, words) in table {
         is_refused(&Node::new(), &spec, words);

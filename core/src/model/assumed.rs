@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The account's user and group id on such a host, as installers give it.
-const CORE_ID: u32 = 1000;
+pub(crate) const CORE_ID: u32 = 1000;
 
 impl Facts {
     /// Assumes a host that is as `from`, and an image that carries no config.

@@ -116,7 +116,7 @@ impl Install {
     }
 
     /// Returns the instance that enabling a template stands for.
-    fn instance_of(&self, unit: &str) -> Result<String, String> {
+    pub fn instance_of(&self, unit: &str) -> Result<String, String> {
         let (Some(instance), Some((prefix, suffix))) = (&self.default_instance, unit.split_once("@.")) else {
             return Ok(unit.to_owned());
         };
@@ -167,7 +167,8 @@ pub fn template(unit: &str) -> Option<String> {
     (!instance.is_empty()).then(|| format!("{prefix}@.{suffix}"))
 }
 
-fn is_template(unit: &str) -> bool {
+/// Returns true for the name of a template.
+pub fn is_template(unit: &str) -> bool {
     unit.contains("@.")
 }
 

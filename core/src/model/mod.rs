@@ -4,7 +4,7 @@
 //! boundary lives here as a newtype or a closed enum; a value that exists is valid.
 
 pub mod annotations;
-mod assumed;
+pub(crate) mod assumed;
 pub mod backoff;
 pub mod carried;
 pub mod certificates;

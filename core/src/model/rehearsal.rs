@@ -13,7 +13,7 @@ pub struct Rehearsal {
     pub units: BTreeMap<UnitName, ObservedUnit>,
     /// The first link of those that decide whether a unit is enabled.
     pub decisive: BTreeMap<UnitName, ManagedPath>,
-    /// Links to units of the new config that these do not ask for.
+    /// Links to units that their `[Install]` sections do not make; of a template also those of its instances.
     pub stray: BTreeMap<UnitName, Vec<ManagedPath>>,
     /// Steps that can't be taken, by their unit.
     pub obstacles: BTreeMap<UnitName, Obstacle>,
@@ -23,6 +23,8 @@ pub struct Rehearsal {
     pub enabled: BTreeSet<ManagedPath>,
     /// Links of the new config that are not as listed afterwards.
     pub lost: BTreeSet<ManagedPath>,
+    /// Units whose own file another unit's name hides (`Alias=`), and that one.
+    pub hidden: BTreeMap<UnitName, UnitName>,
     /// Names in the directory of units that lead to another unit than before.
     pub renamed: Vec<Renamed>,
 }

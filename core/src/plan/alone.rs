@@ -11,8 +11,11 @@ use super::blocked;
 use super::input::PlanInput;
 use super::reason::Unreachable;
 use super::reconcilable::{Irreconcilable, force_file};
+use super::warnings::Warning;
 use super::{Mode, Plan, accounts, contradicted, decide, homes, not_enabled, own_paths, unit_links};
-use crate::model::{DisruptionPolicy, Facts, HostSpec, ModelError};
+use crate::model::assumed::CORE_ID;
+use crate::model::text::escaped;
+use crate::model::{DisruptionPolicy, Facts, HostSpec, ModelError, Principal};
 
 /// Returns what no host takes of a config: a pool that has it would be Degraded on each node.
 pub fn refused_everywhere(to: &HostSpec) -> Option<Irreconcilable> {
@@ -48,11 +51,42 @@ pub fn plan_assumed(
     facts: &Facts,
     policy: &DisruptionPolicy,
 ) -> Result<Plan, Irreconcilable> {
-    let plan = decide::plan(from, to, facts, policy)?;
+    let (facts, assumed) = with_owners(to, facts);
+    let mut plan = decide::plan(from, to, &facts, policy)?;
+    plan.warnings.extend(assumed);
     let old = unit_links::refused(from, &facts.observed);
     let mut reasons = unit_links::refused(to, &facts.observed);
     reasons.retain(|reason| !old.contains(reason));
     refused(reasons).map_or(Ok(plan), Err)
+}
+
+/// Adds the owners that the new config names and no config makes: a host may have them. Each is named once.
+fn with_owners(to: &HostSpec, facts: &Facts) -> (Facts, Vec<Warning>) {
+    let (mut facts, mut assumed) = (facts.clone(), Vec::new());
+    let observed = &mut facts.observed;
+    for (path, entry) in &to.entries() {
+        let (user, group) = entry.owners();
+        let is_made = |name: &str| observed.accounts.contains_key(name);
+        let makes_group = |name: &str| to.users.makes_group(name, is_made);
+        let is_group_made = matches!(group, Some(Principal::Name(name)) if makes_group(name));
+        let is_user_made = matches!(user, Some(Principal::Name(name)) if to.users.makes_user(name));
+        for (owner, is_made, ids, what) in [
+            (user, is_user_made, &mut observed.user_ids, "user"),
+            (group, is_group_made, &mut observed.group_ids, "group"),
+        ] {
+            let Some(Principal::Name(name)) = owner.filter(|_| !is_made) else { continue };
+            if ids.contains_key(name) {
+                continue;
+            }
+            ids.insert(name.clone(), CORE_ID);
+            let field = format!("{} {:?} {what}", entry.section(), path.as_str());
+            let message = format!(
+                "the plan assumes that the host has the {what} {name:?}; a node without it refuses the config"
+            );
+            assumed.push(Warning { field, message: escaped(&message) });
+        }
+    }
+    (facts, assumed)
 }
 
 fn of_config(to: &HostSpec) -> Vec<Unreachable> {

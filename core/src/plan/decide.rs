@@ -1,12 +1,15 @@
 //! The order in which a plan is decided: mode, unreachable configs, the steps of each noun, their cost, the check.
 
+use super::difference::Kind;
+use super::differences::Difference;
 use super::input::PlanInput;
-use super::reason::ReasonKind;
+use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{
-    Drain, Irreconcilable, Mode, Plan, PostActions, Step, blocked, check, disruption, files, kargs, mode,
-    not_applied, os, overwritten, own_unit, paths, reconcilable, space, units, users, warnings,
+    Batch, Drain, Irreconcilable, Mode, Plan, PostActions, Step, blocked, check, differences, disruption,
+    files, is_gone_with_boot, kargs, mode, not_applied, os, overwritten, own_unit, paths, reconcilable,
+    repair, space, units, users, warnings,
 };
-use crate::model::{DisruptionPolicy, Facts, HostSpec};
+use crate::model::{DisruptionPolicy, Facts, HostSpec, Observation};
 
 /// Decides the steps from one spec to another on this host, or returns why it can't be reached.
 pub fn plan(
@@ -62,6 +65,44 @@ pub fn blocked_ahead(
 ) -> Result<(), Irreconcilable> {
     let reasons = blocked::ahead(&PlanInput::new(from, to, facts, plan.mode), plan, next);
     if reasons.is_empty() { Ok(()) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
+}
+
+/// Returns in what the host would not be as planned at the end of an open update, since somebody changed what it has done already;
+/// `next` is its next batch, if one is left. What a boot brings, and a repair leaves, is not known or not its matter.
+pub fn unverified_ahead(
+    to: &HostSpec,
+    observed: &Observation,
+    plan: &Plan,
+    next: Option<usize>,
+) -> Result<(), Irreconcilable> {
+    let batches = plan.batches();
+    let has_os = plan.steps.iter().any(|step| step.op.batch() == Batch::Os);
+    if has_os || plan.from.as_ref() == Some(&plan.to) {
+        return Ok(());
+    }
+    let left = || batches.iter().skip(next.unwrap_or(batches.len())).copied().flatten();
+    let is_known = |kind: Kind| !matches!(kind, Kind::Image | Kind::Karg | Kind::Package);
+    let found = differences(to, observed).into_iter().filter(|one| {
+        is_known(one.kind) && !is_gone_with_boot(one) && !left().any(|step| repair::mends(&step.op, one))
+    });
+    let reasons: Vec<Unreachable> = found.map(|one| changed(&one)).collect();
+    if reasons.is_empty() { Ok(()) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
+}
+
+fn changed(difference: &Difference) -> Unreachable {
+    let section = match difference.kind {
+        Kind::Directory => "storage.directories",
+        Kind::Link => "storage.links",
+        Kind::Unit | Kind::Dropin => "systemd.units",
+        Kind::User => "passwd.users",
+        Kind::Group => "passwd.groups",
+        Kind::File | Kind::Image | Kind::Karg | Kind::Package => "storage.files",
+    };
+    let message = format!(
+        "it was changed after the open update had set it ({difference}), so that update would fail and be undone; restore it, or go on \
+         to undo the update"
+    );
+    unreachable(ReasonKind::Obstacle, format!("{section} {:?}", difference.target), message)
 }
 
 /// Returns the plan to the config that is committed: nothing is done, and what the host does not get is named.

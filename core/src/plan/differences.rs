@@ -11,6 +11,7 @@ use super::carried;
 use super::compare::{self, compare, holds};
 use super::difference::difference;
 pub use super::difference::{Difference, DifferenceKind, Kind};
+use crate::model::install::{is_template, template};
 use crate::model::layers::Architecture;
 use crate::model::observation::{Booted, ObservedOs, ObservedUnit, UnitFileState};
 use crate::model::os::KernelType;
@@ -85,7 +86,7 @@ pub fn already_applied(to: &HostSpec, observed: &Observation) -> HostSpec {
     held.units = to
         .units
         .iter()
-        .filter_map(|(name, unit)| Some((name.clone(), held_unit(name, unit, observed)?)))
+        .filter_map(|(name, unit)| Some((name.clone(), held_unit(to, (name, unit), observed)?)))
         .collect();
     held.users.accounts.retain(|name, account| accounts::account_holds(name, account, observed));
     held.users.groups.retain(|name, group| {
@@ -103,8 +104,12 @@ pub(super) fn layers_hold(to: &HostSpec, observed: &Observation) -> bool {
 }
 
 /// Returns the part of a unit that is in sync; `None` for nothing.
-fn held_unit(name: &UnitName, unit: &UnitSpec, observed: &Observation) -> Option<UnitSpec> {
-    if unit_differences(name, unit, observed).is_empty() && strays(name, unit, observed).is_empty() {
+fn held_unit(
+    to: &HostSpec,
+    (name, unit): (&UnitName, &UnitSpec),
+    observed: &Observation,
+) -> Option<UnitSpec> {
+    if unit_differences(name, unit, observed).is_empty() && strays(to, name, observed).is_empty() {
         return Some(unit.clone());
     }
     let holds_at = |path: &ManagedPath, contents: &Contents| {
@@ -220,15 +225,44 @@ fn unit_differences(name: &UnitName, unit: &UnitSpec, observed: &Observation) ->
     found
 }
 
-/// Returns the links that enabling or disabling a unit takes away.
-pub(super) fn strays<'a>(name: &UnitName, unit: &UnitSpec, observed: &'a Observation) -> &'a [ManagedPath] {
-    let state = observed.units.get(name).map(|state| state.enabled);
-    let links = observed.stray_links.get(name).filter(|_| state.is_some_and(|state| has_strays(unit, state)));
-    links.map_or(&[], Vec::as_slice)
+/// Returns the links that enabling or disabling a unit of a spec takes away.
+pub(super) fn strays<'a>(
+    spec: &HostSpec,
+    name: &UnitName,
+    observed: &'a Observation,
+) -> Vec<&'a ManagedPath> {
+    let (Some(state), Some(found)) = (observed.units.get(name), observed.stray_links.get(name)) else {
+        return Vec::new();
+    };
+    strays_of(spec, name, state.enabled, found)
+}
+
+/// Returns those of the further links to a unit in this state that are against its entry. To disable a template disables its instances,
+/// as in systemctl(1), but for those that have entries of their own; to enable it leaves them.
+pub(super) fn strays_of<'a>(
+    spec: &HostSpec,
+    name: &UnitName,
+    state: UnitFileState,
+    links: &'a [ManagedPath],
+) -> Vec<&'a ManagedPath> {
+    let Some(unit) = spec.units.get(name).filter(|unit| has_strays(unit, state)) else { return Vec::new() };
+    let is_template = is_template(name.as_str());
+    let is_against = |link: &&ManagedPath| {
+        let has_entry = || instance_of(name, link).is_some_and(|instance| spec.units.contains_key(&instance));
+        !is_template || (unit.enablement == Enablement::Disabled && !has_entry())
+    };
+    links.iter().filter(is_against).collect()
+}
+
+/// Returns the instance of a template that a link is for.
+pub(super) fn instance_of(unit: &UnitName, link: &ManagedPath) -> Option<UnitName> {
+    let name = link.as_str().rsplit('/').next().unwrap_or_default();
+    let is_instance = is_template(unit.as_str()) && template(name).is_some();
+    UnitName::new(name).ok().filter(|_| is_instance)
 }
 
 /// Returns true if further links to a unit in this state are against its entry.
-pub(super) fn has_strays(unit: &UnitSpec, state: UnitFileState) -> bool {
+fn has_strays(unit: &UnitSpec, state: UnitFileState) -> bool {
     let counts = match (unit.enablement, state) {
         (Enablement::Enabled, UnitFileState::Enabled | UnitFileState::Static)
         | (Enablement::Disabled, UnitFileState::Disabled | UnitFileState::Static) => true,

@@ -8,7 +8,7 @@ use super::explain::text_diff;
 use super::warnings::is_gone_with_boot;
 use crate::model::image::PULL_SECRETS;
 use crate::model::observation::{ObservedOs, Staged};
-use crate::model::{FileSpec, HostSpec, ImageRef, Observation, ObservedFile};
+use crate::model::{FileSpec, HostSpec, ImageRef, ManagedPath, Observation, ObservedFile};
 
 /// Text that is never shown wherever it turns up: private keys, registry credentials, and password hashes of crypt(5)
 /// as hosts have them.
@@ -17,12 +17,12 @@ const SECRETS: [&str; 7] = ["PRIVATE KEY-----", "\"auth\":", "\"auths\":", ":$y$
 /// Returns the links beyond what the units of a spec ask for: a host that is brought to it has none of them.
 pub fn stray_links(spec: &HostSpec, observed: &Observation) -> Vec<Difference> {
     let mut found = Vec::new();
-    for (name, unit) in &spec.units {
-        let link = |link| {
+    for name in spec.units.keys() {
+        let link = |link: &ManagedPath| {
             let (desired, found) = ("no link but those it asks for", format!("the link {link}"));
             difference(Kind::Unit, name, DifferenceKind::Enablement, &desired, &found)
         };
-        found.extend(strays(name, unit, observed).iter().map(link));
+        found.extend(strays(spec, name, observed).into_iter().map(link));
     }
     found
 }

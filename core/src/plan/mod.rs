@@ -104,7 +104,7 @@ use crate::model::{NotApplied, Target, UnitName};
 
 pub use alone::{plan_assumed, refused_at_first, refused_everywhere};
 pub use batch::{AccountOp, Batch, BatchOp, FileOp, Lifetime, LinkOp, OsOp, ServiceOp, UserOp};
-pub use decide::{blocked_ahead, plan, unchanged};
+pub use decide::{blocked_ahead, plan, unchanged, unverified_ahead};
 pub use differences::{Difference, already_applied, differences};
 pub use not_applied::not_applied;
 pub use origin::observed_origin;

@@ -7,8 +7,8 @@ use super::homes;
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
 use crate::model::ids::{
-    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, LOGIN_DATABASES as LOGIN, ROOT, ROOT_HOME, STATE_DIR,
-    UNIT_DIR,
+    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, ENCAPSULATED, LOGIN_DATABASES as LOGIN, ROOT, ROOT_HOME,
+    STATE_DIR, UNIT_DIR,
 };
 use crate::model::paths::LinkTarget;
 use crate::model::settings::{self, SETTINGS_PATH};
@@ -21,12 +21,23 @@ const READ: [&str; 2] = ["/etc/default/useradd", "/etc/login.defs"];
 /// The lock of the databases.
 const LOCK: &str = "/etc/.pwd.lock";
 
-/// Files that the agent writes: those of machine-config-daemon, which it keeps current, and its report.
-const WRITTEN: [&str; 4] = [
+/// Files that the agent writes: those of machine-config-daemon, which it keeps current, its report, and what is left of a provisioning.
+const WRITTEN: [&str; 6] = [
     "/etc/machine-config-daemon/currentconfig",
     "/etc/machine-config-daemon/currentimage",
     "/etc/mcd-currentconfig.json",
+    "/etc/ignition-machine-config-encapsulated.json.bak",
+    "/etc/machine-config-daemon/node-annotation.json.bak",
     "/run/machine-config-agent/report.json",
+];
+
+/// Files that the agent takes away: those of a provisioning that served, of packages once they are staged, and its hint at a login.
+const REMOVED: [&str; 5] = [
+    ENCAPSULATED,
+    "/etc/machine-config-daemon/node-annotations.json",
+    "/etc/systemd/system-preset/20-ignition.preset",
+    "/etc/yum.repos.d/coreos-extensions.repo",
+    "/run/motd.d/90-machine-config-agent.motd",
 ];
 
 /// Mode of the directories of keys.
@@ -329,13 +340,16 @@ fn is_numbered(path: &ManagedPath, database: &str) -> bool {
 /// Returns what would keep the agent from its own files: it uses none that another account could change or redirect, so each later
 /// run would end with that.
 fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
-    let files = WRITTEN.into_iter().chain([SETTINGS_PATH]);
+    let files = WRITTEN.into_iter().chain(REMOVED).chain([SETTINGS_PATH]);
     if let Some(file) = files.into_iter().find(|file| is_in(path, file)) {
         return Some(format!("the agent uses {file} above it, which is a file; choose another path"));
     }
     let path = path.as_str();
     if WRITTEN.contains(&path) {
         return Some("the agent writes this file; remove the entry".to_owned());
+    }
+    if REMOVED.contains(&path) {
+        return Some("the agent removes this file; remove the entry".to_owned());
     }
     let mut own = WRITTEN.into_iter().chain([SETTINGS_PATH, STATE_DIR]);
     let file = own.find(|file| *file == path || file.starts_with(&format!("{path}/")))?;

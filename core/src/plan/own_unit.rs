@@ -118,7 +118,7 @@ fn warning(input: &PlanInput<'_>, op: &Op) -> Option<Warning> {
     let message = if is_mask {
         MASKED
     } else {
-        "it takes the place of the agent's own unit file: if it does not start the agent, nothing on this host follows a config any more; \
+        "it takes the place of the agent's own unit file: if it does not start the agent, nothing on the host follows a config any more; \
          change single settings by a drop-in"
     };
     let is_listed = input.to.is_listed(&path);
@@ -135,7 +135,7 @@ fn beside_unit(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<Str
     let entry = input.new_entry(path);
     let (directory, name) = path.as_str().rsplit_once('/')?;
     if PROGRAMS.iter().any(|program| path.is_below(program)) {
-        let message = "it is in the place of the agent's program: if it is no agent, nothing on this host follows a config any more; \
+        let message = "it is in the place of the agent's program: if it is no agent, nothing on the host follows a config any more; \
                        update the agent's package or image instead";
         return entry.map(|_| message.to_owned());
     }
@@ -161,7 +161,7 @@ fn beside_unit(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> Option<Str
         }
     };
     Some(format!(
-        "{what}: if the agent does not start with it, nothing on this host follows a config any more; try it on one host \
+        "{what}: if the agent does not start with it, nothing on the host follows a config any more; try it on one host \
          (`systemctl restart {AGENT_UNIT}`)"
     ))
 }

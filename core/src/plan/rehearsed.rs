@@ -4,7 +4,9 @@
 //! The links of one unit may be those of another one (`Alias=`, `DefaultInstance=`, `Also=`), or entries of storage. The steps alone do
 //! not tell, so they are made in memory first.
 
-use super::differences::{has_strays, unit_state_difference};
+use std::collections::BTreeSet;
+
+use super::differences::{instance_of, strays_of, unit_state_difference};
 use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::reconcilable::Irreconcilable;
 use super::warnings::Warning;
@@ -29,7 +31,7 @@ impl Plan {
         self.not_applied = not_applied::known((from, to), facts, &rehearsal.units);
         self.warnings.extend(turned(&self, facts, rehearsal));
         self.warnings.extend(turned_along(&self, to, facts, rehearsal));
-        self.warnings.extend(taken_links(to, facts, rehearsal));
+        self.warnings.extend(taken_links((from, to), facts, rehearsal));
         Ok(self)
     }
 }
@@ -62,10 +64,11 @@ fn refused(
     let closed = rehearsal.links.iter().find_map(|link| shared::closed(to, &facts.observed, link));
     reasons.extend(closed.filter(|_| changes_links(plan, to)));
     reasons.extend(shared::keeps_link(facts, &rehearsal.enabled));
+    reasons.extend(hidden(to, rehearsal));
     let listed = to.units.iter().filter(|(name, _)| !rehearsal.obstacles.contains_key(*name));
     for (name, unit) in listed {
         let is_kept = from.units.get(name) == Some(unit);
-        let cause = otherwise(name, unit, facts, (rehearsal, is_kept));
+        let cause = otherwise(to, (name, unit), facts, (rehearsal, is_kept));
         reasons.extend(cause.map(|cause| of_unit(name, cause)));
     }
     reasons
@@ -80,6 +83,23 @@ fn through_links(to: &HostSpec, rehearsal: &Rehearsal) -> Vec<Unreachable> {
     above.collect()
 }
 
+/// Refuses a unit that the config enables, and whose own file on this host another enabled unit's name hides.
+fn hidden(to: &HostSpec, rehearsal: &Rehearsal) -> Vec<Unreachable> {
+    let is_enabled = |name: &UnitName| {
+        let unit = to.units.get(name);
+        unit.is_some_and(|unit| unit.enablement == Enablement::Enabled && unit.mask != Mask::Masked)
+    };
+    let both = rehearsal.hidden.iter().filter(|(name, other)| is_enabled(name) && is_enabled(other));
+    let refused = both.map(|(name, other)| {
+        let message = format!(
+            "{name} is another name of {other} (Alias=), which hides the unit file that this host has of it; give {other} another \
+             Alias=, or do not enable one of them"
+        );
+        unreachable(ReasonKind::UnitLinks, not_enabled::unit_field(name), message)
+    });
+    refused.collect()
+}
+
 /// Returns true if the plan changes links, or directories that they may be in.
 fn changes_links(plan: &Plan, to: &HostSpec) -> bool {
     plan.steps.iter().any(|step| {
@@ -90,8 +110,8 @@ fn changes_links(plan: &Plan, to: &HostSpec) -> bool {
 
 /// Returns in what a unit would be otherwise than its entry has it. What is so already is drift.
 fn otherwise(
-    name: &UnitName,
-    unit: &UnitSpec,
+    to: &HostSpec,
+    (name, unit): (&UnitName, &UnitSpec),
     facts: &Facts,
     (rehearsal, is_kept): (&Rehearsal, bool),
 ) -> Option<String> {
@@ -104,7 +124,7 @@ fn otherwise(
         let link = rehearsal.decisive.get(name);
         return (!is_drift).then(|| unit_links::otherwise(link, found, expected));
     }
-    let link = rehearsal.stray.get(name).filter(|_| has_strays(unit, after.enabled))?.first()?;
+    let link = strays_of(to, name, after.enabled, rehearsal.stray.get(name)?).into_iter().next()?;
     let is_drift = is_kept && facts.observed.stray_links.get(name).is_some_and(|found| found.contains(link));
     let message = format!(
         "another entry of the config makes {link}, which is a link to this unit; {}",
@@ -175,14 +195,27 @@ fn turned_along(plan: &Plan, to: &HostSpec, facts: &Facts, rehearsal: &Rehearsal
 }
 
 /// Returns the warnings of links to units that somebody made on the host, and that enabling or disabling takes away.
-fn taken_links(to: &HostSpec, facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
+fn taken_links((from, to): (&HostSpec, &HostSpec), facts: &Facts, rehearsal: &Rehearsal) -> Vec<Warning> {
     let mut warned = Vec::new();
-    for name in to.units.keys() {
+    for name in from.units.keys().chain(to.units.keys()).collect::<BTreeSet<_>>() {
         let kept = rehearsal.stray.get(name).map(Vec::as_slice).unwrap_or_default();
         let found = facts.observed.stray_links.get(name).into_iter().flatten();
         // One that becomes a link of the unit itself stays.
         let stays = |link: &ManagedPath| kept.contains(link) || rehearsal.enabled.contains(link);
         for link in found.filter(|link| !stays(link)) {
+            if let Some(instance) = instance_of(name, link) {
+                let is_listed = |spec: &HostSpec| spec.units.contains_key(&instance);
+                let message = format!(
+                    "{instance} of this host is disabled with its template ({link}), as systemctl does; to keep it, list it in \
+                     systemd.units with `enabled: true`"
+                );
+                let warning = Warning { field: not_enabled::field(name), message: escaped(&message) };
+                warned.extend((!is_listed(from) && !is_listed(to)).then_some(warning));
+                continue;
+            }
+            if !to.units.contains_key(name) {
+                continue;
+            }
             let message = format!(
                 "{link} of this host, which the unit's [Install] section does not make, is removed; to keep it, list it in storage.links \
                  and leave `enabled` away"

@@ -233,7 +233,8 @@ impl Plan {
     }
 }
 
-fn mends(op: &Op, difference: &Difference) -> bool {
+/// Returns true if a step sets right in what the host differs.
+pub(super) fn mends(op: &Op, difference: &Difference) -> bool {
     match (difference.kind, op) {
         (Kind::Image, Op::StageOs { .. })
         | (Kind::Package, Op::InstallExtensions { .. } | Op::SwitchKernel { .. }) => true,

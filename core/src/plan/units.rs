@@ -99,7 +99,7 @@ pub(super) fn links(input: &PlanInput<'_>) -> Vec<Step> {
             || stays_masked(spec, observed, mask.as_ref())
             || is_carried(input, name, observed, mask.as_ref(), rewritten);
         // Stray links are more than "nothing to do": enabling makes the links exactly.
-        let anew = rewritten == Rewritten::Yes || !strays(name, spec, &input.facts.observed).is_empty();
+        let anew = rewritten == Rewritten::Yes || !strays(input.to, name, &input.facts.observed).is_empty();
         // Of a unit that is masked its companions are not disabled; the links of its own mean nothing then.
         let hidden = spec.mask == Mask::Masked && input.facts.companions.contains_key(name);
         let links = if skipped || hidden { None } else { enablement(input, (name, spec), observed, anew) };
@@ -165,7 +165,9 @@ fn touched(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(S
         (Mode::Image, _) => Some(StepReason::LocallyModified),
         (_, None) => Some(StepReason::Added),
         (Mode::Adopt, Some(_)) => Some(StepReason::Changed),
-        (_, Some(old)) if old != spec || is_turned(input, name, spec) => Some(StepReason::Changed),
+        (_, Some(old)) if old != spec || is_turned(input, name, spec) || loses_instance(input, name) => {
+            Some(StepReason::Changed)
+        }
         (_, Some(_)) if spec.enablement == Enablement::Preset => moved_presets(input),
         (_, Some(_)) => None,
     };
@@ -178,6 +180,12 @@ fn is_turned(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> bool {
     let is_as_desired = |state| unit_state_difference(name, spec, state).is_none();
     let before = input.facts.observed.units.get(name).copied();
     stored.is_some_and(|after| !is_as_desired(after)) && before.is_some_and(is_as_desired)
+}
+
+/// Returns true if the entry of an instance of a template leaves: the template's decides about it.
+fn loses_instance(input: &PlanInput<'_>, name: &UnitName) -> bool {
+    let mut left = input.from.units.keys().filter(|other| !input.to.units.contains_key(*other));
+    left.any(|other| other.template().is_some_and(|template| template == *name))
 }
 
 /// Returns why the sources of a unit's links change: its file is written or goes, or an `[Install]` section does.
@@ -330,6 +338,11 @@ fn unlink(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Vec<Op> {
     }
     if is_remade(input, name) {
         return vec![preset];
+    }
+    let is_moved = input.facts.stored_units.contains_key(name);
+    if *spec == UnitSpec::empty() && !is_moved {
+        // It set nothing, and nothing of it is left.
+        return Vec::new();
     }
     // Presets may leave with it.
     let preset_after = input.facts.stored_units.get(name).map_or(observed.preset, |after| after.preset);

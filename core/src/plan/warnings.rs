@@ -112,7 +112,7 @@ pub(super) fn databases(input: &PlanInput<'_>) -> Vec<Warning> {
             && !input.from.unapplied.contains(*path)
             && *input.found(path) != ObservedFile::Absent
     };
-    let message = "it is a database of accounts of which no original is known, so the file stays unchanged; edit it on this host \
+    let message = "it is a database of accounts of which no original is known, so the file stays unchanged; edit it on the host \
                    (vipw(8), vigr(8))";
     input.from.files.keys().filter(stays).map(|path| of_lost(input.from, path, message)).collect()
 }

@@ -10,14 +10,14 @@ use crate::host::durable::{Change, DesiredPath};
 use crate::host::root::Root;
 
 use crate::model::ids::UNIT_DIR;
-use crate::model::install::{Install, InstallLink, template};
+use crate::model::install::{Install, is_template, template};
 use crate::model::observation::{ObservedUnit, UnitFilePreset, UnitFileState};
 use crate::model::rehearsal::Renamed;
 use crate::model::units::Mask;
 use crate::model::{LinkSpec, ManagedPath, UnitName};
 
 use super::coming::{Coming, Source, Sources};
-use super::left_units::LeftUnits;
+use super::config_units::ConfigUnits;
 use super::link_verbs::Calls;
 use super::preset::{Preset, Presets};
 
@@ -65,7 +65,7 @@ pub struct UnitLinks<'a> {
     pub(super) now: BTreeMap<String, Node>,
     pub(super) calls: Calls,
     presets: Presets,
-    left: LeftUnits,
+    configs: ConfigUnits,
 }
 
 impl<'a> UnitLinks<'a> {
@@ -99,15 +99,15 @@ impl<'a> UnitLinks<'a> {
             before,
             calls: Calls::default(),
             presets: Presets::load(&sources)?,
-            left: LeftUnits::default(),
+            configs: ConfigUnits::default(),
             sources,
         })
     }
 
-    /// Sets the units that leave with a config.
+    /// Sets what the configs of an update say of units.
     #[must_use]
-    pub fn leaving(self, left: LeftUnits) -> Self {
-        Self { left, ..self }
+    pub fn of_configs(self, configs: ConfigUnits) -> Self {
+        Self { configs, ..self }
     }
 
     /// Makes a unit's `[Install]` links, and those of the units in its `Also=`, exactly. A unit that is not there, and
@@ -116,13 +116,58 @@ impl<'a> UnitLinks<'a> {
         self.enable_all(unit.as_str())
     }
 
-    /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it; returns true if systemd does the
-    /// same. It would also remove a link that brings a unit file from elsewhere, which nothing could restore.
+    /// Removes every link of a unit and of the units in its `Also=`, and the aliases that lead to it, but for what the config
+    /// enables; returns true if systemd does the same. It would also remove a link that brings a unit file from elsewhere, which nothing
+    /// could restore.
     pub(super) fn disable(&mut self, unit: &UnitName) -> Result<bool, HostError> {
-        let names: BTreeSet<String> = self.together(unit.as_str())?.into_iter().collect();
+        let requested = self.requested()?;
+        let own = match self.find(unit.as_str())? {
+            Found::At { name, .. } => name,
+            Found::Masked | Found::Nothing => unit.to_string(),
+        };
+        let mut names: BTreeSet<String> = self.together(unit.as_str())?.into_iter().collect();
+        let all = names.len();
+        names.retain(|name| *name == own || name == unit.as_str() || !requested.contains(name));
         let is_brought = names.iter().any(|name| self.is_brought(name));
-        self.remove_links(names, &BTreeSet::new());
-        Ok(!is_brought)
+        let is_same = names.len() == all && !is_brought;
+        Ok(self.remove_links_but_instances(names, &requested) && is_same)
+    }
+
+    /// Removes the links of units that are disabled. An instance that the config enables stays, and one that goes by its own presets;
+    /// returns true if there is none.
+    fn remove_links_but_instances(&mut self, names: BTreeSet<String>, requested: &BTreeSet<String>) -> bool {
+        let configs = self.configs.clone();
+        let stays = |name: &str| configs.keeps_instance(name) || requested.contains(name);
+        self.remove_links(names, &BTreeSet::new(), stays)
+    }
+
+    /// Returns the units that the config enables, by name or by its presets, with those in their `Also=`: to disable another unit that
+    /// names one leaves it enabled, in whatever order it comes. Those that the config disables are none.
+    fn requested(&self) -> Result<BTreeSet<String>, HostError> {
+        let ConfigUnits { enabled, disabled, preset, .. } = &self.configs;
+        let by_preset = preset.iter().filter(|unit| self.presets.lookup(unit.as_str()) == Preset::Enable);
+        let mut requested = BTreeSet::new();
+        for unit in enabled.iter().chain(by_preset) {
+            match self.together(unit.as_str()) {
+                Ok(names) => requested.extend(names),
+                Err(HostError::Unit { .. }) => drop(requested.insert(unit.to_string())),
+                Err(error) => return Err(error),
+            }
+        }
+        requested.retain(|name| disabled.iter().all(|unit| unit.as_str() != name));
+        Ok(requested)
+    }
+
+    /// Returns true if a unit that the config enables names a unit in its `Also=`.
+    fn is_named_by_enabled(&self, unit: &UnitName) -> Result<bool, HostError> {
+        for other in self.configs.enabled.iter().filter(|other| *other != unit) {
+            match self.together(other.as_str()) {
+                Ok(names) if names.iter().any(|name| name == unit.as_str()) => return Ok(true),
+                Ok(_) | Err(HostError::Unit { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 
     /// Applies the presets; returns true if systemd does the same. A unit that can't be enabled stays as it is
@@ -131,22 +176,30 @@ impl<'a> UnitLinks<'a> {
         let found = self.find(unit.as_str())?;
         let own = BTreeSet::from([unit.to_string()]);
         match (self.presets.lookup(unit.as_str()), found) {
-            (_, Found::Masked) if self.left.all.contains(unit) => {
+            (_, Found::Masked) if self.configs.left.contains(unit) => {
                 self.preset_below_mask(unit).map(|()| false)
             }
             // Another unit has the name again, which the config did not turn.
-            (_, Found::At { name, .. }) if name != unit.as_str() && self.left.replaced.contains(unit) => {
-                self.remove_links(own, &self.names_of(&name));
+            (_, Found::At { name, .. }) if name != unit.as_str() && self.configs.replaced.contains(unit) => {
+                self.remove_links(own, &self.names_of(&name), |_| false);
                 Ok(false)
             }
             // systemd skips another name of a unit: its link is the unit's own.
             (_, Found::At { name, .. }) if name != unit.as_str() => Ok(false),
             (_, Found::Masked) | (Preset::Ignore, _) => Ok(false),
             (_, Found::Nothing) => self.disable(unit),
+            // The config enables it, by another unit.
+            (Preset::Disable, Found::At { .. }) if self.is_named_by_enabled(unit)? => {
+                match self.enable_all(unit.as_str()) {
+                    Err(HostError::Unit { .. }) => {}
+                    done => done?,
+                }
+                Ok(false)
+            }
             (Preset::Disable, Found::At { .. }) => {
                 // Not those of its `Also=`: each has a preset of its own.
-                self.remove_links(own, &BTreeSet::new());
-                Ok(!self.is_brought(unit.as_str()))
+                let requested = self.requested()?;
+                Ok(self.remove_links_but_instances(own, &requested) && !self.is_brought(unit.as_str()))
             }
             (Preset::Enable, Found::At { .. }) => {
                 for name in self.presets.named(unit.as_str()) {
@@ -165,7 +218,7 @@ impl<'a> UnitLinks<'a> {
         let mask = self.now.remove(unit.as_str());
         let done = match self.find(unit.as_str()) {
             Ok(Found::Masked) => {
-                self.remove_links(BTreeSet::from([unit.to_string()]), &BTreeSet::new());
+                self.remove_links(BTreeSet::from([unit.to_string()]), &BTreeSet::new(), |_| false);
                 Ok(())
             }
             Ok(Found::At { .. } | Found::Nothing) => self.preset(unit).map(|_| ()),
@@ -263,13 +316,9 @@ impl<'a> UnitLinks<'a> {
         Ok(ObservedUnit { enabled, preset, mask })
     }
 
-    /// Returns the links to a unit beyond its `[Install]` section. Instances of a template are units of
-    /// their own.
+    /// Returns the links to a unit beyond its `[Install]` section; of a template also those of its instances.
     pub fn stray(&self, unit: &UnitName) -> Result<Vec<ManagedPath>, HostError> {
         let Found::At { name, path } = self.find(unit.as_str())? else { return Ok(Vec::new()) };
-        if name.contains("@.") {
-            return Ok(Vec::new());
-        }
         let install_links = self.install(&name, &path)?.links(&name).unwrap_or_default();
         let leads = |at: &str, target: &str| match at.rsplit_once('/') {
             Some((_, own)) => own == name || base(target) == name,
@@ -287,6 +336,19 @@ impl<'a> UnitLinks<'a> {
             Node::Link(_) | Node::File => None,
         };
         Ok(self.now.iter().filter_map(stray).collect())
+    }
+
+    /// Returns the unit whose other name, a link, hides the unit file of this name.
+    pub fn hidden_by(&self, unit: &UnitName) -> Result<Option<UnitName>, HostError> {
+        let Some(Node::Link(target)) = self.now.get(unit.as_str()) else { return Ok(None) };
+        let other = UnitName::new(base(target)).ok().filter(|other| other != unit);
+        let Some(other) = other.filter(|_| !brings(unit.as_str(), target)) else { return Ok(None) };
+        for directory in VENDOR_DIRS {
+            if matches!(self.sources.entry(&format!("{directory}/{unit}"))?, Source::File) {
+                return Ok(Some(other));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns those of a unit's `[Install]` links that lead to another one, and to which.
@@ -367,26 +429,21 @@ impl<'a> UnitLinks<'a> {
         // A unit that can't be enabled counts as disabled; enabling it returns the error.
         let Ok(links) = install.links(name) else { return Ok(UnitFileState::Disabled) };
         if !links.is_empty() {
-            return Ok(self.state(&links, path));
+            return Ok(state(&links.iter().map(|link| self.leads_to(&link.at, path)).collect::<Vec<_>>()));
         }
         // A unit that only names others is as enabled as they are; systemctl calls it indirect.
-        for also in install.also(name).unwrap_or_default() {
+        let mut all = Vec::new();
+        let others = match self.together(name) {
+            Err(HostError::Unit { .. }) => Vec::new(),
+            others => others?,
+        };
+        for also in others.into_iter().filter(|also| also != name) {
             if let Found::At { name, path } = self.find(&also)? {
                 let links = self.install(&name, &path)?.links(&name).unwrap_or_default();
-                return Ok(self.state(&links, &path));
+                all.extend(links.into_iter().map(|link| self.leads_to(&link.at, &path)));
             }
         }
-        Ok(UnitFileState::Static)
-    }
-
-    /// Returns the state of a unit by its `[Install]` links: no links are all there.
-    fn state(&self, links: &[InstallLink], path: &str) -> UnitFileState {
-        let count = links.iter().filter(|link| self.leads_to(&link.at, path)).count();
-        match count {
-            all if all == links.len() => UnitFileState::Enabled,
-            0 => UnitFileState::Disabled,
-            _ => UnitFileState::Partial,
-        }
+        Ok(state(&all))
     }
 
     fn enable_all(&mut self, unit: &str) -> Result<(), HostError> {
@@ -416,7 +473,11 @@ impl<'a> UnitLinks<'a> {
         }
         // A link that brings one of these stays.
         let kept = enabled_links.keys().chain(&enabled).cloned().collect();
-        self.remove_links(enabled, &kept);
+        let instances = enabled_links.keys().map(|at| base(at)).filter(|name| template(name).is_some());
+        enabled.extend(instances.map(str::to_owned).collect::<Vec<_>>());
+        // Other instances of a template are units of their own.
+        let former = self.configs.former_instances.clone();
+        self.remove_links(enabled, &kept, |name| !former.contains(name));
         for (at, path) in enabled_links {
             if !self.leads_to(&at, &path) {
                 self.now.insert(at, Node::Link(path));
@@ -435,20 +496,33 @@ impl<'a> UnitLinks<'a> {
         }
     }
 
-    /// Removes links by their own name or by the name of their target, but for `kept` and those that bring a unit file. A removed alias is
-    /// a name of the unit too.
-    fn remove_links(&mut self, mut names: BTreeSet<String>, kept: &BTreeSet<String>) {
+    /// Removes links by their own name or by the name of their target, but for `kept`, those that bring a unit file, and those of the
+    /// instances of a template that stay by their name; returns true if none of these stays. A removed alias is a name of the unit too.
+    fn remove_links(
+        &mut self,
+        mut names: BTreeSet<String>,
+        kept: &BTreeSet<String>,
+        stays: impl Fn(&str) -> bool,
+    ) -> bool {
+        let mut is_none_left = true;
         loop {
-            let of_these = |at: &String, node: &Node| match node {
+            let mut of_these = |at: &String, node: &Node| match node {
                 Node::File => false,
                 Node::Link(target) if target == DEV_NULL || kept.contains(at) => false,
                 Node::Link(target) if brings(at, target) => false,
-                Node::Link(target) => names.contains(base(at)) || names.contains(base(target)),
+                Node::Link(_) if names.contains(base(at)) => true,
+                Node::Link(target) if !names.contains(base(target)) => false,
+                Node::Link(target) => {
+                    let is_instance = is_template(base(target)) && template(base(at)).is_some();
+                    let is_left = is_instance && stays(base(at));
+                    is_none_left &= !is_left;
+                    !is_left
+                }
             };
             let gone: Vec<String> =
                 self.now.iter().filter(|(at, node)| of_these(at, node)).map(|(at, _)| at.clone()).collect();
             if gone.is_empty() {
-                return;
+                return is_none_left;
             }
             for at in gone {
                 self.now.remove(&at);
@@ -555,6 +629,16 @@ impl<'a> UnitLinks<'a> {
             }
         }
         Ok(install)
+    }
+}
+
+/// Returns the state of a unit by which of its `[Install]` links are there.
+fn state(links: &[bool]) -> UnitFileState {
+    match links.iter().filter(|is_there| **is_there).count() {
+        _ if links.is_empty() => UnitFileState::Static,
+        0 => UnitFileState::Disabled,
+        all if all == links.len() => UnitFileState::Enabled,
+        _ => UnitFileState::Partial,
     }
 }
 
