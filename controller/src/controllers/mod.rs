@@ -210,7 +210,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let other = other_program(options, client.clone(), cache.clone(), told);
     tasks.spawn(once_leading(options.clone(), client, cache, metrics, leading, alone));
     let ended = tokio::select! {
-        () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
+        () = leader.run() => Err(leader.lost()),
         other = other => Err(other),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
