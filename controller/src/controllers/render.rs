@@ -14,7 +14,7 @@
 
 mod attempts;
 mod names;
-mod work;
+pub(super) mod work;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
@@ -46,7 +45,6 @@ use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
 use crate::retry::{KEPT, Retries};
 use names::Names;
-use work::Work;
 
 /// Length of the pause after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -66,46 +64,11 @@ const UNKNOWN_FIELDS: &str = "UnknownFields";
 /// Unknown fields that a condition names.
 const MAX_NAMED: usize = 8;
 
-/// Runs it. It has no end.
-pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    cache.until(is_known).await;
-    info!("The render controller runs");
-    let mut changes = cache.inputs();
-    changes.mark_unchanged();
-    let mut work = Work::new(Controller::new(client, cache, metrics));
-    loop {
-        work.begin();
-        tokio::select! {
-            _ = changes.changed() => {
-                settled(&mut changes).await;
-                changes.mark_unchanged();
-                work.all_due();
-            }
-            () = work.next() => {}
-        }
-    }
-}
-
 fn is_known(snapshot: &Snapshot) -> bool {
     unread::RENDER.iter().all(|kind| snapshot.knows(*kind))
 }
 
-/// Waits for a pause in the changes.
-async fn settled(changes: &mut tokio::sync::watch::Receiver<u64>) {
-    let latest = Instant::now() + SETTLE_AT_MOST;
-    loop {
-        let pause = latest.min(Instant::now() + SETTLE);
-        tokio::select! {
-            _ = changes.changed() => {}
-            () = sleep_until(pause) => return,
-        }
-        if latest <= Instant::now() {
-            return;
-        }
-    }
-}
-
-/// What the work for one pool needs. Clones share all but what belongs to one piece of work.
+/// Context of the work for one pool. Clones share all but what belongs to one piece of work.
 #[derive(Clone)]
 struct Controller {
     client: Client,

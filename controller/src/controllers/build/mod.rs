@@ -25,7 +25,7 @@ mod openshift;
 mod queries;
 pub(super) mod reduce;
 mod report;
-mod work;
+pub(super) mod work;
 mod write;
 mod written;
 
@@ -36,7 +36,6 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::time::Instant;
-use tracing::info;
 
 use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
@@ -47,8 +46,7 @@ use super::layering::OsConfig;
 use super::metrics::Metrics;
 use super::unread;
 use crate::build::{
-    Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, user_lines,
-    waits_for_registry,
+    Action, Answers, BuilderType, DesiredBuild, job_name, push_spec, user_lines, waits_for_registry,
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
@@ -57,13 +55,11 @@ use builder::Builder;
 use desired::Plan;
 use group::Group;
 use job::Jobs;
-use objects::Objects;
 pub(super) use observed::{BuildJob, ObservedSecret};
 pub(super) use openshift::OpenShiftBuild;
 use openshift::OpenShiftBuilds;
 use queries::{QueryRunner, RemoteQuery};
 use report::Reporter;
-use work::Work;
 use write::{Writer, refresh};
 
 /// When something that failed is tried again, if nothing changes before.
@@ -87,47 +83,6 @@ fn untouched(snapshot: &Snapshot) -> Vec<(About, String)> {
         (About::os_config(name, &config.build.uid), format!("MachineOSConfig {name} is not built"))
     };
     snapshot.os_configs.iter().map(named).collect()
-}
-
-/// Runs it. It has no end.
-pub(super) async fn run(
-    client: Client,
-    cache: Cache,
-    metrics: Metrics,
-    settings: JobSettings,
-    registry: Arc<dyn Registry>,
-) {
-    UNTOUCHED.until_read(&client, &cache, &unread::BUILD).await;
-    info!("The build controller runs");
-    let mut changes = cache.contents();
-    let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
-    let objects = Objects::new(client.clone(), cache.clone(), settings);
-    let jobs = Arc::new(Jobs::new(objects.clone()));
-    let openshift_builds = Arc::new(OpenShiftBuilds::new(objects));
-    let contested = Contested::default();
-    let controller = Controller {
-        client,
-        cache,
-        metrics,
-        namespace,
-        apply_by,
-        registry,
-        jobs,
-        openshift_builds,
-        contested,
-    };
-    changes.mark_unchanged();
-    let mut work = Work::new(controller);
-    loop {
-        work.begin();
-        tokio::select! {
-            _ = changes.changed() => {
-                changes.mark_unchanged();
-                work.all_due();
-            }
-            () = work.next() => {}
-        }
-    }
 }
 
 /// State of one `MachineOSConfig` in memory. All of it can be requested again.

@@ -4,21 +4,72 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kube::Client;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::group::groups;
-use super::{Controller, Course, Query, QueryResult, RETRY};
+use super::job::Jobs;
+use super::objects::Objects;
+use super::openshift::OpenShiftBuilds;
+use super::{Controller, Course, Query, QueryResult, RETRY, UNTOUCHED};
+use crate::build::JobSettings;
+use crate::controllers::cache::Cache;
+use crate::controllers::contested::Contested;
+use crate::controllers::metrics::Metrics;
+use crate::controllers::unread;
+use crate::registry::Registry;
 
 /// So many are written for at once.
 const MAX_AT_ONCE: usize = 8;
 
+/// Runs it. It has no end.
+pub(in crate::controllers) async fn run(
+    client: Client,
+    cache: Cache,
+    metrics: Metrics,
+    settings: JobSettings,
+    registry: Arc<dyn Registry>,
+) {
+    UNTOUCHED.until_read(&client, &cache, &unread::BUILD).await;
+    info!("The build controller runs");
+    let mut changes = cache.contents();
+    let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
+    let objects = Objects::new(client.clone(), cache.clone(), settings);
+    let jobs = Arc::new(Jobs::new(objects.clone()));
+    let openshift_builds = Arc::new(OpenShiftBuilds::new(objects));
+    let contested = Contested::default();
+    let controller = Controller {
+        client,
+        cache,
+        metrics,
+        namespace,
+        apply_by,
+        registry,
+        jobs,
+        openshift_builds,
+        contested,
+    };
+    changes.mark_unchanged();
+    let mut work = Work::new(controller);
+    loop {
+        work.begin();
+        tokio::select! {
+            _ = changes.changed() => {
+                changes.mark_unchanged();
+                work.all_due();
+            }
+            () = work.next() => {}
+        }
+    }
+}
+
 /// One that went as far as it goes: its name, its state, and the query that it waits for.
 type Advanced = (String, Course, Option<Query>);
 
-/// What is due, and what is under way.
-pub(super) struct Work {
+/// `MachineOSConfig`s that are due, and those under way.
+struct Work {
     controller: Arc<Controller>,
     /// State of each that is not under way.
     courses: BTreeMap<String, Course>,
@@ -31,7 +82,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(controller: Controller) -> Self {
+    fn new(controller: Controller) -> Self {
         let mut work = Self {
             controller: Arc::new(controller),
             courses: BTreeMap::new(),
@@ -46,14 +97,14 @@ impl Work {
     }
 
     /// Has all of them decided again: something changed.
-    pub(super) fn all_due(&mut self) {
+    fn all_due(&mut self) {
         self.due = groups(&self.controller.cache.lock());
         let due = &self.due;
         self.courses.retain(|name, course| due.contains(name) || course.is_querying);
     }
 
     /// Begins what is due and not under way.
-    pub(super) fn begin(&mut self) {
+    fn begin(&mut self) {
         if self.controller.cache.lock().is_between_states() {
             return;
         }
@@ -77,7 +128,7 @@ impl Work {
     }
 
     /// Waits until something is to be begun: one has ended, is due, or has its answers.
-    pub(super) async fn next(&mut self) {
+    async fn next(&mut self) {
         let again = self.courses.values().filter_map(|course| course.again).min();
         // What waits for the state to be known is begun by the change that makes it known; what waits for its turn by the end of another one.
         let is_between_states = self.controller.cache.lock().is_between_states();

@@ -5,16 +5,55 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
+use tracing::info;
 
-use super::{Controller, is_known, outcome};
+use super::{Controller, SETTLE, SETTLE_AT_MOST, is_known, outcome};
+use crate::controllers::cache::Cache;
 use crate::controllers::client::uptime;
+use crate::controllers::metrics::Metrics;
 use crate::controllers::seed;
 
 /// So many pools are rendered and written at once: each holds a rendered config in memory.
 const MAX_AT_ONCE: usize = 4;
+
+/// Runs it. It has no end.
+pub(in crate::controllers) async fn run(client: Client, cache: Cache, metrics: Metrics) {
+    cache.until(is_known).await;
+    info!("The render controller runs");
+    let mut changes = cache.inputs();
+    changes.mark_unchanged();
+    let mut work = Work::new(Controller::new(client, cache, metrics));
+    loop {
+        work.begin();
+        tokio::select! {
+            _ = changes.changed() => {
+                settled(&mut changes).await;
+                changes.mark_unchanged();
+                work.all_due();
+            }
+            () = work.next() => {}
+        }
+    }
+}
+
+/// Waits for a pause in the changes.
+async fn settled(changes: &mut tokio::sync::watch::Receiver<u64>) {
+    let latest = Instant::now() + SETTLE_AT_MOST;
+    loop {
+        let pause = latest.min(Instant::now() + SETTLE);
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = sleep_until(pause) => return,
+        }
+        if latest <= Instant::now() {
+            return;
+        }
+    }
+}
 
 /// A piece of work: one of each is under way at most.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +66,8 @@ enum Job {
     Unused,
 }
 
-/// What is due, and what is under way.
-pub(super) struct Work {
+/// Jobs that are due, and those under way.
+struct Work {
     controller: Controller,
     /// One is rendered at a time.
     rendering: Arc<Semaphore>,
@@ -38,7 +77,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn new(controller: Controller) -> Self {
+    fn new(controller: Controller) -> Self {
         let mut work = Self {
             controller,
             rendering: Arc::new(Semaphore::new(1)),
@@ -51,7 +90,7 @@ impl Work {
     }
 
     /// Has everything decided again: an input changed.
-    pub(super) fn all_due(&mut self) {
+    fn all_due(&mut self) {
         let pools: Vec<String> = self.controller.cache.lock().pools.keys().cloned().collect();
         let now = Instant::now();
         self.controller.forget_all_but(&pools);
@@ -64,7 +103,7 @@ impl Work {
     }
 
     /// Begins what is due and not under way.
-    pub(super) fn begin(&mut self) {
+    fn begin(&mut self) {
         if !self.can_decide() {
             return;
         }
@@ -86,7 +125,7 @@ impl Work {
     }
 
     /// Waits until something is to be begun: one has ended, or is due.
-    pub(super) async fn next(&mut self) {
+    async fn next(&mut self) {
         let is_full = self.pools_under_way() >= MAX_AT_ONCE;
         let can_begin =
             |job: &Job| !self.under_way.contains(job) && (!is_full || !matches!(job, Job::Pool(_)));
