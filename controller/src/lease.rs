@@ -21,6 +21,9 @@ use std::time::Duration;
 
 pub use timing::{Timing, TimingError};
 
+/// The longest duration that a replica writes: that of another program may be of years.
+const MAX_DURATION: Duration = Duration::from_secs(3600);
+
 /// A Lease as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
@@ -202,7 +205,7 @@ impl Election {
             (Role::Candidate, LastRead::There { lease, since, is_restored }) => {
                 let free = lease.holder.as_deref().is_none_or(str::is_empty) && !is_restored;
                 // A holder that asks for less than it takes to act would be robbed.
-                let wait = lease.duration.max(self.timing.duration);
+                let wait = lease.duration.min(MAX_DURATION).max(self.timing.duration);
                 (if free { Duration::ZERO } else { *since + wait }, Next::Write(lease.version.clone()))
             }
         };

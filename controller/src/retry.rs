@@ -1,7 +1,11 @@
 //! Pauses between tries of what is refused again and again; pure. Times are those of the process's own clock.
 
+mod cause;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub use cause::{essence, is_same};
 
 /// The first pause.
 const FIRST: Duration = Duration::from_secs(2);
@@ -41,20 +45,38 @@ impl Retries {
         Some(self.tried.get(name)?.next.saturating_sub(now))
     }
 
-    /// Records a failure; returns the pause before the next try, and true if its cause is news.
+    /// Records a failure; returns the pause before the next try, and true if its cause is news. The same cause keeps its first words.
     pub fn failed(&mut self, name: &str, input: &str, cause: &str, now: Duration) -> (Duration, bool) {
+        self.failed_for(name, input, cause, LONGEST, now)
+    }
+
+    /// As [`Retries::failed`], with a longest pause.
+    pub fn failed_for(
+        &mut self,
+        name: &str,
+        input: &str,
+        cause: &str,
+        longest: Duration,
+        now: Duration,
+    ) -> (Duration, bool) {
         let before = self.tried.get(name);
-        let is_news = before.is_none_or(|before| before.cause != cause);
+        let known = before.map(|before| &before.cause).filter(|known| is_same(known, cause));
+        let (is_news, cause) = (known.is_none(), known.map_or(cause, |known| known).to_owned());
         let tries = before.filter(|tried| tried.input == input).map_or(0, |tried| tried.tries);
-        let pause = pause(tries.saturating_add(1));
+        let pause = pause(tries.saturating_add(1)).min(longest);
         let tried = Tried {
             input: input.to_owned(),
-            cause: cause.to_owned(),
+            cause,
             tries: tries.saturating_add(1),
             next: now.saturating_add(pause),
         };
         self.tried.insert(name.to_owned(), tried);
         (pause, is_news)
+    }
+
+    /// Returns the number of failures in a row with the last input.
+    pub fn tries(&self, name: &str) -> u32 {
+        self.tried.get(name).map_or(0, |tried| tried.tries)
     }
 
     /// Returns the cause of the last failure of what has not succeeded since.
@@ -75,6 +97,9 @@ impl Retries {
 
 /// A value is written so often in a row before somebody else is said to write it, too.
 const MAX_REPEATED: u32 = 3;
+
+/// A value that another program set back counts as kept after so long.
+pub const KEPT: Duration = Duration::from_secs(30);
 
 /// Values that are written again although they did not change: another program writes them, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,6 +123,19 @@ impl Repeats {
         let surplus = written.times.checked_sub(MAX_REPEATED - 1).filter(|surplus| *surplus > 0)?;
         let next = written.at.saturating_add(pause(surplus));
         next.checked_sub(now).filter(|wait| !wait.is_zero())
+    }
+
+    /// Returns true if a value is about to be written too often in a row, or was: another program sets it back.
+    pub fn is_contested(&self, name: &str, value: &str) -> bool {
+        let written = self.written.get(name).filter(|written| written.value == value);
+        written.is_some_and(|written| written.times >= MAX_REPEATED - 1)
+    }
+
+    /// Returns the time until a value counts as kept that was written too often in a row; `None` if it was not, or counts as kept.
+    pub fn unproven(&self, name: &str, value: &str, now: Duration) -> Option<Duration> {
+        let written = self.written.get(name).filter(|written| written.value == value)?;
+        let kept = written.at.saturating_add(KEPT).checked_sub(now).filter(|left| !left.is_zero());
+        kept.filter(|_| written.times >= MAX_REPEATED)
     }
 
     /// Forgets a value: it was changed by an own write.
@@ -151,6 +189,28 @@ mod tests {
         assert!(!retries.succeeded("worker"));
     }
 
+    /// A time, a port or a number of a request is other words for the same cause.
+    #[test]
+    fn same_cause_in_other_words_is_no_news() {
+        let mut retries = Retries::default();
+        let mut is_news = |cause: &str| retries.failed("worker", "a", cause, at(0)).1;
+        assert!(is_news(
+            "webhook: dial tcp 10.0.0.1:51234->10.0.0.2:443: i/o timeout after 1.52s at 2026-11-28T17:00:00Z (500)"
+        ));
+        assert!(!is_news(
+            "webhook: dial tcp 10.0.0.1:40001->10.0.0.2:443: i/o timeout after 31ms at 2026-11-29T18:01:02.5Z (500)"
+        ));
+        assert!(is_news(
+            "webhook: dial tcp 10.0.0.1:40001->10.0.0.2:443: i/o timeout after 31ms at 2026-11-29T18:01:02.5Z (503)"
+        ));
+        assert!(is_news("denied: trace 51, request 0b1c2d3e-0000-4a5b-8c7d-001122334455"));
+        assert!(!is_news("denied: trace 7, request 9f1c2d3e-1111-4a5b-8c7d-aabbccddeeff"));
+        // Objects are not.
+        assert!(is_news("MachineConfig 50-worker is refused: quota of ns1"));
+        assert!(is_news("MachineConfig 60-worker is refused: quota of ns1"));
+        assert!(is_news("MachineConfig 60-worker is refused: quota of ns2"));
+    }
+
     #[test]
     fn value_that_is_written_again_and_again_waits() {
         let mut repeats = Repeats::default();
@@ -163,6 +223,9 @@ mod tests {
             }
         }
         assert_eq!((written, told), (vec![0, 1, 2, 4, 8, 16, 32], 1));
+        assert!(repeats.is_contested("worker", "a") && !repeats.is_contested("worker", "b"));
+        let unproven = |second| repeats.unproven("worker", "a", at(second));
+        assert_eq!((unproven(40), unproven(62)), (Some(at(22)), None));
         // Another value is our own change, and so is one that held for long.
         assert_eq!(repeats.wait("worker", "b", at(40)), None);
         assert!(!repeats.wrote("worker", "a", at(40 + 3600)));

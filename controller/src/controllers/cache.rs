@@ -154,6 +154,8 @@ pub(super) struct Snapshot {
     pub(super) progress: BTreeMap<String, Progress>,
     /// Nodes whose cordons, uncordons and answers to agents the API server refuses, with its words.
     pub(super) undrained: BTreeMap<String, String>,
+    /// Pools whose target another program sets back: their nodes stay as they are.
+    pub(super) contested_targets: BTreeSet<String>,
     /// Nodes that are drained and whose pods the API server does not let be read.
     pub(super) unread_pods: BTreeMap<String, Failure>,
     /// The Lease can't be written: object, cause and next step.
@@ -265,7 +267,11 @@ impl Snapshot {
     /// Records that a kind can't be read; returns true if that, or its cause, is news.
     pub(super) fn fails(&mut self, kind: Kind, failure: &Failure, now: Duration) -> bool {
         self.down.entry(kind).or_insert(now);
-        self.failing.insert(kind, failure.clone()).as_ref() != Some(failure)
+        if self.failing.get(&kind).is_some_and(|known| known.is_same(failure)) {
+            return false;
+        }
+        self.failing.insert(kind, failure.clone());
+        true
     }
 
     /// Records that a kind is watched; returns true if that is news.

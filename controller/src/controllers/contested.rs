@@ -20,6 +20,16 @@ impl Contested {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).wait(field, value, uptime())
     }
 
+    /// Returns true if another program sets a field back to another value than this one, as far as the own writes show.
+    pub(super) fn is_contested(&self, field: &str, value: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_contested(field, value)
+    }
+
+    /// Returns the time until an object counts as kept that another program deleted each time.
+    pub(super) fn unproven(&self, object: &str) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).unproven(object, "", uptime())
+    }
+
     /// Forgets a field that got another value by a write of ours.
     pub(super) fn changed(&self, field: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).forget(field);
@@ -27,13 +37,25 @@ impl Contested {
 
     /// Records that a field was written, and tells once of another program that sets it back.
     pub(super) async fn wrote(&self, client: &Client, field: &str, value: &str, about: &About) {
+        let text = format!(
+            "The {field} was written several times in a row: another program sets it back; find it in metadata.managedFields and stop it"
+        );
+        self.record(client, field, value, about, &text).await;
+    }
+
+    /// Records that an object was made, and tells once of another program that deletes it.
+    pub(super) async fn made(&self, client: &Client, object: &str, about: &About) {
+        let text = format!(
+            "{object} was made several times in a row: another program deletes it; find it in the audit log of the API server and stop it"
+        );
+        self.record(client, object, "", about, &text).await;
+    }
+
+    async fn record(&self, client: &Client, field: &str, value: &str, about: &About, text: &str) {
         let is_told = self.0.lock().unwrap_or_else(PoisonError::into_inner).wrote(field, value, uptime());
         if is_told {
-            let text = format!(
-                "The {field} was written several times in a row: another program sets it back; find it in metadata.managedFields and stop it"
-            );
             warn!("{text}");
-            emit(client, about, Severity::Warning, "FieldContested", &text).await;
+            emit(client, about, Severity::Warning, "FieldContested", text).await;
         }
     }
 }

@@ -36,7 +36,7 @@ use super::write::Write;
 use crate::drain::pods::{PodSeen, seen};
 use crate::drain::{DESIRED, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
 use crate::drain::{blocked, failed, lasts, next, request, retry};
-use crate::retry::Retries;
+use crate::retry::{Retries, is_same};
 use crate::rollout::{Membership, Node, Selectors};
 use crate::watches;
 use crate::watches::Answers;
@@ -439,6 +439,10 @@ impl NodeTask {
     /// Has the node's pool say that the node is not written to, or that it is.
     fn tell_pool(&self, cause: Option<String>) {
         self.context.cache.change(|snapshot| match cause {
+            // The same cause keeps its words: they are in the pool's status.
+            Some(cause) if snapshot.undrained.get(&self.name).is_some_and(|known| is_same(known, &cause)) => {
+                false
+            }
             Some(cause) => snapshot.undrained.insert(self.name.clone(), cause.clone()) != Some(cause),
             None => snapshot.undrained.remove(&self.name).is_some(),
         });

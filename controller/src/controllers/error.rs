@@ -62,6 +62,14 @@ pub enum RunError {
     /// Another process leads.
     #[error("Lease {0} is lost: somebody else leads, or the API server did not answer in time; start again")]
     LeaseLost(String),
+    /// This process may act no longer.
+    #[error("Lease {lease} is lost: it was not renewed in time: {cause}; start again")]
+    LeaseNotRenewed {
+        /// Its name.
+        lease: String,
+        /// The last failure, with the next step.
+        cause: String,
+    },
     /// Not to be: a controller has no end.
     #[error("a controller ended; start again")]
     Ended,

@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::build::OpenShiftBuild;
@@ -27,6 +27,7 @@ use super::unread::failure_text;
 use super::untyped::{MachineOsBuild, MachineOsConfig, Untyped};
 use crate::api::{ControllerConfig, MachineConfigPool, MachineConfiguration, RolloutPolicy};
 use crate::reading::Lenient;
+use crate::retry::is_same;
 use crate::watches;
 use crate::watches::{Answers, Pauses, Starting};
 
@@ -54,6 +55,10 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
             biased;
             // A watch without a change has no event.
             _ = answers.next(), if state.is_failing => {
+                state.answered = Some(Instant::now());
+                continue;
+            }
+            () = state.proven(), if state.is_failing && state.answered.is_some() => {
                 state.recovered(&cache);
                 continue;
             }
@@ -83,6 +88,8 @@ pub(super) async fn follow<K: Cached>(api: Api<K>, cache: Cache) {
 struct WatchState {
     kind: Kind,
     is_failing: bool,
+    /// When it was answered after it failed.
+    answered: Option<Instant>,
     pauses: Pauses,
     starting: Starting,
     /// The cause that was logged last. The same one is logged again only after the watch has held.
@@ -96,10 +103,19 @@ impl WatchState {
         Self {
             kind,
             is_failing: false,
+            answered: None,
             pauses,
             starting: Starting::default(),
             logged: None,
             since: Instant::now(),
+        }
+    }
+
+    /// Waits until it has been answered for a time: one that is ended at once, or can't be read, is not well.
+    async fn proven(&self) {
+        match self.answered {
+            Some(at) => sleep_until(at + watches::PROVEN).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -122,9 +138,10 @@ impl WatchState {
         if !self.is_failing && self.since.elapsed() > HELD {
             self.logged = None;
         }
-        self.is_failing = true;
+        (self.is_failing, self.answered) = (true, None);
         // Not each try. What passes by itself is told for all kinds together.
-        if failure.is_refusal() && self.logged.as_ref() != Some(&failure.cause) {
+        let is_told = self.logged.as_ref().is_some_and(|logged| is_same(logged, &failure.cause));
+        if failure.is_refusal() && !is_told {
             warn!("{}", failure_text(self.kind, Some(&failure)));
             self.logged = Some(failure.cause.clone());
         }

@@ -17,7 +17,8 @@ use super::error::RunError;
 use super::failure::Failure;
 use crate::api::GENERATED_BY;
 use crate::interlock::{ForeignTarget, Interlock, LEASES, Lease, NAMESPACE, TAKE_OVER, Verdict};
-use crate::watches;
+use crate::retry::is_same;
+use crate::watches::{self, Starting};
 
 /// Kinds that are read before a pool's target is judged.
 const NEEDED: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Configs];
@@ -43,6 +44,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
     let mut leases = pin!(stream::select_all(watches));
     let (mut interlock, mut changes) = (Interlock::default(), cache.contents());
     let (mut is_told, mut told) = (false, BTreeMap::new());
+    let mut starting: BTreeMap<&str, Starting> = BTreeMap::new();
     loop {
         changes.mark_unchanged();
         if let Some(found) = foreign_target(&cache.lock()) {
@@ -73,6 +75,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
             Some((name, news)) = leases.next() => match news {
                 Ok(object) => {
                     told.remove(name);
+                    starting.remove(name);
                     if told.is_empty() {
                         cache.change(|snapshot| snapshot.is_read(Kind::OperatorLeases));
                     }
@@ -80,18 +83,28 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
                 }
                 Err(error) => {
                     let failure = Failure::new(&error);
-                    let cause = failure.cause.clone();
-                    let is_news = told.insert(name, cause.clone()).as_ref() != Some(&cause);
-                    cache.change(|snapshot| snapshot.fails(Kind::OperatorLeases, &failure, uptime()));
-                    if is_news && failure.is_refusal() { warn!(
-                        "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator \
-                         runs, so a controller that has not begun to work waits"
-                    ); }
+                    let is_starting = starting.entry(name).or_default().takes(failure.code);
+                    let failure = if is_starting { failure.of_start() } else { failure };
+                    let known = told.insert(name, failure.cause.clone());
+                    unwatched(&cache, name, &failure, known.as_deref());
                 },
             },
             _ = changes.changed() => {}
             () = due => {}
         }
+    }
+}
+
+/// Tells once of a Lease that can't be watched.
+fn unwatched(cache: &Cache, name: &str, failure: &Failure, known: Option<&str>) {
+    let cause = &failure.cause;
+    let is_news = known.is_none_or(|known| !is_same(known, cause));
+    cache.change(|snapshot| snapshot.fails(Kind::OperatorLeases, failure, uptime()));
+    if is_news && failure.is_refusal() {
+        warn!(
+            "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator runs, so a controller \
+             that has not begun to work waits"
+        );
     }
 }
 

@@ -16,11 +16,13 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Kind};
 use super::client::{Fence, RequestError, limited, send, uptime};
+use super::error::RunError;
 use super::failure::Failure;
 use super::unread::failure_text;
 use super::witness::{Check, Witness};
 use super::write::{Write, refused, write_within};
 use crate::lease::{Election, Lease, Next, Timing};
+use crate::retry::is_same;
 use crate::watches;
 use crate::watches::Starting;
 
@@ -63,6 +65,8 @@ pub(super) struct Leader {
     checked: u64,
     cache: Cache,
     starting: Starting,
+    /// Breaks of watches that are known: a server that refuses since then may just have started.
+    known_breaks: u64,
     /// The cause that the Lease is not written, as it was logged.
     unwritten: Option<String>,
 }
@@ -101,6 +105,7 @@ impl Leader {
             checked: 0,
             cache,
             starting: Starting::default(),
+            known_breaks: watches::breaks(),
             unwritten: None,
         };
         (leader, receiver)
@@ -137,6 +142,7 @@ impl Leader {
             tokio::select! {
                 news = changes.next() => match news {
                     Some(Ok(object)) => {
+                        self.starting.answered();
                         self.cache.change(|snapshot| snapshot.is_read(Kind::Lease));
                         self.observe(object);
                     }
@@ -152,9 +158,21 @@ impl Leader {
         }
     }
 
+    /// Returns true if an answer may be that of a server that has just started. Another watch may have noticed that it was away.
+    fn is_of_start(&mut self, code: u16) -> bool {
+        let breaks = watches::breaks();
+        if std::mem::replace(&mut self.known_breaks, breaks) != breaks {
+            self.starting.was_away();
+        }
+        self.starting.takes(code)
+    }
+
     /// Tells once of a Lease that may not be read.
-    fn unread(&self, failure: &Failure) {
-        let is_news = self.cache.lock().failing.get(&Kind::Lease) != Some(failure);
+    fn unread(&mut self, failure: &Failure) {
+        let failure =
+            &if self.is_of_start(failure.code) { failure.clone().of_start() } else { failure.clone() };
+        let known = self.cache.lock().failing.get(&Kind::Lease).cloned();
+        let is_news = known.is_none_or(|known| !known.is_same(failure));
         if is_news {
             if failure.is_refusal() {
                 let (name, text) = (&self.candidacy.name, failure_text(Kind::Lease, Some(failure)));
@@ -181,9 +199,11 @@ impl Leader {
         }
     }
 
-    /// Tells once of a Lease that can't be written: in the log, and by `/readyz` where the API server refuses it. Such a replica does not lead.
+    /// Tells once of a Lease that can't be written: in the log, and by `/readyz` where the API server refuses it. Such a replica does not lead,
+    /// or not for long.
     fn not_written(&mut self, error: &RequestError, creates: bool) {
-        let is_starting = self.starting.takes(error.code());
+        let is_starting = self.is_of_start(error.code());
+        let is_leader = self.election.held().is_some();
         let Candidacy { namespace, name, .. } = &self.candidacy;
         let next = match error.code() {
             404 if creates => {
@@ -194,9 +214,19 @@ impl Leader {
             ),
             _ => "see what refuses it, such as a webhook or a quota".to_owned(),
         };
-        let what = if creates { "created" } else { "written" };
+        let what = match (creates, is_leader) {
+            (true, _) => "created",
+            (false, true) => "renewed",
+            (false, false) => "written",
+        };
         let is_refusal = error.is_refusal() && !is_starting;
-        let text = if is_refusal {
+        let text = if is_refusal && is_leader {
+            let seconds = self.candidacy.timing.renew_deadline.as_secs();
+            format!(
+                "Lease {namespace}/{name} can't be renewed: {error}; {next}; this replica leads for {seconds} s after its last renewal, and then \
+                 ends"
+            )
+        } else if is_refusal {
             format!(
                 "Lease {namespace}/{name} can't be {what}, so this replica can't lead and writes nothing: {error}; {next}"
             )
@@ -204,7 +234,7 @@ impl Leader {
             format!("Lease {namespace}/{name} can't be {what}: {error}")
         };
         // Not each try.
-        if self.unwritten.as_ref() != Some(&text) {
+        if !self.unwritten.as_ref().is_some_and(|known| is_same(known, &text)) {
             warn!("{text}");
             self.unwritten = Some(text.clone());
         }
@@ -218,6 +248,17 @@ impl Leader {
         self.starting.answered();
         if self.unwritten.take().is_some() {
             self.tell_unwritten(None);
+        }
+    }
+
+    /// Returns why this process does not lead any more.
+    pub(super) fn lost(&self) -> RunError {
+        let name = &self.candidacy.name;
+        match &self.unwritten {
+            Some(cause) if self.election.held().is_some() => {
+                RunError::LeaseNotRenewed { lease: name.clone(), cause: cause.clone() }
+            }
+            Some(_) | None => RunError::LeaseLost(name.clone()),
         }
     }
 

@@ -210,7 +210,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
     let other = other_program(options, client.clone(), cache.clone(), told);
     tasks.spawn(once_leading(options.clone(), client, cache, metrics, leading, alone));
     let ended = tokio::select! {
-        () = leader.run() => Err(RunError::LeaseLost(options.lease.clone())),
+        () = leader.run() => Err(leader.lost()),
         other = other => Err(other),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
@@ -273,7 +273,9 @@ async fn once_leading(
     for controller in options.controllers {
         let (client, cache, metrics) = (client.clone(), cache.clone(), metrics.clone());
         match controller {
-            Controller::Render => tasks.spawn(once_alone(alone.clone(), render::run(client, cache, metrics))),
+            Controller::Render => {
+                tasks.spawn(once_alone(alone.clone(), render::work::run(client, cache, metrics)))
+            }
             Controller::Node => tasks.spawn(once_alone(alone.clone(), pinned::run(client, cache, metrics))),
             Controller::Drain => tasks.spawn(once_alone(alone.clone(), drain::run(client, cache, metrics))),
             Controller::OptIn => {
@@ -286,7 +288,7 @@ async fn once_leading(
                     insecure: settings.insecure_registries.clone(),
                     trust: settings.trust_bundle.clone().into_bytes(),
                 });
-                let build = build::run(client, cache, metrics, settings, Arc::new(registry));
+                let build = build::work::run(client, cache, metrics, settings, Arc::new(registry));
                 tasks.spawn(once_alone(alone.clone(), build))
             }
         };

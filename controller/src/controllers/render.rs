@@ -8,19 +8,22 @@
 //!   same name; a write that was made before is not made again.
 //! - A config that the pool's nodes could not reconcile is not made their target: the pool keeps the one it has. To compare
 //!   with the target is enough: what must not change is equal in all configs that ever became one.
+//! - A few pools are rendered and written beside each other: a request for one that hangs keeps no other.
+//! - A target that another program sets back is given to no node before it has stood for [`KEPT`]: nodes would go back and forth.
 //! - Unused rendered configs are deleted but for the newest of each pool ([`super::unused`]).
 
 mod attempts;
+mod names;
+pub(super) mod work;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
@@ -40,7 +43,8 @@ use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
-use crate::retry::Retries;
+use crate::retry::{KEPT, Retries};
+use names::Names;
 
 /// Length of the pause after the last change.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -60,59 +64,28 @@ const UNKNOWN_FIELDS: &str = "UnknownFields";
 /// Unknown fields that a condition names.
 const MAX_NAMED: usize = 8;
 
-/// Runs it. It has no end.
-pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
-    cache.until(is_known).await;
-    info!("The render controller runs");
-    let mut changes = cache.inputs();
-    let (retries, contested) = (Retries::default(), Contested::default());
-    let unanswered = BTreeMap::new();
-    let mut controller = Controller { client, cache, metrics, retries, unanswered, contested, later: None };
-    loop {
-        changes.mark_unchanged();
-        let again = Box::pin(controller.reconcile()).await;
-        let retry = async {
-            match again {
-                None => std::future::pending().await,
-                Some(wait) => tokio::time::sleep(wait).await,
-            }
-        };
-        tokio::select! {
-            _ = changes.changed() => settled(&mut changes).await,
-            () = retry => {}
-        }
-    }
-}
-
 fn is_known(snapshot: &Snapshot) -> bool {
     unread::RENDER.iter().all(|kind| snapshot.knows(*kind))
 }
 
-/// Waits for a pause in the changes.
-async fn settled(changes: &mut tokio::sync::watch::Receiver<u64>) {
-    let latest = Instant::now() + SETTLE_AT_MOST;
-    loop {
-        let pause = latest.min(Instant::now() + SETTLE);
-        tokio::select! {
-            _ = changes.changed() => {}
-            () = sleep_until(pause) => return,
-        }
-        if latest <= Instant::now() {
-            return;
-        }
-    }
-}
-
+/// Context of the work for one pool. Clones share all but what belongs to one piece of work.
+#[derive(Clone)]
 struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
     /// Refusals of the API server.
-    retries: Retries,
+    retries: Arc<Mutex<Retries>>,
     /// Tries in a row that were not answered, by pool.
-    unanswered: BTreeMap<String, u32>,
+    unanswered: Arc<Mutex<Retries>>,
+    /// Refusals of MachineConfigs of images that were built before.
+    components: Arc<tokio::sync::Mutex<Retries>>,
     /// Values that were written again.
     contested: Contested,
+    /// When the target of a pool was written that another program sets back.
+    fought: Arc<Mutex<BTreeMap<String, Duration>>>,
+    /// Names of rendered configs that are about to be targets, and of the one that is being deleted.
+    names: Names,
     /// Time at which a contested field may be written again.
     later: Option<Duration>,
 }
@@ -126,31 +99,62 @@ struct Outcome {
 }
 
 impl Controller {
-    /// Renders all pools; returns the delay before the next try, if something was refused or failed.
-    async fn reconcile(&mut self) -> Option<Duration> {
-        // Not by the sources of one time and the pools of another one: the list of the last kind brings the next decision.
-        if !is_known(&self.cache.lock()) || self.cache.lock().is_between_states() {
-            return None;
+    fn new(client: Client, cache: Cache, metrics: Metrics) -> Self {
+        Self {
+            client,
+            cache,
+            metrics,
+            retries: Arc::default(),
+            unanswered: Arc::default(),
+            components: Arc::default(),
+            contested: Contested::default(),
+            fought: Arc::default(),
+            names: Names::default(),
+            later: None,
         }
-        let mut waits = Vec::new();
-        let names: Vec<String> = self.cache.lock().pools.keys().cloned().collect();
-        for name in names {
-            let cache = self.cache.clone();
-            // A rendering takes megabytes of small pieces. On a thread of its own they are in an arena of their own, which is empty
-            // afterwards and goes back to the system; here objects that stay would lie between them.
-            let rendering = spawn_blocking(move || outcome(&cache.lock(), &name));
-            let Ok(Some(outcome)) = rendering.await else { continue };
-            waits.extend(Box::pin(self.attempt(outcome)).await);
+    }
+
+    fn retries(&self) -> MutexGuard<'_, Retries> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, Retries> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what is known of pools that are gone.
+    fn forget_all_but(&self, pools: &[String]) {
+        self.names.keep(pools);
+        let mut fought = self.fought.lock().unwrap_or_else(PoisonError::into_inner);
+        fought.retain(|name, _| pools.contains(name));
+        drop(fought);
+        self.cache.change(|snapshot| {
+            let before = snapshot.contested_targets.len();
+            snapshot.contested_targets.retain(|name| pools.contains(name));
+            snapshot.contested_targets.len() != before
+        });
+    }
+
+    /// Records that the target of a pool is written which another program sets back: its nodes stay as they are.
+    fn is_set_back(&self, pool: &str) {
+        self.fought.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.to_owned(), uptime());
+        self.cache.change(|snapshot| snapshot.contested_targets.insert(pool.to_owned()));
+    }
+
+    /// Records that a pool has its target; its nodes get it once nobody has set it back for a time.
+    fn stands(&mut self, pool: &str) {
+        let mut fought = self.fought.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(since) = fought.get(pool).copied() else { return };
+        let left = since.saturating_add(KEPT).checked_sub(uptime()).filter(|left| !left.is_zero());
+        if let Some(left) = left {
+            drop(fought);
+            self.try_later(left);
+            return;
         }
-        let components = seed::components(&self.client, &self.cache, &self.metrics, &mut self.retries);
-        waits.extend(components.await);
-        let what = "rendered configs that nobody uses are not deleted";
-        if let Some(wait) = self.retries.wait(what, "", uptime()) {
-            waits.push(wait);
-        } else if let Err(error) = self.collect().await {
-            waits.push(self.failed(what, &error));
-        }
-        waits.into_iter().min()
+        fought.remove(pool);
+        drop(fought);
+        info!("Pool {pool} has kept its target for {} s: its nodes get it", KEPT.as_secs());
+        self.cache.change(|snapshot| snapshot.contested_targets.remove(pool));
     }
 
     /// Reads a pool as it is now.
@@ -177,8 +181,16 @@ impl Controller {
                 return self.condition(pool, RENDER_DEGRADED, Some(degraded)).await.map(drop);
             }
         };
+        self.names.wants(&name, rendered.name());
         self.create(&pool, &rendered).await?;
         let pool = self.target(pool, &rendered).await?;
+        // Each time that it is made it is there for a moment.
+        if let Some(left) = self.contested.unproven(&format!("MachineConfig {}", rendered.name())) {
+            self.try_later(left);
+            let degraded =
+                format!("Failed to render configuration for pool {name}: {}", deleted(rendered.name()));
+            return self.condition(pool, RENDER_DEGRADED, Some(degraded)).await.map(drop);
+        }
         let pool = self.condition(pool, RENDER_DEGRADED, None).await?;
         self.report_unknown(pool, &unknown).await
     }
@@ -251,6 +263,7 @@ impl Controller {
 
     /// Creates the rendered config where it is missing, and restores an edited one.
     async fn create(&mut self, pool: &MachineConfigPool, rendered: &Rendered) -> Result<(), RequestError> {
+        self.names.usable(rendered.name())?;
         let known = self.cache.lock().rendered.get(rendered.name()).cloned();
         if known.as_ref().is_some_and(|known| known.generation == 1) {
             return Ok(());
@@ -267,6 +280,10 @@ impl Controller {
         if known.is_some() {
             return self.restore(object).await;
         }
+        let what = format!("MachineConfig {}", rendered.name());
+        if !self.may_repeat(&what, "") {
+            return Err(RequestError::Failed(deleted(rendered.name())));
+        }
         let new = Lenient::of(object.clone());
         let (configs, how) = (self.configs(), PostParams::default());
         match write_and_read(Write::RenderedConfig, configs.create(&how, &new)).await {
@@ -277,6 +294,12 @@ impl Controller {
                 }
                 self.metrics.wrote("render", "created");
                 store(&self.cache, made);
+                let pool = &pool.metadata;
+                let about = About::pool(
+                    pool.name.as_deref().unwrap_or_default(),
+                    pool.uid.as_deref().unwrap_or_default(),
+                );
+                self.contested.made(&self.client, &what, &about).await;
                 Ok(())
             }
             Err(error) => {
@@ -335,17 +358,22 @@ impl Controller {
             name: Some(rendered.name().to_owned()),
             source: Some(rendered.sources.iter().map(reference).collect()),
         };
+        let name = pool.metadata.name.clone().unwrap_or_default();
         if pool.spec.configuration.as_ref() == Some(&target) {
+            self.stands(&name);
             return Ok(pool);
         }
         let patch = json!({
             "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
             "spec": { "configuration": target },
         });
-        let name = pool.metadata.name.clone().unwrap_or_default();
         let field = format!("spec.configuration of pool {name}");
         if !self.may_repeat(&field, rendered.name()) {
             return Ok(pool);
+        }
+        // Before the node controller sees it.
+        if self.contested.is_contested(&field, rendered.name()) {
+            self.is_set_back(&name);
         }
         let (pools, how) = (self.pools(), PatchParams::default());
         let patched = write_and_read(Write::PoolTarget, pools.patch(&name, &how, &Patch::Merge(patch))).await;
@@ -426,6 +454,8 @@ impl Controller {
         }
         let mut failed = Ok(());
         for (name, uid, version) in surplus {
+            // A pool that is rendered meanwhile may be about to have it as its target.
+            let Some(_deletion) = self.names.delete(&name) else { continue };
             let expected = Expected::Version { uid: Some(uid.clone()), version: Some(version.clone()) };
             let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
             let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -434,6 +464,7 @@ impl Controller {
                 Ok(_) => {
                     info!("Deleted {name}: no node and no pool uses it");
                     self.metrics.wrote("render", "deleted");
+                    self.contested.changed(&format!("MachineConfig {name}"));
                     self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
                 }
                 Err(error) => {
@@ -450,6 +481,13 @@ impl Controller {
         }
         failed
     }
+}
+
+/// Returns the cause of a rendered config that is made again and again.
+fn deleted(name: &str) -> String {
+    format!(
+        "another program deletes MachineConfig {name}; find it in the audit log of the API server and stop it"
+    )
 }
 
 /// Returns the rendered config of a pool, or its error.

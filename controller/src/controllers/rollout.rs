@@ -53,8 +53,9 @@ use definition::PoolsDefinition;
 use sent::{Sent, SentStatus};
 use statuses::{Statuses, Written};
 
-/// Wait for a retry, if nothing changes before.
-const RETRY: Duration = Duration::from_secs(5);
+/// Message on a pool whose target another program sets back.
+const CONTESTED: &str = "no node is given a target: another program sets spec.configuration of the pool back; find it in \
+    metadata.managedFields of the MachineConfigPool and stop it";
 
 /// Kinds without which there is no pool to report on.
 const NEEDED_TO_TELL: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Nodes];
@@ -456,6 +457,7 @@ fn decide(
     let target = target(&object).unwrap_or_default();
     let pool = Pool {
         unread: unread::message(snapshot, &unread::NODE),
+        contested: snapshot.contested_targets.contains(name).then(|| CONTESTED.to_owned()),
         unrecorded: controller.statuses.unrecorded(name),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, snapshot),

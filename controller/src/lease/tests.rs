@@ -40,6 +40,17 @@ fn waits_whole_duration_for_unchanged_version() {
     assert_eq!(b.leads(at(26)), None);
 }
 
+/// No replica can be started with a longer duration than an hour: who writes more is a stranger.
+#[test]
+fn duration_that_no_replica_has_is_not_waited_for() {
+    let of_stranger = |seconds| Lease { duration: at(seconds), ..lease(1, "stranger") };
+    for (seconds, until) in [(3600, 3601), (3601, 3601), (2_147_483_647, 3601), (0, 16)] {
+        let mut b = candidate("b");
+        b.observe(Some(of_stranger(seconds)), at(1));
+        assert_eq!(b.next(at(2)), Next::Wait(Some(at(until))), "{seconds}");
+    }
+}
+
 #[test]
 fn released_lease_is_taken_at_once() {
     let mut b = candidate("b");

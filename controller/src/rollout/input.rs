@@ -78,6 +78,8 @@ pub struct Pool {
     pub unreadable_policy: Option<String>,
     /// Message on kinds that the API server does not let this controller read: what is known of them is old, or nothing.
     pub unread: Option<String>,
+    /// Message on its target, which another program sets back each time.
+    pub contested: Option<String>,
     /// Message on the policy's status, which could not be written: the next steps are not recorded.
     pub unrecorded: Option<String>,
 }

@@ -17,7 +17,8 @@ pub(super) fn course(
     let mistakes = mistakes(input, census, rules.as_ref().err());
     let fatal = mistakes.iter().find(|(mistake, _)| mistake.is_fatal());
     let unread = input.pool.unread.as_ref().map(|message| (Phase::Unread, message.clone()));
-    let stop = unread.or_else(|| fatal.map(|(_, message)| (Phase::Invalid, message.clone())));
+    let contested = input.pool.contested.as_ref().map(|message| (Phase::Contested, message.clone()));
+    let stop = unread.or(contested).or_else(|| fatal.map(|(_, message)| (Phase::Invalid, message.clone())));
     let stop = stop.or_else(|| self::stop(input, census));
     let rules = rules.ok().flatten();
     let mut course = match (&rules, &*input.pool.policies) {

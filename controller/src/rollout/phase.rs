@@ -29,6 +29,8 @@ pub(super) enum Phase {
     Unread,
     /// The state of the rollout can't be written.
     Unrecorded,
+    /// Another program sets the target back.
+    Contested,
 }
 
 /// Condition: the rollout does not go on before somebody decides.
@@ -39,7 +41,7 @@ pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 impl Phase {
     /// All of them: the documentation is compared with it.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Complete,
         Self::Updating,
         Self::Prefetching,
@@ -53,6 +55,7 @@ impl Phase {
         Self::NoNodes,
         Self::Unread,
         Self::Unrecorded,
+        Self::Contested,
     ];
 
     /// Returns its word.
@@ -71,12 +74,13 @@ impl Phase {
             Self::NoNodes => "NoNodes",
             Self::Unread => "Unread",
             Self::Unrecorded => "Unrecorded",
+            Self::Contested => "Contested",
         }
     }
 
     /// Returns true if the pool is Degraded in it.
     pub(super) fn is_fault(self) -> bool {
-        matches!(self, Self::Unread | Self::Unrecorded)
+        matches!(self, Self::Unread | Self::Unrecorded | Self::Contested)
     }
 
     /// Returns true if the rollout goes on by itself.

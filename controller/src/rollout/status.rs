@@ -48,6 +48,7 @@ pub(super) fn status(
     };
     let mut conditions = Conditions { list: status.conditions.take().unwrap_or_default(), input };
     let is_updated = pool.unread.is_none()
+        && pool.contested.is_none()
         && census.target.is_some()
         && census.updated == machines
         && census.ready == machines
@@ -169,10 +170,13 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(
 /// Sets `Updated` and `Updating`, in the operator's own words.
 fn updating(conditions: &mut Conditions<'_>, pool: &Pool, is_updated: bool) {
     let line = update_line(pool);
-    if let Some(unread) = &pool.unread {
-        // What is known is old, or a part.
+    let of_name = || pool.configuration.name.as_deref().is_none_or(str::is_empty);
+    let not_rendered = || of_name().then(|| format!("Pool {} has no rendered config yet", pool.name));
+    // What is known is old, or a part; or the target is one moment this, and that the next.
+    let withheld = pool.unread.clone().or_else(|| pool.contested.clone()).or_else(not_rendered);
+    if let Some(why) = withheld {
         conditions.set("Updated", false, "", String::new());
-        conditions.set("Updating", false, "", unread.clone());
+        conditions.set("Updating", false, "", why);
         return;
     }
     let (is_updating, message) = match build(pool, is_updated) {
@@ -257,7 +261,7 @@ fn degraded(conditions: &mut Conditions<'_>, census: &Tally<'_>, course: &Course
     let unwritten = unwritten.and_then(|one| Some((one.reason.clone()?, one.message.clone()?)));
     let causes = [
         nodes,
-        conditions.is("ImageBuildDegraded").then(|| "Custom OS image build failed".to_owned()),
+        image_build(conditions),
         conditions.message_if("RenderDegraded").map(|cause| format!("the pool can't be rendered: {cause}")),
         course.halt.clone(),
         mistake.map(|(_, message)| message.clone()),
@@ -268,6 +272,14 @@ fn degraded(conditions: &mut Conditions<'_>, census: &Tally<'_>, course: &Course
     let is_degraded = first.is_some();
     let (reason, message) = first.unwrap_or_default();
     conditions.set("Degraded", is_degraded, &reason, message);
+}
+
+/// Returns why the pool's image is not there: one that can't be built yet has not failed.
+fn image_build(conditions: &Conditions<'_>) -> Option<String> {
+    let own = conditions.list.iter().find(|one| one.type_ == "ImageBuildDegraded" && one.status == "True")?;
+    let is_pending = own.reason.as_deref() == Some("BuildPending");
+    let message = own.message.clone().filter(|message| is_pending && !message.is_empty());
+    Some(message.unwrap_or_else(|| "Custom OS image build failed".to_owned()))
 }
 
 fn node_degraded(conditions: &mut Conditions<'_>, census: &Tally<'_>) -> Option<String> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::Pair;
 use super::node::Node;
 use super::patch::NodePatch;
-use crate::retry::{LONGEST, pause};
+use crate::retry::{LONGEST, is_same, pause};
 
 /// The longest time for which an API server works on a request: its own limit (`--request-timeout`).
 const IN_SERVER: Duration = Duration::from_secs(60);
@@ -187,13 +187,15 @@ impl NodeWrites {
         let facts = facts(node);
         let before = self.failed.get(&node.name).filter(|failed| failed.is_of(&facts, target));
         let tries = before.map_or(0, |failed| failed.tries).saturating_add(1);
+        let known = before.map(|failed| failed.cause.clone()).filter(|known| is_same(known, cause));
         let failed = Failed {
             node: facts,
             version: patch.resource_version.clone(),
             target: target.cloned(),
             gives_target: patch.pair.is_some(),
             answer,
-            cause: cause.to_owned(),
+            // The same cause keeps its words: they are in the pool's status.
+            cause: known.unwrap_or_else(|| cause.to_owned()),
             tries,
             at: self.now,
             next: self.now.saturating_add(answer.pause(tries)),

@@ -39,6 +39,15 @@ use crate::model::backoff::Backoff;
 /// a connection that is lost is noticed by its pings.
 const WATCH_SECONDS: u32 = 1800;
 
+/// A watch that is asked for again after less than this, and brought nothing, was ended at once. As client-go's reflector.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// A watch that failed is well again once it has been answered for so long.
+pub(crate) const PROVEN: Duration = SHORT;
+
+/// Cause of a watch that is ended at once.
+const ENDS_AT_ONCE: &str = "the API server ends each watch at once";
+
 /// Time for the server's version.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -79,6 +88,7 @@ where
         is_listing: false,
         is_listed: false,
         starting: Starting::default(),
+        answered_at: None,
         from: String::new(),
         now: None,
         api,
@@ -103,6 +113,8 @@ struct Watch<K> {
     /// It has just been listed: where it goes on from is the server's version.
     is_listed: bool,
     starting: Starting,
+    /// When it was answered, if nothing came since.
+    answered_at: Option<Instant>,
     /// The version that the watch goes on from.
     from: String,
     /// The server's version, once it answers.
@@ -127,8 +139,15 @@ where
                 biased;
                 _ = entry.changes.changed() => {}
                 // Before what it brings: that may be of another state than what is known.
-                from = answers.next() => self.answered(from),
+                from = answers.next() => {
+                    let before = self.answered_at.replace(Instant::now());
+                    if before.is_some_and(|before| before.elapsed() < SHORT) {
+                        return Some((Err(self.ended_at_once()), self));
+                    }
+                    self.answered(from);
+                }
                 event = events.next() => {
+                    self.answered_at = None;
                     let event = event?;
                     self.observe(&event);
                     return Some((event, self));
@@ -152,9 +171,19 @@ where
             self.entry.begins_list();
         }
         if is_restored || (self.entry.is_listing() && !self.is_listing) {
-            (self.is_listing, self.now) = (true, None);
+            (self.is_listing, self.now, self.answered_at) = (true, None, None);
             self.events = watcher(self.api.clone(), self.config.clone()).boxed();
         }
+    }
+
+    /// Begins again with a list: the watch was ended at once, and kube's watcher asks for it again without a pause, and without a word.
+    fn ended_at_once(&mut self) -> watcher::Error {
+        let status = kube::core::Status::failure(ENDS_AT_ONCE, "");
+        let error = watcher::Error::WatchError(Box::new(status));
+        self.failed(&error);
+        (self.now, self.answered_at, self.is_listed) = (None, None, false);
+        self.events = watcher(self.api.clone(), self.config.clone()).boxed();
+        error
     }
 
     /// Takes the version that an answered watch goes on from.
@@ -184,28 +213,30 @@ where
             // Its version is compared before anything is decided by it.
             Ok(Event::InitDone) if self.is_listing => {}
             Ok(Event::InitDone) => self.entry.listed(),
-            Err(error) => {
-                let is_starting = self.starting.takes(code(error));
-                match code(error) {
-                    // A server that has just started, or a version that is too old: the answer is still to come.
-                    410 | 429 => {}
-                    403 if is_starting => {}
-                    400..500 => {
-                        self.is_listing = false;
-                        self.entry.failed();
-                    }
-                    // The connection broke, or the server is not well: it may be another one when it answers again.
-                    _ => {
-                        self.is_listing = false;
-                        self.entry.broke();
-                    }
-                }
-                // kube asks for the same version for ever.
-                if self.lists_after_error || is_expired_start(error) {
-                    self.events = watcher(self.api.clone(), self.config.clone()).boxed();
-                }
-            }
+            Err(error) => self.failed(error),
             Ok(Event::Init | Event::InitApply(_) | Event::Apply(_) | Event::Delete(_)) => {}
+        }
+    }
+
+    fn failed(&mut self, error: &watcher::Error) {
+        let is_starting = self.starting.takes(code(error));
+        match code(error) {
+            // A server that has just started, or a version that is too old: the answer is still to come.
+            410 | 429 => {}
+            403 if is_starting => {}
+            400..500 => {
+                self.is_listing = false;
+                self.entry.failed();
+            }
+            // The connection broke, or the server is not well: it may be another one when it answers again.
+            _ => {
+                self.is_listing = false;
+                self.entry.broke();
+            }
+        }
+        // kube asks for the same version for ever.
+        if self.lists_after_error || is_expired_start(error) {
+            self.events = watcher(self.api.clone(), self.config.clone()).boxed();
         }
     }
 

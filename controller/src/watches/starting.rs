@@ -29,6 +29,11 @@ impl Starting {
         }
     }
 
+    /// Takes the news, by others, that there was no answer. A refusal since then counts on.
+    pub(crate) fn was_away(&mut self) {
+        self.was_away = true;
+    }
+
     /// Takes an answer that was none of an error.
     pub(crate) fn answered(&mut self) {
         *self = Self::default();

@@ -104,7 +104,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     };
     if let Some((failing, mut mended)) = failing {
         match failing {
-            Failing::AnswersSomethingElse => {
+            Failing::AnswersSomethingElse | Failing::EndsAtOnce => {
                 let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
                 drop(stream.write_all(page.as_bytes()).await);
                 return;

@@ -3,10 +3,11 @@
 
 use std::fmt::Debug;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::build_registry::FakeRegistry;
 use crate::cluster::{Bench, MachineConfigBuilder, changes, create_object, key, node_api, object_api};
 use crate::drain::{NODE, Scene};
 use crate::lost_answers::made;
-use crate::process::{Cluster, NAMESPACE};
+use crate::process::{Cluster, NAMESPACE, condition};
 use crate::refusals::until_has;
 use crate::rollout::{Agents, ready_node};
 use crate::seams::drain::until_event;
@@ -86,6 +87,85 @@ async fn status_of_pool_that_is_set_back_is_named() {
     let _controller = cluster.start("a", &["--controllers", "node"]);
     let words = "The status of MachineConfigPool worker was written several times in a row";
     until_named(&cluster.bench, mark, "patch machineconfigpools/status", "worker", words).await;
+}
+
+/// Another program sets the target of a pool back, each time after a moment: no node is driven back and forth, and the pool says why.
+#[tokio::test]
+async fn nodes_of_pool_whose_target_is_set_back_stay_as_they_are() {
+    let (cluster, first) = rendered().await;
+    for name in ["n1", "n2", "n3"] {
+        ready_node(&cluster.client, name, &first).await;
+    }
+    cluster.config("worker", MachineConfigBuilder::new("60-b").karg("quiet")).await;
+    let rival = cluster.bench.client("rival").await;
+    let back = first.clone();
+    let rival = tokio::spawn(async move {
+        let pools = object_api(&rival, "machineconfigpools");
+        let mut changes = pin!(changes(&pools, &ListParams::default()).await.unwrap());
+        while let Some((pool, _)) = changes.next().await {
+            if pool.data["spec"]["configuration"]["name"] != back.as_str() {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                let patch = Patch::Merge(json!({ "spec": { "configuration": { "name": back } } }));
+                drop(pools.patch("worker", &PatchParams::default(), &patch).await);
+            }
+        }
+    });
+    let mut controller = cluster.start("a", &[]);
+    let words = "The spec.configuration of pool worker was written several times in a row";
+    until_event(&cluster.client, "FieldContested", "worker", words).await;
+    let is_told = |pool: &Value| {
+        let found = condition(pool, "Degraded");
+        let message = found["message"].as_str().unwrap_or_default();
+        found["status"] == "True"
+            && message.contains("another program sets spec.configuration of the pool back")
+    };
+    cluster.until_pool("worker", "why no node is given a target", is_told).await;
+    let targeted = |lines: &[String]| lines.iter().filter(|line| line.contains("Targeted node")).count();
+    let before = targeted(&controller.lines());
+    // Pauses of 2, 4 and 8 s: three more targets of the pool.
+    for _ in 0..3 {
+        cluster.until_target("worker", &first).await;
+        let is_back = |pool: &Value| crate::process::target(pool) == first;
+        cluster.until_pool("worker", "its target is set back", is_back).await;
+    }
+    assert_eq!(targeted(&controller.lines()), before, "{:#?}", controller.lines());
+    rival.abort();
+    let _agents = Agents::start(&cluster.bench).await;
+    // Once a target stands, the nodes get it.
+    controller.line("has kept its target for 30 s").await;
+    let target = cluster.until_target("worker", &first).await;
+    for name in ["n1", "n2", "n3"] {
+        until_has(&cluster, name, &target).await;
+    }
+    cluster
+        .until_pool("worker", "it is updated", |pool| condition(pool, "Updated")["status"] == "True")
+        .await;
+}
+
+/// Another program deletes a rendered config, each time: it is made a few times, and then rarely.
+#[tokio::test]
+async fn rendered_config_that_is_deleted_is_named() {
+    let (cluster, target) = rendered().await;
+    let configs = object_api(&cluster.bench.client("rival").await, "machineconfigs");
+    let name = target.clone();
+    let _rival = tokio::spawn(async move {
+        let mut changes = pin!(changes(&configs, &ListParams::default()).await.unwrap());
+        while let Some((config, _)) = changes.next().await {
+            if config.metadata.name.as_ref() == Some(&name) {
+                drop(configs.delete(&name, &DeleteParams::default()).await);
+            }
+        }
+    });
+    let mark = cluster.bench.mark().await;
+    let _controller = cluster.start("a", &[]);
+    let words = format!("MachineConfig {target} was made several times in a row: another program deletes it");
+    until_named(&cluster.bench, mark, "create machineconfigs", "worker", &words).await;
+    let is_told = |pool: &Value| {
+        let found = condition(pool, "RenderDegraded");
+        let message = found["message"].as_str().unwrap_or_default();
+        found["status"] == "True" && message.contains("another program deletes MachineConfig")
+    };
+    cluster.until_pool("worker", "what deletes its config", is_told).await;
 }
 
 /// An autoscaler, or a person's script, uncordons whatever is cordoned.

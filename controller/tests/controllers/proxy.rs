@@ -37,6 +37,8 @@ pub enum Failing {
     Refuses(u16, &'static str),
     /// Answered with a page of a proxy that wants a login.
     AnswersSomethingElse,
+    /// Answered well, with nothing: a watch that ends at once.
+    EndsAtOnce,
 }
 
 /// The requests that fail.
@@ -221,6 +223,7 @@ async fn serve(request: Request<Incoming>, server: Client, state: &Arc<Mutex<Sta
             None => forward(request, &path, server, state).await,
         },
         Failing::Refuses(code, words) => status(code, words),
+        Failing::EndsAtOnce => json_body(StatusCode::OK, Bytes::new()),
         Failing::AnswersSomethingElse => {
             let page = Full::from("<html><title>Sign in</title></html>").map_err(|never| match never {});
             let mut answer = Response::new(page.boxed_unsync());

@@ -2,7 +2,7 @@
 
 pub mod drain;
 mod lease;
-mod refused;
+pub mod refused;
 mod registry;
 
 use http::Method;

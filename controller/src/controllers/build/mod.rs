@@ -8,10 +8,11 @@
 //! | `queries.rs` | queries to registries, and results of pods |
 //! | `builder.rs`, `job.rs`, `openshift.rs`, `objects.rs` | what carries a build out, and its requests |
 //! | `report.rs` | log lines and Events |
+//! | `work.rs` | which `MachineOSConfig` is decided when |
 //!
 //! It decides by what the cache holds, does the one thing that comes of it, puts the answer into the cache, and decides again until
-//! it waits. A write that is refused, or whose outcome is not known, is followed by reading what it was about. Queries to a
-//! registry run beside everything else: one that hangs keeps no other pool.
+//! it waits. A write that is refused, or whose outcome is not known, is followed by reading what it was about. The `MachineOSConfig`s go on
+//! beside each other, and queries to a registry beside everything else: one that hangs keeps no other pool.
 
 mod builder;
 mod cached;
@@ -24,17 +25,17 @@ mod openshift;
 mod queries;
 pub(super) mod reduce;
 mod report;
+pub(super) mod work;
 mod write;
 mod written;
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tokio::time::Instant;
 
 use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
@@ -45,17 +46,15 @@ use super::layering::OsConfig;
 use super::metrics::Metrics;
 use super::unread;
 use crate::build::{
-    Action, Answers, BuilderType, DesiredBuild, JobSettings, job_name, push_spec, user_lines,
-    waits_for_registry,
+    Action, Answers, BuilderType, DesiredBuild, job_name, push_spec, user_lines, waits_for_registry,
 };
 use crate::image::ApplyBy;
 use crate::registry::Registry;
-use crate::retry::Retries;
+use crate::retry::{Retries, is_same};
 use builder::Builder;
 use desired::Plan;
-use group::{Group, groups};
+use group::Group;
 use job::Jobs;
-use objects::Objects;
 pub(super) use observed::{BuildJob, ObservedSecret};
 pub(super) use openshift::OpenShiftBuild;
 use openshift::OpenShiftBuilds;
@@ -84,51 +83,6 @@ fn untouched(snapshot: &Snapshot) -> Vec<(About, String)> {
         (About::os_config(name, &config.build.uid), format!("MachineOSConfig {name} is not built"))
     };
     snapshot.os_configs.iter().map(named).collect()
-}
-
-/// Runs it. It has no end.
-pub(super) async fn run(
-    client: Client,
-    cache: Cache,
-    metrics: Metrics,
-    settings: JobSettings,
-    registry: Arc<dyn Registry>,
-) {
-    UNTOUCHED.until_read(&client, &cache, &unread::BUILD).await;
-    info!("The build controller runs");
-    let mut changes = cache.contents();
-    let (namespace, apply_by) = (settings.namespace.clone(), settings.apply_by);
-    let objects = Objects::new(client.clone(), cache.clone(), settings);
-    let jobs = Arc::new(Jobs::new(objects.clone()));
-    let openshift_builds = Arc::new(OpenShiftBuilds::new(objects));
-    let mut controller = Controller {
-        client,
-        cache,
-        metrics,
-        namespace,
-        apply_by,
-        registry,
-        jobs,
-        openshift_builds,
-        contested: Contested::default(),
-        courses: BTreeMap::new(),
-        queries: JoinSet::new(),
-    };
-    loop {
-        changes.mark_unchanged();
-        let wake = controller.reconcile().await;
-        let wake = async {
-            match wake {
-                Some(wake) => sleep_until(wake).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = changes.changed() => {}
-            Some(result) = controller.queries.join_next() => controller.record(result),
-            () = wake => {}
-        }
-    }
 }
 
 /// State of one `MachineOSConfig` in memory. All of it can be requested again.
@@ -167,6 +121,9 @@ fn is_unread(snapshot: &Snapshot) -> bool {
 /// The answers of a query, with the turn in which it was sent.
 type QueryResult = (String, u64, Result<Answers, RequestError>);
 
+/// A query that is to be sent.
+type Query = Pin<Box<dyn Future<Output = QueryResult> + Send>>;
+
 struct Controller {
     client: Client,
     cache: Cache,
@@ -177,8 +134,6 @@ struct Controller {
     jobs: Arc<Jobs>,
     openshift_builds: Arc<OpenShiftBuilds>,
     contested: Contested,
-    courses: BTreeMap<String, Course>,
-    queries: JoinSet<QueryResult>,
 }
 
 /// Result of a decision.
@@ -187,36 +142,30 @@ enum Step {
     Done,
     /// Nothing is to be done now.
     Rest,
+    /// As that, and a query is to be sent.
+    Query(Query),
 }
 
 impl Controller {
-    /// Brings all `MachineOSConfig`s as far as they go; returns when one is to be decided again without a change.
-    async fn reconcile(&mut self) -> Option<Instant> {
-        if self.cache.lock().is_between_states() {
-            return None;
+    /// Brings a `MachineOSConfig` as far as it goes; returns the query that it waits for.
+    async fn advance(&self, name: &str, course: &mut Course) -> Option<Query> {
+        if course.again.is_some_and(|again| again <= Instant::now()) {
+            course.again = None;
+            course.answers = Answers::default();
+            course.turn = course.turn.wrapping_add(1);
         }
-        let names = groups(&self.cache.lock());
-        self.courses.retain(|name, course| names.contains(name) || course.is_querying);
-        for name in &names {
-            let mut course = self.courses.remove(name).unwrap_or_default();
-            if course.again.is_some_and(|again| again <= Instant::now()) {
-                course.again = None;
-                course.answers = Answers::default();
-                course.turn = course.turn.wrapping_add(1);
-            }
-            for _ in 0..MAX_ACTIONS {
-                match self.step(name, &mut course).await {
-                    Ok(Step::Done) => {}
-                    Ok(Step::Rest) => break,
-                    Err(error) => {
-                        self.failed(name, &mut course, &error).await;
-                        break;
-                    }
+        for _ in 0..MAX_ACTIONS {
+            match self.step(name, course).await {
+                Ok(Step::Done) => {}
+                Ok(Step::Rest) => return None,
+                Ok(Step::Query(query)) => return Some(query),
+                Err(error) => {
+                    self.failed(name, course, &error).await;
+                    return None;
                 }
             }
-            self.courses.insert(name.clone(), course);
         }
-        self.courses.values().filter_map(|course| course.again).min()
+        None
     }
 
     /// Returns the builder of a build; Jobs of a `MachineOSConfig` that is gone are still deleted.
@@ -235,7 +184,7 @@ impl Controller {
     }
 
     /// Decides, and carries one action out.
-    async fn step(&mut self, name: &str, course: &mut Course) -> Result<Step, RequestError> {
+    async fn step(&self, name: &str, course: &mut Course) -> Result<Step, RequestError> {
         let group = Group::new(name, &self.cache.lock());
         if !course.plan.as_ref().is_some_and(|plan| plan.holds(&group)) {
             course.plan = None;
@@ -252,8 +201,8 @@ impl Controller {
             .map(|plan| plan.desired_build(&group, &self.cache.lock(), builder.as_deref()));
         let action = group.decide(desired.as_ref(), &course.answers);
         if let Some(query) = RemoteQuery::from_action(&action) {
-            self.start_query(&group, desired.as_ref(), course, query);
-            return Ok(Step::Rest);
+            let query = self.query(&group, desired.as_ref(), course, query);
+            return Ok(query.map_or(Step::Rest, Step::Query));
         }
         if let Action::Wait { retry } = &action {
             course.again =
@@ -331,23 +280,23 @@ impl Controller {
         course.conflicts = 0;
         course.again = Some(Instant::now() + RETRY);
         let text = error.to_string();
-        if course.error.as_ref() != Some(&text) {
+        if !course.error.as_ref().is_some_and(|known| is_same(known, &text)) {
             let group = Group::new(name, &self.cache.lock());
             report::failed(&self.client, &group, &text).await;
             course.error = Some(text);
         }
     }
 
-    /// Runs a query beside everything else: one of a `MachineOSConfig` at a time.
-    fn start_query(
-        &mut self,
+    /// Returns a query, which runs beside everything else: one of a `MachineOSConfig` at a time.
+    fn query(
+        &self,
         group: &Group,
         desired: Option<&DesiredBuild>,
         course: &mut Course,
         query: RemoteQuery,
-    ) {
+    ) -> Option<Query> {
         if std::mem::replace(&mut course.is_querying, true) {
-            return;
+            return None;
         }
         let spec = group.os_config.as_ref().and_then(|config| config.spec.as_ref().ok());
         let of_spec = spec.map(|spec| spec.rendered_image_push_secret.name.clone());
@@ -377,25 +326,9 @@ impl Controller {
             since,
         };
         let (name, turn, mut answers) = (group.name.clone(), course.turn, course.answers.clone());
-        self.queries.spawn(async move {
+        Some(Box::pin(async move {
             let result = runner.run(query, &mut answers).await;
             (name, turn, result.map(|()| answers))
-        });
-    }
-
-    /// Records the answers of a query.
-    fn record(&mut self, result: Result<QueryResult, tokio::task::JoinError>) {
-        // A panic ends the process, and nobody cancels it.
-        let Ok((name, turn, result)) = result else { return };
-        let Some(course) = self.courses.get_mut(&name) else { return };
-        course.is_querying = false;
-        match result {
-            Ok(answers) if course.turn == turn => course.answers = answers,
-            Ok(_) => {}
-            Err(error) => {
-                warn!("MachineOSConfig {name}: {error}");
-                course.again = Some(Instant::now() + RETRY);
-            }
-        }
+        }))
     }
 }

@@ -13,6 +13,9 @@ use crate::controllers::events::{About, Severity, emit};
 /// Tries without an answer before the pool says so: a connection that breaks once is nobody's concern.
 const MAX_UNTOLD: u32 = 2;
 
+/// The longest pause after a try without an answer: it may be another one at any moment.
+const LONGEST_UNANSWERED: Duration = Duration::from_secs(30);
+
 impl Outcome {
     /// Returns what a refusal depends on: the content of the rendered config, and its sources.
     fn input(&self) -> String {
@@ -28,13 +31,16 @@ impl Controller {
     pub(super) async fn attempt(&mut self, outcome: Outcome) -> Option<Duration> {
         let (pool, input) = (outcome.pool.clone(), outcome.input());
         let name = pool.metadata.name.clone().unwrap_or_default();
-        if let Some(wait) = self.retries.wait(&name, &input, uptime()) {
+        if let Some(wait) = self.retries().wait(&name, &input, uptime()) {
+            return Some(wait);
+        }
+        if let Some(wait) = self.unanswered().wait(&name, &input, uptime()) {
             return Some(wait);
         }
         let error = match Box::pin(self.bring(outcome)).await {
             Ok(()) => {
-                self.retries.succeeded(&name);
-                self.unanswered.remove(&name);
+                self.retries().succeeded(&name);
+                self.unanswered().succeeded(&name);
                 return self.later.take();
             }
             Err(error) => error,
@@ -45,15 +51,22 @@ impl Controller {
         }
         self.metrics.wrote("render", "failed");
         if !error.is_refusal() {
-            warn!("pool {name}: {error}");
-            let tries = self.unanswered.entry(name).or_default();
-            *tries = tries.saturating_add(1);
-            if *tries == MAX_UNTOLD {
+            let (wait, is_news, tries) = {
+                let mut unanswered = self.unanswered();
+                let (wait, is_news) =
+                    unanswered.failed_for(&name, &input, &error.to_string(), LONGEST_UNANSWERED, uptime());
+                (wait, is_news, unanswered.tries(&name))
+            };
+            // Not each try.
+            if is_news {
+                warn!("pool {name}: {error}");
+            }
+            if tries == MAX_UNTOLD || (is_news && tries > MAX_UNTOLD) {
                 self.refused(pool, &error).await;
             }
-            return Some(RETRY);
+            return Some(self.later.take().map_or(wait, |later| later.max(wait)));
         }
-        let (wait, is_news) = self.retries.failed(&name, &input, &error.to_string(), uptime());
+        let (wait, is_news) = self.retries().failed(&name, &input, &error.to_string(), uptime());
         if is_news {
             self.refused(pool, &error).await;
         }
@@ -77,8 +90,13 @@ impl Controller {
     /// Returns true if a value may be written now. Otherwise another program sets it back again and again, and it waits.
     pub(super) fn may_repeat(&mut self, what: &str, value: &str) -> bool {
         let Some(wait) = self.contested.wait(what, value) else { return true };
-        self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
+        self.try_later(wait);
         false
+    }
+
+    /// Has the pool be tried again after a time at the latest.
+    pub(super) fn try_later(&mut self, wait: Duration) {
+        self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
     }
 
     /// Reports a failure that is no pool's once; returns the time until the next try.
@@ -87,7 +105,7 @@ impl Controller {
             warn!("{what}: {error}");
             return RETRY;
         }
-        let (wait, is_news) = self.retries.failed(what, "", &error.to_string(), uptime());
+        let (wait, is_news) = self.retries().failed(what, "", &error.to_string(), uptime());
         if is_news {
             warn!("{what}: {error}");
         }

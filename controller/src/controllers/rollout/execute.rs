@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::provisioned;
 use super::sent::{Purpose, Sent, SentStatus};
 use super::statuses::{Written, content};
-use super::{Controller, Decision, LONGEST_WAIT, RETRY};
+use super::{Controller, Decision, LONGEST_WAIT};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 use crate::controllers::cached::Cached as _;
 use crate::controllers::client::{RequestError, limited, send, uptime};
@@ -289,9 +289,13 @@ impl Controller {
         self.metrics.wrote("node", "failed");
         // What is not refused may pass at any moment.
         if !error.is_refusal() {
-            warn!("{name}: its status is not written: {error}");
-            self.statuses.unsent.insert(name, error.to_string());
-            return RETRY;
+            let (wait, is_told) = self.statuses.not_sent(&name, &error.to_string(), now);
+            if is_told {
+                let text = format!("The status of {name} is not written: {error}");
+                warn!("{text}; the controller retries by itself");
+                emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
+            }
+            return wait;
         }
         let (wait, is_news) = self.statuses.refused.failed(&name, status, &error.to_string(), now);
         if is_news {

@@ -13,6 +13,12 @@ use crate::retry::{Repeats, Retries};
 /// A pool's status is written so often at most.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The longest pause after an answer that may be another one at any moment.
+const LONGEST_UNSENT: Duration = Duration::from_secs(30);
+
+/// Failures in a row before one is told: a connection that breaks once is nobody's concern.
+const MAX_UNTOLD: u32 = 2;
+
 /// Outcome of the write of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
@@ -28,8 +34,8 @@ pub(super) enum Written {
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     pub(super) refused: Retries,
-    /// Errors of writes whose fate is not known.
-    pub(super) unsent: BTreeMap<String, String>,
+    /// Failures of writes whose fate is not known: of an API server that is not well.
+    unsent: Retries,
     pub(super) repeats: Repeats,
     /// Objects whose status is being written.
     under_way: BTreeSet<String>,
@@ -43,14 +49,19 @@ impl Statuses {
     /// Returns the time to wait before a status is written again; `None` if it is due.
     pub(super) fn wait<S: Serialize>(&self, about: &About, status: &S, now: Duration) -> Option<Duration> {
         let (name, status) = (about.to_string(), content(status));
-        let waits = [self.refused.wait(&name, &status, now), self.repeats.wait(&name, &status, now)];
+        // A server that is not well is so whatever the status is.
+        let waits = [
+            self.refused.wait(&name, &status, now),
+            self.unsent.wait(&name, "", now),
+            self.repeats.wait(&name, &status, now),
+        ];
         waits.into_iter().flatten().max()
     }
 
     /// Returns the cause of the last failure of a status that has not been written since.
     pub(super) fn failure(&self, about: &About) -> Option<String> {
         let name = about.to_string();
-        self.refused.cause(&name).map(str::to_owned).or_else(|| self.unsent.get(&name).cloned())
+        self.refused.cause(&name).or_else(|| self.unsent.cause(&name)).map(str::to_owned)
     }
 
     /// Records that a write of a status was sent.
@@ -81,7 +92,14 @@ impl Statuses {
 
     pub(super) fn succeeded(&mut self, name: &str) {
         self.refused.succeeded(name);
-        self.unsent.remove(name);
+        self.unsent.succeeded(name);
+    }
+
+    /// Records a write whose fate is not known; returns the pause before the next one, and true if it is to be told.
+    pub(super) fn not_sent(&mut self, name: &str, cause: &str, now: Duration) -> (Duration, bool) {
+        let (wait, is_news) = self.unsent.failed_for(name, "", cause, LONGEST_UNSENT, now);
+        let tries = self.unsent.tries(name);
+        (wait, tries == MAX_UNTOLD || (is_news && tries > MAX_UNTOLD))
     }
 
     pub(super) fn unrecorded(&self, pool: &str) -> Option<String> {

@@ -232,6 +232,31 @@ fn only_waiting_nodes_are_tainted() {
     assert_eq!(given(&rollout), ["n01"]);
 }
 
+/// No config is named by its empty name.
+#[test]
+fn pool_that_was_never_rendered_updates_to_nothing() {
+    for is_paused in [false, true] {
+        let pool = Pool { paused: is_paused, ..pool("") };
+        let updating = condition(&decide(&pool, &nodes(2, "b")), "Updating");
+        let message = "Pool worker has no rendered config yet".to_owned();
+        assert_eq!(updating, ("False".to_owned(), String::new(), message));
+    }
+}
+
+/// An image that can't be built yet has not failed: the pool says what is missing.
+#[test]
+fn image_that_is_not_built_yet_is_named_in_its_own_words() {
+    let missing = "The image of pool worker can't be built yet: Secret push is missing";
+    for (reason, words) in [("BuildPending", missing), ("BuildFailed", "Custom OS image build failed")] {
+        let mut pool = pool("b");
+        let of_build =
+            json!({ "type": "ImageBuildDegraded", "status": "True", "reason": reason, "message": missing });
+        pool.status.conditions = Some(vec![serde_json::from_value(of_build).unwrap()]);
+        let degraded = condition(&decide(&pool, &nodes(2, "b")), "Degraded");
+        assert_eq!(degraded, ("True".to_owned(), String::new(), words.to_owned()));
+    }
+}
+
 #[test]
 fn counts_and_conditions_are_operators() {
     let mut nodes = nodes(4, "b");

@@ -135,7 +135,10 @@ async fn lists_of_lease_fail() {
             Failing::Refuses(403 | 409, _) => {
                 controller.line(&format!("Lease {lease} can't be watched")).await;
             }
-            Failing::Refuses(..) | Failing::AnswersSomethingElse | Failing::AnswersWithOlderNews => {
+            Failing::Refuses(..)
+            | Failing::AnswersSomethingElse
+            | Failing::AnswersWithOlderNews
+            | Failing::EndsAtOnce => {
                 controller.line("leases.coordination.k8s.io can't be read: ").await;
             }
         }
@@ -167,4 +170,33 @@ async fn watch_of_lease_brings_nothing() {
     proxy.failed(1).await;
     assert!(first.terminate().await.success());
     until_lease(&cluster, lease, "the standby", |holder, _| holder.starts_with("second_")).await;
+}
+
+/// A leader that may not renew its Lease leads on until its last renewal has run out: it says so, is not ready, and names the cause when it ends.
+#[tokio::test]
+async fn leader_that_may_not_renew_says_until_when_it_leads() {
+    let (cluster, proxy) = behind_proxy().await;
+    cluster.pool("worker").await;
+    cluster.config("worker", MachineConfigBuilder::new("50-a")).await;
+    let lease = "lease-norenewal";
+    cluster.lease(lease).await;
+    let mut leader = start(&cluster, "old", lease);
+    let listener = listener(&mut leader).await;
+    let first = cluster.until_target("worker", "").await;
+    let words = "the role has no right for it";
+    proxy.fail(Seam::new(Method::PUT, &[&format!("/leases/{lease}?")]), Failing::Refuses(403, words));
+    let line = leader.line("can't be renewed").await;
+    for part in [words, "this replica leads for", "and then ends", "the verbs create and update of leases"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let named = |code, text: &str| code == 503 && text.contains("can't be renewed") && text.contains(words);
+    page_until(listener, "/readyz", "the Lease is named", named).await;
+    // It leads, as it says.
+    cluster.config("worker", MachineConfigBuilder::new("60-b").karg("quiet")).await;
+    cluster.until_target("worker", &first).await;
+    assert_eq!(leader.end().await.code(), Some(4));
+    let lines = leader.lines().join("\n");
+    assert!(!lines.contains("writes nothing") && !lines.contains("somebody else leads"), "{lines}");
+    let end = format!("Lease {lease} is lost: it was not renewed in time: ");
+    assert!(lines.contains(&end) && lines.rsplit(&end).next().unwrap().contains(words), "{lines}");
 }

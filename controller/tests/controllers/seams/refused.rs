@@ -59,14 +59,14 @@ fn image(digit: char) -> String {
     format!("registry.test/os@sha256:{}", digit.to_string().repeat(64))
 }
 
-async fn os_config(scene: &Scene, pool: &str, annotations: Value) {
+pub async fn os_config(cluster: &Cluster, pool: &str, annotations: Value) {
     let spec = json!({
         "machineConfigPool": { "name": pool }, "imageBuilder": { "imageBuilderType": "Job" },
         "renderedImagePushSecret": { "name": "push" }, "renderedImagePushSpec": "registry.test/os:1",
         "containerFile": [{ "containerfileArch": "NoArch", "content": "FROM configs AS final" }],
     });
     let object = json!({ "metadata": { "name": pool, "annotations": annotations }, "spec": spec });
-    create_object(&scene.cluster.client, "machineosconfigs", pool, object).await.unwrap();
+    create_object(&cluster.client, "machineosconfigs", pool, object).await.unwrap();
 }
 
 /// One node and one pool refuse: the other node is told, and the count is written later.
@@ -174,7 +174,7 @@ async fn prebuilt_image_refused_with(code: u16) {
     let refused = Seam::new(Method::POST, &["/machineconfigs?"]).with_body(&format!("\"{}\"", name("infra")));
     scene.proxy.fail(refused, Failing::Refuses(code, WORDS));
     for pool in ["infra", "worker"] {
-        os_config(&scene, pool, json!({ key("pre-built-image"): image('1') })).await;
+        os_config(&scene.cluster, pool, json!({ key("pre-built-image"): image('1') })).await;
     }
     let configs = object_api(&scene.cluster.client, "machineconfigs");
     object_until(&configs, &name("worker"), "the other one", |_| true).await;
@@ -266,7 +266,7 @@ async fn build_condition_refused_with(code: u16) {
         Seam::new(Method::PATCH, &["/machineconfigpools/worker/status?"]).with_body("ImageBuildDegraded");
     scene.proxy.fail(refused, Failing::Refuses(code, WORDS));
     for pool in ["worker", "infra"] {
-        os_config(&scene, pool, json!({})).await;
+        os_config(&scene.cluster, pool, json!({})).await;
     }
     // The Secret is missing.
     let is_told = |pool: &Value| condition(pool, "ImageBuildDegraded")["reason"] == "BuildPending";
