@@ -83,6 +83,11 @@ impl AgentError {
         matches!(self, Self::Control(error) if error.is_away())
     }
 
+    /// Returns true if the agent's own state found no space.
+    pub fn is_of_full_disk(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::Host(error)) if error.reason() == "DiskFull")
+    }
+
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {

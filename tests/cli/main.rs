@@ -54,6 +54,7 @@ mod not_applied;
 mod old_records;
 mod opened;
 mod packages;
+mod places;
 mod plan_agrees;
 mod plan_current;
 mod plan_links;
