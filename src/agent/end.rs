@@ -5,7 +5,7 @@ use super::errors::log_fault;
 use super::fields::update_line;
 use super::{Agent, AgentError, RunMode};
 use crate::control::ControlPlane;
-use crate::journal::Outcome;
+use crate::journal::{JournalError, Outcome};
 use crate::model::text::{chain, counted};
 use crate::model::{Observation, message};
 use crate::report::Event;
@@ -22,7 +22,9 @@ impl<C: ControlPlane> Agent<C> {
         if record.as_ref().is_some_and(|record| record.staged_os() != StagedOs::None) {
             self.end_count();
         }
-        self.journal.commit(now)?;
+        if let Err(error) = self.journal.commit(now) {
+            return self.undo_uncommitted(error);
+        }
         if self.mode == RunMode::FirstBoot {
             self.provisioned = record.as_ref().map(|record| record.to.clone());
         }
@@ -45,6 +47,23 @@ impl<C: ControlPlane> Agent<C> {
         }
         self.health.since = now;
         self.memory.backoff.reset();
+        Ok(())
+    }
+
+    /// Undoes an update whose commit found no space, where only files were changed: another target is not held by it then. A commit that
+    /// came through but for what follows it is repeated.
+    fn undo_uncommitted(&mut self, error: JournalError) -> Result<(), AgentError> {
+        let error = AgentError::from(error);
+        let is_committed =
+            || self.journal.record().is_some_and(|record| self.journal.current() == Some(&record.to));
+        let has_os = || self.journal.record().is_none_or(|record| record.staged_os() != StagedOs::None);
+        if !error.is_of_full_disk() || is_committed() || has_os() {
+            return Err(error);
+        }
+        let fault = error.fault();
+        log_fault(&fault, self.journal.record(), self.mode);
+        self.journal.fail(fault, Some(&Transition::RollBack), self.host.clock.now())?;
+        self.log_phase();
         Ok(())
     }
 

@@ -88,6 +88,11 @@ impl AgentError {
         matches!(self, Self::Control(_) | Self::Config(_) | Self::Irreconcilable(_))
     }
 
+    /// Returns true if the agent's own state found no space.
+    pub fn is_of_full_disk(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::Host(error)) if error.reason() == "DiskFull")
+    }
+
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {

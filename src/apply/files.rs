@@ -76,6 +76,7 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     }
     let mut changes: Vec<Change<'_>> =
         outcomes.iter().map(|(path, outcome)| specs.told(path, change(path, outcome))).collect();
+    leave_settled(intent, host, &outcomes, &mut changes).map_err(ApplyError::host("the files"))?;
     let run = intent
         .originals()
         .save(&host.root, &changes, &intent.from().written(), None)
@@ -91,6 +92,47 @@ pub(super) fn apply_batch(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> R
     for path in &done.map_err(ApplyError::host("the files"))?.left {
         directory_stays(intent, path);
     }
+    Ok(())
+}
+
+/// Leaves out the paths that are as they are to be already, and could not be changed. As a plan takes them: nothing is written there, and
+/// no original is needed. What an earlier run of the batch saved, it may have written.
+fn leave_settled(
+    intent: &Intent<'_>,
+    host: &Host,
+    outcomes: &BTreeMap<ManagedPath, Outcome<'_>>,
+    changes: &mut Vec<Change<'_>>,
+) -> Result<(), HostError> {
+    let mut settled = BTreeSet::new();
+    for ((path, outcome), change) in outcomes.iter().zip(changes.iter()) {
+        if change.is_removal()
+            || durable::leads_elsewhere(&host.root, change, changes)?
+            || durable::examine(&host.root, change)?.obstacle.is_none()
+        {
+            continue;
+        }
+        let is_right = match outcome {
+            // A label may be another one by now.
+            Outcome::Restore { saved, .. } => host.root.observe(path.as_str())? == saved.observed(),
+            Outcome::Write { .. }
+            | Outcome::Link { .. }
+            | Outcome::HardLink { .. }
+            | Outcome::Directory { .. }
+            | Outcome::Remove { .. }
+            | Outcome::RemoveDirectory { .. } => durable::is_in_sync(&host.root, change)?,
+        };
+        if is_right {
+            settled.insert(path.to_string());
+        }
+    }
+    if settled.is_empty() {
+        return Ok(());
+    }
+    let saved = intent.originals().load(&host.root, &intent.from().written())?;
+    for original in saved.into_iter().flat_map(|saved| saved.paths) {
+        settled.remove(&original.path);
+    }
+    changes.retain(|change| !settled.contains(change.path()));
     Ok(())
 }
 

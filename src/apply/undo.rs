@@ -92,7 +92,8 @@ fn put_back(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<(), Appl
     refused.map_or(Ok(()), |obstacle| Err(failed()(obstacle)))
 }
 
-/// Moves files and links aside that somebody put in the place of an entry, or changed, during the update: only what was there before is saved.
+/// Moves files, links and directories aside that somebody put in the place of an entry, or changed, during the update: only what was
+/// there before is saved.
 fn set_aside(
     intent: &Intent<'_>,
     host: &Host,
@@ -101,6 +102,13 @@ fn set_aside(
 ) -> Result<(), HostError> {
     let (old, new) = (intent.from().entries(), intent.to().entries());
     for (Original { path, saved, .. }, change) in saved.iter().zip(all) {
+        if is_directory_instead(host, change, all)? {
+            // A mount stays; what it is in the way of is reported.
+            if let Ok(Some(aside)) = host.root.move_aside_there(path) {
+                changed_meanwhile(intent, path, &aside);
+            }
+            continue;
+        }
         let Ok(listed) = ManagedPath::new(path.as_str()) else { continue };
         let entry = new.get(&listed);
         // A second name has no contents of its own to compare.
@@ -147,6 +155,14 @@ fn set_aside(
         }
     }
     Ok(())
+}
+
+/// Returns true if a directory, which no batch makes there, is in the place of what is put back.
+fn is_directory_instead(host: &Host, change: &Change<'_>, all: &[Change<'_>]) -> Result<bool, HostError> {
+    Ok(!change.may_be_directory()
+        && is_of_root(host, change)
+        && !durable::leads_elsewhere(&host.root, change, all)?
+        && matches!(host.root.observe(change.path())?, ObservedFile::Directory { .. }))
 }
 
 /// Returns true if both are files of the same bytes, or links of the same text.

@@ -6,12 +6,13 @@ use super::files::STATE_MODE;
 use super::stored::Stored;
 use crate::host::root::Root;
 use crate::host::{HostError, durable};
+use crate::model::ids::MCD_CONFIG;
 use crate::model::machineconfig::{self, MachineConfig};
 use crate::model::{FaultClass, FileMode, ModelError, ObservedFile, Timestamp};
 
 const DIRECTORY: &str = "/etc/machine-config-daemon";
 /// The config that MCD committed last.
-pub const CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+pub const CONFIG: &str = MCD_CONFIG;
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
 /// The first annotations of the Node, once they have served.
 const SERVED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";

@@ -17,9 +17,10 @@ use crate::host::saved::{self, Bytes, PREIMAGES, PathSnapshot};
 use crate::host::{Hands, HostError, Root};
 use crate::model::ids::{ENCAPSULATED, IMAGE_ORIGINALS, STATE_DIR};
 use crate::model::obstacles::LARGEST_ORIGINALS;
+use crate::model::paths::LinkTarget;
 use crate::model::units::Mask;
 use crate::model::users::PasswordHash;
-use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, PathSpec, UpdateId};
+use crate::model::{FileMode, FileSpec, HostSpec, ManagedPath, ObservedFile, PathSpec, UpdateId};
 
 /// Ignition's record of an installation.
 const IGNITION_RESULT: &str = "/etc/.ignition-result.json";
@@ -474,12 +475,39 @@ fn found_before(
         match PathSnapshot::read_to_replace(root, &change, None) {
             Ok(PathSnapshot::Absent) => {}
             Ok(found) => kept.push(document(&path, &found)?),
+            // The host is as the entry, which tells what was there.
+            Err(HostError::UnsafeDirectory { .. }) => {
+                if let Some(found) = as_listed(root, &path, &entry)? {
+                    kept.push(document(&path, &found)?);
+                }
+            }
             // What can't be kept, such as a file that is too large, is the config's.
             Err(error) if error.is_lasting() => {}
             Err(error) => return Err(error),
         }
     }
     Ok(kept)
+}
+
+/// Returns the original of an entry that the host had before, in a directory in which nothing is read for it: as the entry has it.
+fn as_listed(root: &Root, path: &ManagedPath, entry: &PathSpec) -> Result<Option<PathSnapshot>, HostError> {
+    Ok(match (entry, root.observe(path.as_str())?) {
+        (PathSpec::File(file), ObservedFile::Regular { sha256, mode, uid, gid, .. })
+            if sha256 == file.contents.sha256() && mode == file.mode.bits() =>
+        {
+            let bytes = Bytes::new(file.contents.bytes());
+            Some(PathSnapshot::File { bytes, mode, uid, gid, attributes: Vec::new() })
+        }
+        (PathSpec::Link(link), ObservedFile::Symlink { target, uid, gid })
+            if link.target == LinkTarget::Soft(target.clone()) =>
+        {
+            Some(PathSnapshot::Link { target, uid, gid })
+        }
+        (PathSpec::Directory(_), ObservedFile::Directory { mode, uid, gid }) => {
+            Some(PathSnapshot::Directory { mode, uid, gid })
+        }
+        (PathSpec::File(_) | PathSpec::Link(_) | PathSpec::Directory(_), _) => None,
+    })
 }
 
 /// Origin of a host, for what it has in common with its first config.

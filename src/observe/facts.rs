@@ -60,8 +60,11 @@ pub async fn facts_with(
     let carries = carries(host, to, &observed, credentials.as_ref(), source).await?;
     let local = local_changes(root, &paths, &observed)?;
     let parents = Parents::load(root, from, to, &brought)?;
-    let OriginalPaths { restorable, own_masks, not_files } =
-        originals(root, &from.managed().into_iter().chain(parents.made.clone()).chain(brought).collect())?;
+    let OriginalPaths { restorable, restored, own_masks, not_files } = originals(
+        root,
+        &observed,
+        &from.managed().into_iter().chain(parents.made.clone()).chain(brought).collect(),
+    )?;
     let lost = lost(root, from)?;
     let entries = (&from.entries(), &to.entries());
     let after =
@@ -83,6 +86,7 @@ pub async fn facts_with(
         spare: parents.spare,
         own_masks,
         not_files,
+        restored,
         is_live: root.exists(LIVE).map_err(ObserveError::wrap("the media"))?,
         companions: companions(&links, from, to)?,
         stored_units: unit_sources::stored(&after, from, to).map_err(ObserveError::wrap("the units"))?,
@@ -164,21 +168,29 @@ async fn soft_reboot(host: &Host) -> Option<SoftRebootFacts> {
     Some(found.map_or_else(|error| SoftRebootFacts::refused(chain(&error)), |found| found.facts))
 }
 
-/// Paths that have an original to put back, and those of them where that is a mask or no regular file.
+/// Paths that have an original to put back, and those of them that are as it is, and where it is a mask or no regular file.
 #[derive(Debug, Default)]
 struct OriginalPaths {
     restorable: BTreeSet<ManagedPath>,
+    restored: BTreeSet<ManagedPath>,
     own_masks: BTreeSet<ManagedPath>,
     not_files: BTreeSet<ManagedPath>,
 }
 
-fn originals(root: &Root, paths: &BTreeSet<ManagedPath>) -> Result<OriginalPaths, ObserveError> {
+fn originals(
+    root: &Root,
+    observed: &Observation,
+    paths: &BTreeSet<ManagedPath>,
+) -> Result<OriginalPaths, ObserveError> {
     let mut found = OriginalPaths::default();
     let lookup = OriginalLookup::new(root);
     for path in paths {
         let original = lookup.original(path).map_err(ObserveError::wrap("the originals"))?;
         let Some(original) = original else { continue };
         found.restorable.insert(path.clone());
+        if observed.files.get(path) == Some(&original.observed()) {
+            found.restored.insert(path.clone());
+        }
         if original.is_mask() {
             found.own_masks.insert(path.clone());
         }

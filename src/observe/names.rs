@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::parents::real_directory;
 use crate::host::{HostError, Root};
-use crate::model::{ManagedPath, Obstacle, Obstacles, PathSpec};
+use crate::model::obstacles::Place;
+use crate::model::{ManagedPath, Obstacle, Obstacles, PathSpec, protected};
 
 use super::replaced::{Entries, ReplacedPaths};
 
@@ -20,6 +21,11 @@ pub(super) fn obstacles(
     found: &mut Obstacles,
 ) -> Result<(), HostError> {
     let names = real_names(root, (old, new), replaced)?;
+    for (real, paths) in &names {
+        let led = paths.iter().filter(|path| path.as_str() != real);
+        found.real_paths.extend(led.map(|path| ((*path).clone(), real.clone())));
+    }
+    found.places = places(root)?;
     targets(root, (old, new), &names, found)?;
     let is_new = |path: &ManagedPath| new.contains_key(path);
     let mut refuse = |path: &ManagedPath, cause: String| {
@@ -66,9 +72,23 @@ fn targets(
             let next = format!("Name the target {file}.");
             found.targets.insert(path.clone(), Obstacle { cause, next });
         }
-        found.real_targets.extend(ManagedPath::new(real).ok().map(|real| (path.clone(), real)));
+        found.real_targets.insert(path.clone(), real);
     }
     Ok(())
+}
+
+/// Returns where links of the host lead to the paths of the agent and of the system.
+fn places(root: &Root) -> Result<BTreeMap<&'static str, Place>, HostError> {
+    let mut places = BTreeMap::new();
+    for path in protected::all() {
+        // A link at its end is followed, too.
+        let probe = format!("{path}/_");
+        let links = root.links_on_the_way(&probe)?;
+        if !links.is_empty() {
+            places.insert(path, Place { real: real_directory(root, path)?, links });
+        }
+    }
+    Ok(places)
 }
 
 fn real_names<'a>(

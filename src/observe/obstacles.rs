@@ -27,11 +27,13 @@ use crate::host::durable::{Change, DesiredPath, Examined, examine};
 use crate::host::error::ANOTHER_PATH;
 use crate::host::systemd::UnitLinks;
 use crate::host::{HostError, Root, account_ids, account_obstacles, account_programs, keys};
-use crate::model::ids::STATE_DIR;
+use crate::model::ids::{MCD_CONFIG, STATE_DIR};
 use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
+use crate::model::walk::opens;
 use crate::model::{
-    HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal, UserName,
+    FileMode, HostSpec, ManagedPath, Observation, ObservedFile, Obstacle, Obstacles, PathSpec, Principal,
+    UserName,
 };
 
 use super::parents::Parents;
@@ -63,15 +65,19 @@ pub(super) fn obstacles(
         accounts(root, &known, (from, to), &mut found).map_err(ObserveError::wrap("the accounts"))?;
         made(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
     }
-    let state = Change::new(format!("{STATE_DIR}/record.json"), 0, DesiredPath::Absent);
-    // A state that can't be reached is an error of its own.
-    if let Examined { space: Some((device, space)), .. } =
-        examine(root, &state).map_err(ObserveError::wrap("the agent's state"))?
-    {
-        found.state = Some(device);
-        found.spaces.insert(device, space);
-    }
+    found.state = own_space(root, &format!("{STATE_DIR}/record.json"), &mut found)?;
+    found.mcd = own_space(root, MCD_CONFIG, &mut found)?;
     Ok(found)
+}
+
+/// Looks at the space for a file of the agent's own. One that can't be reached is an error of its own.
+fn own_space(root: &Root, path: &str, found: &mut Obstacles) -> Result<Option<u64>, ObserveError> {
+    let change = Change::new(path, 0, DesiredPath::Absent);
+    let examined = examine(root, &change).map_err(ObserveError::wrap("the agent's state"))?;
+    Ok(examined.space.map(|(device, space)| {
+        found.spaces.entry(device).or_insert(space);
+        device
+    }))
 }
 
 /// The paths of both configs.
@@ -138,9 +144,36 @@ impl Paths<'_> {
             Some(_) => next,
             None => next.replace(ANOTHER_PATH, "keep the entry in the MachineConfig"),
         };
-        let obstacle = obstacle.map(|found| Obstacle { next: next(found.next), ..found });
+        let obstacle = obstacle.map(|found| match self.closing(path) {
+            // Originals are read, and names changed, in directories that are closed before the update begins.
+            Some(directory) => Obstacle {
+                next: format!(
+                    "Close {directory} in an update of its own first: a config with its new entry, and with {path} as it is now."
+                ),
+                ..found
+            },
+            None => Obstacle { next: next(found.next), ..found },
+        });
         found.paths.extend(obstacle.map(|obstacle| (path.clone(), obstacle)));
         Ok(())
+    }
+}
+
+impl Paths<'_> {
+    /// Returns the directory above a path that others can change, and that the new config closes to them.
+    fn closing(&self, path: &ManagedPath) -> Option<&ManagedPath> {
+        let is_closed = |(directory, entry): &(&ManagedPath, &PathSpec)| {
+            let PathSpec::Directory(listed) = entry else { return false };
+            let found = self.observed.files.get(*directory).and_then(ObservedFile::directory);
+            found.is_some_and(|found| {
+                let mode = listed.mode.map_or(found.0, FileMode::bits);
+                let owner = listed.user.as_ref().map_or(Some(found.1), |user| uid(user, self.observed));
+                path.is_below(directory.as_str())
+                    && *directory != path
+                    && owner.is_some_and(|owner| opens((mode, owner), found))
+            })
+        };
+        self.entries.1.iter().find(is_closed).map(|(directory, _)| directory)
     }
 }
 

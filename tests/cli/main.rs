@@ -57,6 +57,7 @@ mod not_applied;
 mod old_records;
 mod opened;
 mod packages;
+mod places;
 mod plan_agrees;
 mod plan_companions;
 mod plan_current;

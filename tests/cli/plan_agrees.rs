@@ -609,7 +609,7 @@ fn obstacle_of_open_update_is_shown() {
     );
     let applied = node.apply("b.json");
     assert_eq!(applied.code, 4, "{}", applied.err);
-    assert_eq!(node.read("root/etc/b/x"), "a person's");
+    assert_eq!(node.read("root/etc/b.mca-foreign/x"), "a person's");
 }
 
 /// A person's file in the place of what an interrupted update makes is not replaced, as by a first run.

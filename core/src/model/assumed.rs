@@ -52,6 +52,7 @@ impl Facts {
             spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
             not_files: BTreeSet::new(),
+            restored: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
             obstacles: Obstacles::default(),

@@ -294,6 +294,9 @@ pub const LOGIN_DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shado
 /// The agent's own state, below the root.
 pub const STATE_DIR: &str = "/var/lib/machine-config-agent";
 
+/// The config that machine-config-daemon committed last, and that the agent keeps current.
+pub const MCD_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+
 /// Directory in an image that was built for a config, of what its base has at the paths of the config.
 pub const IMAGE_ORIGINALS: &str = "/usr/lib/machine-config-agent/originals";
 

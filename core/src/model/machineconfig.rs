@@ -21,7 +21,7 @@ use super::layers as known;
 use super::os::KernelType;
 use super::reading::{self, Found, Metadata, refuse_unknown};
 use super::text::short;
-use super::{ConfigName, HostSpec, ImageRef, Karg, NotApplied, Sha256};
+use super::{ConfigName, DocumentSize, HostSpec, ImageRef, Karg, NotApplied, Sha256};
 
 /// A rendered MachineConfig. `Debug` shows its name and size only: it is full of secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -404,6 +404,7 @@ impl MachineConfig {
         }
         let Some(object) = read.value else { return (HostSpec::empty(self.name.clone()), faults) };
         let mut spec = read_object(&self.name, object, image, reading, &mut faults);
+        spec.size = DocumentSize(u64::try_from(self.json.len()).unwrap_or(u64::MAX));
         spec.remarks.splice(0..0, self.beside.iter().cloned().chain(read.unknown));
         (spec, faults)
     }

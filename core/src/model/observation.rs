@@ -450,6 +450,8 @@ pub struct Facts {
     /// Paths that have a version to put back when they are no longer managed: a saved original, MCD's `.mcdorig`,
     /// or the image's own in `/usr/etc`.
     pub restorable: BTreeSet<ManagedPath>,
+    /// Those of the restorable paths that are so already: nothing is written when they leave.
+    pub restored: BTreeSet<ManagedPath>,
     /// Paths of the old config whose kept original is gone: nobody knows what the host had there.
     pub lost: BTreeSet<ManagedPath>,
     /// Directories that can't give way although the old config lists them, or has something in them: they were there before it, or

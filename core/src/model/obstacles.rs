@@ -68,7 +68,11 @@ pub struct Obstacles {
     /// Of hard links to another name of a listed file, by the path of the link.
     pub targets: BTreeMap<ManagedPath, Obstacle>,
     /// Real paths of the targets of hard links, by the path of the link.
-    pub real_targets: BTreeMap<ManagedPath, ManagedPath>,
+    pub real_targets: BTreeMap<ManagedPath, String>,
+    /// Real paths of entries that links of the host lead to, by the path of the entry.
+    pub real_paths: BTreeMap<ManagedPath, String>,
+    /// Paths of the agent and of the system that links of the host lead to.
+    pub places: BTreeMap<&'static str, Place>,
     /// Of the links of units.
     pub units: BTreeMap<UnitName, Obstacle>,
     /// Of the keys of accounts.
@@ -101,6 +105,8 @@ pub struct Obstacles {
     pub devices: BTreeMap<ManagedPath, u64>,
     /// The device of the agent's own state.
     pub state: Option<u64>,
+    /// The device of the files that machine-config-daemon takes a node back from.
+    pub mcd: Option<u64>,
     /// The space of accounts.
     pub accounts: AccountSpace,
     /// Entries in the way of keys, which are moved aside: by account.
@@ -111,6 +117,15 @@ pub struct Obstacles {
     pub repositories: Option<Obstacle>,
     /// Of the kernel: processors that have none such.
     pub kernel: Option<Obstacle>,
+}
+
+/// The place of a path that links of the host lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its real path.
+    pub real: String,
+    /// The links on the way, by their real paths.
+    pub links: Vec<String>,
 }
 
 /// An entry in the way of an account's keys.

@@ -70,6 +70,18 @@ pub struct FixedSections {
     pub sections: BTreeMap<&'static str, String>,
 }
 
+/// Bytes of a document. It is no part of what that says: two are always equal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DocumentSize(pub u64);
+
+impl PartialEq for DocumentSize {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for DocumentSize {}
+
 /// A MachineConfig and an image, validated: every field is decoded and can be carried out or compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSpec {
@@ -114,6 +126,8 @@ pub struct HostSpec {
     pub fixed: FixedSections,
     /// Fields of the document that are not applied on any host, found where it was read.
     pub remarks: Vec<NotApplied>,
+    /// Size of its document.
+    pub size: DocumentSize,
     /// Entries of the committed config that were never applied to this host, such as `passwd.users "app"`; `None` if
     /// nothing says so: machine-config-daemon, or an earlier agent, had committed it.
     pub never_applied: Option<BTreeSet<String>>,
@@ -312,6 +326,7 @@ impl HostSpec {
             fips: false,
             fixed: FixedSections::default(),
             remarks: Vec::new(),
+            size: DocumentSize::default(),
             never_applied: Some(BTreeSet::new()),
         }
     }

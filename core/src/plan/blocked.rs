@@ -9,7 +9,7 @@ use super::account_obstacles;
 use super::in_the_way::{in_the_way, own_link, through_link, unknown_owner};
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
-use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, shared};
+use super::{Batch, BatchOp, FileOp, Op, Plan, Step, homes, places, shared};
 use crate::model::observation::UnitFileState;
 use crate::model::obstacles::{LARGEST_ORIGINAL, LARGEST_ORIGINAL_OF_USER, LARGEST_ORIGINALS, Obstacle};
 use crate::model::os::KernelType;
@@ -30,6 +30,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     let of_accounts = of_accounts.chain(account_obstacles::dropped_groups(input, steps));
     let of_accounts = of_accounts.chain(homes::refused(input, steps));
     reasons.extend(of_accounts);
+    reasons.extend(places::refused(input));
     reasons.extend(shared::of_keys(input, steps));
     reasons.extend(layers(input, steps));
     reasons.extend(originals(input, steps));
@@ -196,12 +197,10 @@ pub(super) fn is_touched(input: &PlanInput<'_>, op: &Op, path: &ManagedPath) -> 
         BatchOp::File(FileOp::Write | FileOp::Directory | FileOp::Link) => {
             !input.is_in_place(path) || input.drops_attributes(path)
         }
-        BatchOp::File(FileOp::Remove | FileOp::LeaveDirectory) => {
-            input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
-        }
-        BatchOp::File(FileOp::Restore) => {
-            input.restorable(path)
-                || input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent)
+        BatchOp::File(FileOp::Remove | FileOp::LeaveDirectory | FileOp::Restore) => {
+            let is_there =
+                || input.facts.observed.files.get(path).is_none_or(|found| *found != ObservedFile::Absent);
+            if input.restorable(path) { !input.facts.restored.contains(path) } else { is_there() }
         }
         BatchOp::File(FileOp::OpenDirectory)
         | BatchOp::Os(_)
@@ -407,9 +406,10 @@ mod tests {
                 facts.obstacles.state = Some(DEVICE);
             }
         };
-        assert!(planned(&from, &to, with(3 * 4096, Some(100))).is_ok());
+        // The file; the config twice, in the open update and as the committed one; three records.
+        assert!(planned(&from, &to, with(6 * 4096, Some(100))).is_ok());
         let said = refused(&from, &to, with(4096, None));
-        assert!(said.contains("needs 8 KiB on the file system of /etc, which has 4 KiB free"), "{said}");
+        assert!(said.contains("needs 24 KiB on the file system of /etc, which has 4 KiB free"), "{said}");
         let said = refused(&from, &to, with(1 << 30, Some(1)));
         assert!(said.contains("inodes"), "{said}");
         assert!(planned(&to, &to, with(0, Some(0))).is_ok(), "nothing is written");

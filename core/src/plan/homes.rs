@@ -7,42 +7,9 @@ use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Op, Step};
 use crate::model::ids::{LOGIN_DATABASES, ROOT, ROOT_HOME};
+use crate::model::protected::NO_HOMES;
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{HostSpec, ManagedPath, ModelError, PathSpec, UserName};
-
-/// Directories of the system (file-hierarchy(7)).
-pub(super) const OF_SYSTEM: [&str; 30] = [
-    "/",
-    "/bin",
-    "/etc",
-    "/home",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/media",
-    "/mnt",
-    "/opt",
-    "/run",
-    "/sbin",
-    "/srv",
-    "/tmp",
-    "/usr",
-    "/usr/local",
-    "/var",
-    "/var/cache",
-    "/var/home",
-    "/var/lib",
-    "/var/local",
-    "/var/log",
-    "/var/mail",
-    "/var/opt",
-    "/var/roothome",
-    "/var/run",
-    "/var/spool",
-    "/var/srv",
-    "/var/tmp",
-];
 
 /// Directories of the agent, and of machine-config-daemon.
 const OWN: [&str; 4] = [
@@ -206,7 +173,7 @@ fn unfit(user: &UserName, home: &str) -> Option<Unreachable> {
 fn is_of_system(home: &str) -> bool {
     // Programs and libraries of the OS: /usr/bin, /usr/lib and so on.
     let is_in_usr = home.strip_prefix("/usr/").is_some_and(|rest| !rest.contains('/'));
-    OF_SYSTEM.contains(&home) || is_in_usr || is_in(home, &TREES) || is_in(home, &OWN)
+    NO_HOMES.contains(&home) || is_in_usr || is_in(home, &TREES) || is_in(home, &OWN)
 }
 
 fn is_in(home: &str, trees: &[&str]) -> bool {

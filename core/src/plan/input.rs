@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::{entry_holds, same_entry};
 use super::{Mode, StepReason};
+use crate::model::ids::STATE_DIR;
 use crate::model::observation::EmbeddedConfig;
+use crate::model::protected::WRITTEN;
 use crate::model::units::Mask;
 use crate::model::{Facts, HostSpec, ManagedPath, Observation, ObservedFile, PathSpec};
 
@@ -130,7 +132,7 @@ impl<'a> PlanInput<'a> {
         if self.new.contains_key(path) || self.from.unapplied.contains(path) || self.masked.contains(path) {
             return None;
         }
-        if self.is_lost(path) {
+        if self.is_lost(path) || self.is_agents(path) {
             return None;
         }
         let absent = self.facts.observed.files.get(path) == Some(&ObservedFile::Absent);
@@ -202,6 +204,33 @@ impl<'a> PlanInput<'a> {
     /// could bring the host's own back.
     pub(super) fn is_lost(&self, path: &ManagedPath) -> bool {
         self.facts.lost.contains(path)
+    }
+
+    /// Returns the other names of a path: its real one, and those by which links of the host lead to it.
+    pub(super) fn other_names(&self, path: &ManagedPath) -> Vec<String> {
+        let found = &self.facts.obstacles;
+        let real = found.real_paths.get(path).map_or(path.as_str(), String::as_str);
+        let mut names = vec![real.to_owned()];
+        for (protected, place) in &found.places {
+            if let Some(rest) = real.strip_prefix(&place.real)
+                && (rest.is_empty() || rest.starts_with('/'))
+            {
+                names.push(format!("{protected}{rest}"));
+            }
+        }
+        names.retain(|name| name != path.as_str());
+        names
+    }
+
+    /// Returns true if a path of the old config is the agent's by now: somebody made a directory on the way a link since.
+    fn is_agents(&self, path: &ManagedPath) -> bool {
+        let is_own = |name: &str| {
+            let mut own = WRITTEN.into_iter().chain([STATE_DIR]);
+            own.any(|file| {
+                name.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+        };
+        self.other_names(path).iter().any(|name| is_own(name))
     }
 
     /// Returns true if a unit is masked again when the old config's file in its place goes.

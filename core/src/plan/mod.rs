@@ -25,6 +25,7 @@
 //! | `space` | file systems that lack space for the steps |
 //! | `homes` | homes that can't be given to an account |
 //! | `own_paths` | entries at paths that the agent writes by itself |
+//! | `places` | the same by the real paths of entries, where links of the host lead to them |
 //! | `contradicted` | links that are against the units of the same config |
 //! | `shared` | directories of the new config that others could change what is in |
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
@@ -86,6 +87,7 @@ mod overwritten;
 mod own_paths;
 mod own_unit;
 mod paths;
+mod places;
 mod registries;
 mod rehearsed;
 mod shared;

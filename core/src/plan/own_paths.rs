@@ -3,42 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use super::homes;
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
 use crate::model::ids::{
-    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, ENCAPSULATED, LOGIN_DATABASES as LOGIN, ROOT, ROOT_HOME,
-    STATE_DIR, UNIT_DIR,
+    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, LOGIN_DATABASES as LOGIN, ROOT, STATE_DIR,
 };
 use crate::model::paths::LinkTarget;
+use crate::model::protected::{CLOSED, MERGED, NO_HOMES, OF_SYSTEM, READ, REMOVED, WRITTEN, own};
 use crate::model::settings::{self, SETTINGS_PATH};
 use crate::model::users::{Account, KEYS_FILE, user_field};
 use crate::model::{DirectorySpec, FileMode, HostSpec, LinkSpec, ManagedPath, PathSpec, Principal, UserName};
 
-/// Settings of the programs that change them.
-const READ: [&str; 2] = ["/etc/default/useradd", "/etc/login.defs"];
-
 /// The lock of the databases.
 const LOCK: &str = "/etc/.pwd.lock";
-
-/// Files that the agent writes: those of machine-config-daemon, which it keeps current, its report, and what is left of a provisioning.
-const WRITTEN: [&str; 6] = [
-    "/etc/machine-config-daemon/currentconfig",
-    "/etc/machine-config-daemon/currentimage",
-    "/etc/mcd-currentconfig.json",
-    "/etc/ignition-machine-config-encapsulated.json.bak",
-    "/etc/machine-config-daemon/node-annotation.json.bak",
-    "/run/machine-config-agent/report.json",
-];
-
-/// Files that the agent takes away: those of a provisioning that served, of packages once they are staged, and its hint at a login.
-const REMOVED: [&str; 5] = [
-    ENCAPSULATED,
-    "/etc/machine-config-daemon/node-annotations.json",
-    "/etc/systemd/system-preset/20-ignition.preset",
-    "/etc/yum.repos.d/coreos-extensions.repo",
-    "/run/motd.d/90-machine-config-agent.motd",
-];
 
 /// Mode of the directories of keys.
 const KEYS_MODE: u32 = 0o700;
@@ -48,20 +25,8 @@ const OTHERS_MAY_WRITE: u32 = 0o022;
 
 /// Returns the entries of the new config that are refused.
 pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
-    let changes_accounts = changes_accounts(input.to) || changes_accounts(input.from);
-    let keys = keys_of_accounts(input).into_iter().map(|(user, file)| {
-        let listed = input.to.users.accounts.iter().find(|(name, _)| name.as_str() == user);
-        // Without a home in the config it is the usual one: a host may have another.
-        let is_of_config =
-            listed.and_then(|(name, account)| usual_keys(name, account)).as_ref() == Some(&file);
-        let kind = if is_of_config { ReasonKind::KeysInPlace } else { ReasonKind::KeysFile };
-        let home = input.facts.accounts.homes.get(user);
-        let real = home.and_then(|home| ManagedPath::new(format!("{home}/{KEYS_FILE}")).ok());
-        Keys { kind, name: user.to_owned(), user: user_field(user), file, real }
-    });
     let found = &input.facts.obstacles;
-    let keys = keys.collect::<Vec<_>>();
-    let mut reasons = in_config(input.to, (&keys, &found.real_targets), changes_accounts);
+    let mut reasons = in_config(input.to, &rules(input, &keys(input)));
     reasons.extend(found.targets.iter().map(|(path, obstacle)| {
         let field = format!("storage.links {:?} target", path.as_str());
         unreachable(ReasonKind::Obstacle, field, obstacle.to_string())
@@ -69,47 +34,73 @@ pub(super) fn refused(input: &PlanInput<'_>) -> Vec<Unreachable> {
     reasons
 }
 
-/// Returns the entries of a config that are refused whatever the host is like.
-pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Unreachable> {
-    in_config(to, (&[], &BTreeMap::new()), changes_accounts(to))
+/// Returns the rules for entries on a host with these keys.
+pub(super) fn rules<'a>(input: &PlanInput<'a>, keys: &'a [Keys]) -> Rules<'a> {
+    let changes_accounts = changes_accounts(input.to) || changes_accounts(input.from);
+    Rules { keys, real_targets: &input.facts.obstacles.real_targets, changes_accounts }
 }
 
-/// The keys file of an account, and the kind of the reason where an entry is in its place.
-struct Keys {
+/// Returns the entries of a config that are refused whatever the host is like.
+pub(super) fn refused_everywhere(to: &HostSpec) -> Vec<Unreachable> {
+    let real_targets = &BTreeMap::new();
+    in_config(to, &Rules { keys: &[], real_targets, changes_accounts: changes_accounts(to) })
+}
+
+/// Facts that the rules for entries need.
+pub(super) struct Rules<'a> {
+    keys: &'a [Keys],
+    real_targets: &'a BTreeMap<ManagedPath, String>,
+    changes_accounts: bool,
+}
+
+/// A keys file of an account, and the kind of the reason where an entry is in its place.
+pub(super) struct Keys {
     kind: ReasonKind,
     /// The account, and its field.
     name: String,
     user: String,
     file: ManagedPath,
-    /// Its real path.
-    real: Option<ManagedPath>,
+}
+
+/// Returns the keys files of the accounts, by their names and by their real paths.
+pub(super) fn keys(input: &PlanInput<'_>) -> Vec<Keys> {
+    let mut keys = Vec::new();
+    for (user, file) in keys_of_accounts(input) {
+        let listed = input.to.users.accounts.iter().find(|(name, _)| name.as_str() == user);
+        // Without a home in the config it is the usual one: a host may have another.
+        let is_of_config =
+            listed.and_then(|(name, account)| usual_keys(name, account)).as_ref() == Some(&file);
+        let kind = if is_of_config { ReasonKind::KeysInPlace } else { ReasonKind::KeysFile };
+        let home = input.facts.accounts.homes.get(user);
+        let real = home.and_then(|home| ManagedPath::new(format!("{home}/{KEYS_FILE}")).ok());
+        let real = real.filter(|real| *real != file);
+        let of = |kind, file| Keys { kind, name: user.to_owned(), user: user_field(user), file };
+        keys.push(of(kind, file));
+        keys.extend(real.map(|real| of(ReasonKind::KeysFile, real)));
+    }
+    keys
 }
 
 /// Refuses a hard link to a file that the agent, or a program that changes accounts, replaces: it would keep the old one.
-fn of_target(
-    (path, link): (&ManagedPath, &LinkSpec),
-    (keys, real): (&[Keys], &BTreeMap<ManagedPath, ManagedPath>),
-    changes_accounts: bool,
-) -> Option<Unreachable> {
+fn of_target((path, link): (&ManagedPath, &LinkSpec), rules: &Rules<'_>) -> Option<Unreachable> {
     let target = link.hard_target()?;
     let field = format!("storage.links {:?} target", path.as_str());
     let keeps = "and the link would keep the old file";
-    [Some(target), real.get(path)].into_iter().flatten().find_map(|name| {
-        if WRITTEN.contains(&name.as_str()) || is_in(name, STATE_DIR) {
+    let real = rules.real_targets.get(path).map(String::as_str);
+    [Some(target.as_str()), real].into_iter().flatten().find_map(|name| {
+        if WRITTEN.contains(&name) || is_below(name, STATE_DIR) {
             let message = format!("the agent replaces {target}, {keeps}; remove the entry");
             return Some(unreachable(ReasonKind::OwnPath, &*field, message));
         }
-        let is_database = |database: &&str| {
-            name.as_str().strip_prefix(database).is_some_and(|rest| ["", "-"].contains(&rest))
-        };
-        if changes_accounts && DATABASES.iter().any(is_database) {
+        let is_database =
+            |database: &&str| name.strip_prefix(database).is_some_and(|rest| ["", "-"].contains(&rest));
+        if rules.changes_accounts && DATABASES.iter().any(is_database) {
             let message = format!(
                 "passwd of the same config replaces {target}, {keeps}; remove this entry, or those of passwd"
             );
             return Some(unreachable(ReasonKind::ChangedDatabase, &*field, message));
         }
-        let Keys { kind, user, .. } =
-            keys.iter().find(|keys| keys.file == *name || keys.real.as_ref() == Some(name))?;
+        let Keys { kind, user, .. } = rules.keys.iter().find(|keys| keys.file.as_str() == name)?;
         let message =
             format!("the agent writes the keys of {user} to {target}, {keeps}; remove one of the two");
         Some(unreachable(*kind, &*field, message))
@@ -124,47 +115,43 @@ pub(super) fn settings(to: &HostSpec) -> Option<Unreachable> {
     Some(unreachable(ReasonKind::Settings, format!("storage.files {:?} contents", path.as_str()), message))
 }
 
-fn in_config(
-    to: &HostSpec,
-    (keys, real): (&[Keys], &BTreeMap<ManagedPath, ManagedPath>),
-    changes_accounts: bool,
-) -> Vec<Unreachable> {
+fn in_config(to: &HostSpec, rules: &Rules<'_>) -> Vec<Unreachable> {
     let listed = to.entries();
-    listed
-        .iter()
-        .filter(|(path, _)| to.is_listed(path))
-        .filter_map(|(path, entry)| {
-            let field = || format!("{} {:?}", entry.section(), path.as_str());
-            if let Some(message) =
-                of_agent(path, entry).or_else(|| of_programs(path, entry, changes_accounts))
-            {
-                return Some(unreachable(ReasonKind::OwnPath, field(), message));
-            }
-            // Without it no account is known, not even the one that would be needed to put it back.
-            if !matches!(entry, PathSpec::File(_)) && LOGIN.contains(&path.as_str()) {
-                let message = "it is the host's database of accounts, which is a file; remove the entry";
-                return Some(unreachable(ReasonKind::DatabaseInPlace, field(), message));
-            }
-            if let Some(database) = LOGIN.into_iter().find(|database| is_in(path, database)) {
-                let message = format!(
-                    "{database} above it is the host's database of accounts, which is a file; choose another path"
-                );
-                return Some(unreachable(ReasonKind::DatabaseInPlace, field(), message));
-            }
-            if let Some(reason) = of_system(path, entry) {
-                return Some(reason);
-            }
-            let is_database = |database: &&str| path.as_str() == *database || path.is_below(database);
-            if changes_accounts && DATABASES.iter().any(is_database) {
-                let message =
-                    "passwd of the same config changes this file; remove this entry, or those of passwd";
-                return Some(unreachable(ReasonKind::ChangedDatabase, field(), message));
-            }
-            let link = if let PathSpec::Link(link) = entry { Some(link) } else { None };
-            let of_link = link.and_then(|link| of_target((path, link), (keys, real), changes_accounts));
-            of_link.or_else(|| in_place_of_keys(path, entry, keys))
-        })
-        .collect()
+    let listed = listed.iter().filter(|(path, _)| to.is_listed(path));
+    let refused = listed.filter_map(|(path, entry)| {
+        let link = if let PathSpec::Link(link) = entry { Some(link) } else { None };
+        judge(path, entry, rules).or_else(|| link.and_then(|link| of_target((path, link), rules)))
+    });
+    refused.collect()
+}
+
+/// Returns why no entry like this one is at a path.
+pub(super) fn judge(path: &ManagedPath, entry: &PathSpec, rules: &Rules<'_>) -> Option<Unreachable> {
+    let field = || format!("{} {:?}", entry.section(), path.as_str());
+    if let Some(message) = of_agent(path, entry).or_else(|| of_programs(path, entry, rules.changes_accounts))
+    {
+        return Some(unreachable(ReasonKind::OwnPath, field(), message));
+    }
+    // Without it no account is known, not even the one that would be needed to put it back.
+    if !matches!(entry, PathSpec::File(_)) && LOGIN.contains(&path.as_str()) {
+        let message = "it is the host's database of accounts, which is a file; remove the entry";
+        return Some(unreachable(ReasonKind::DatabaseInPlace, field(), message));
+    }
+    if let Some(database) = LOGIN.into_iter().find(|database| is_in(path, database)) {
+        let message = format!(
+            "{database} above it is the host's database of accounts, which is a file; choose another path"
+        );
+        return Some(unreachable(ReasonKind::DatabaseInPlace, field(), message));
+    }
+    if let Some(reason) = of_system(path, entry) {
+        return Some(reason);
+    }
+    let is_database = |database: &&str| path.as_str() == *database || path.is_below(database);
+    if rules.changes_accounts && DATABASES.iter().any(is_database) {
+        let message = "passwd of the same config changes this file; remove this entry, or those of passwd";
+        return Some(unreachable(ReasonKind::ChangedDatabase, field(), message));
+    }
+    in_place_of_keys(path, entry, rules.keys)
 }
 
 /// Refuses an entry in the place of the keys of an account, or of a directory that they are in.
@@ -203,25 +190,9 @@ fn around_keys(path: &ManagedPath, directory: &DirectorySpec, keys: &[Keys]) -> 
     Some(unreachable(*kind, format!("storage.directories {:?} {part}", path.as_str()), message))
 }
 
-/// Links to their like below `/usr`, on hosts that have merged the two.
-const MERGED: [&str; 6] = ["/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"];
-
-/// Directories of the system beside those that are no homes.
-const OF_SYSTEM: [&str; 9] = [
-    "/boot",
-    "/etc/systemd",
-    ROOT_HOME,
-    UNIT_DIR,
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/sbin",
-    "/usr/share",
-];
-
 /// Refuses what would be in the place of a directory of the system: no host goes on without it.
 fn of_system(path: &ManagedPath, entry: &PathSpec) -> Option<Unreachable> {
-    let is_of_system = |path: &str| homes::OF_SYSTEM.contains(&path) || OF_SYSTEM.contains(&path);
+    let is_of_system = |path: &str| NO_HOMES.contains(&path) || OF_SYSTEM.contains(&path);
     let (field, refused) = (format!("{} {:?}", entry.section(), path.as_str()), path.as_str());
     let (is_in_place, field, directory) = match entry {
         PathSpec::File(_) => (is_of_system(refused), field, refused),
@@ -243,22 +214,6 @@ fn of_system(path: &ManagedPath, entry: &PathSpec) -> Option<Unreachable> {
     }
     open_system(path, entry)
 }
-
-/// Directories whose names decide what runs as root, beside those above the agent's own files.
-const CLOSED: [&str; 12] = [
-    "/boot",
-    "/etc",
-    "/etc/systemd",
-    ROOT_HOME,
-    UNIT_DIR,
-    "/usr",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/libexec",
-    "/usr/sbin",
-    "/usr/share",
-];
 
 /// Refuses to give a directory of the system to others: each of them would be root.
 fn open_system(path: &ManagedPath, entry: &PathSpec) -> Option<Unreachable> {
@@ -288,7 +243,12 @@ fn is_roots(user: Option<&Principal>) -> bool {
 
 /// Returns true if a path is in a directory, and not that itself.
 fn is_in(path: &ManagedPath, directory: &str) -> bool {
-    path.as_str() != directory && path.is_below(directory)
+    is_below(path.as_str(), directory)
+}
+
+/// Returns true if a path is in a directory, and not that itself.
+pub(super) fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns true if a config sets accounts or groups: its update and the next one change the databases.
@@ -344,32 +304,48 @@ fn of_agent(path: &ManagedPath, entry: &PathSpec) -> Option<String> {
     if let Some(file) = files.into_iter().find(|file| is_in(path, file)) {
         return Some(format!("the agent uses {file} above it, which is a file; choose another path"));
     }
-    let path = path.as_str();
-    if WRITTEN.contains(&path) {
+    let name = path.as_str();
+    if WRITTEN.contains(&name) {
         return Some("the agent writes this file; remove the entry".to_owned());
     }
-    if REMOVED.contains(&path) {
+    if REMOVED.contains(&name) {
         return Some("the agent removes this file; remove the entry".to_owned());
     }
-    let mut own = WRITTEN.into_iter().chain([SETTINGS_PATH, STATE_DIR]);
-    let file = own.find(|file| *file == path || file.starts_with(&format!("{path}/")))?;
-    let is_settings = path == SETTINGS_PATH;
-    let mode = match entry {
-        PathSpec::File(file) if is_settings => file.mode.bits(),
-        PathSpec::Directory(directory) if !is_settings => {
-            directory.mode.unwrap_or(FileMode::DIRECTORY).bits()
+    let file = own().find(|file| *file == name || is_below(file, name))?;
+    let is_settings = name == SETTINGS_PATH;
+    match entry {
+        PathSpec::File(file) if is_settings => {
+            opens(file.mode.bits(), entry).then(|| closed(SETTINGS_PATH, path))
         }
-        PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_) => {
-            let wanted = if is_settings { "a regular file" } else { "a directory" };
-            return Some(format!("the agent uses {file}, and needs {wanted} here; remove the entry"));
+        PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_) if is_settings => {
+            Some(format!("the agent uses {file}, and needs a regular file here; remove the entry"))
         }
-    };
-    (mode & OTHERS_MAY_WRITE != 0 || !is_roots(entry.owners().0)).then(|| {
-        format!(
-            "the agent refuses {file} if others than root can change it; set owner root and no write permission for group and others on \
-             {path}"
-        )
-    })
+        PathSpec::File(_) | PathSpec::Directory(_) | PathSpec::Link(_) => above_agent(file, path, entry),
+    }
+}
+
+/// Returns why an entry can't be above a file of the agent: it has to be a directory that nobody else can change.
+pub(super) fn above_agent(file: &str, path: &ManagedPath, entry: &PathSpec) -> Option<String> {
+    match entry {
+        PathSpec::Directory(directory) => {
+            let mode = directory.mode.unwrap_or(FileMode::DIRECTORY).bits();
+            opens(mode, entry).then(|| closed(file, path))
+        }
+        PathSpec::File(_) | PathSpec::Link(_) => {
+            Some(format!("the agent uses {file}, and needs a directory here; remove the entry"))
+        }
+    }
+}
+
+fn opens(mode: u32, entry: &PathSpec) -> bool {
+    mode & OTHERS_MAY_WRITE != 0 || !is_roots(entry.owners().0)
+}
+
+fn closed(file: &str, path: &ManagedPath) -> String {
+    format!(
+        "the agent refuses {file} if others than root can change it; set owner root and no write permission for group and others on \
+         {path}"
+    )
 }
 
 /// Returns true for the directories of a keys file that the agent makes.

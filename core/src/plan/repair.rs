@@ -92,6 +92,7 @@ fn facts(observed: &Observation) -> Facts {
         spare: std::collections::BTreeSet::new(),
         own_masks: std::collections::BTreeSet::new(),
         not_files: std::collections::BTreeSet::new(),
+        restored: std::collections::BTreeSet::new(),
         is_live: false,
         accounts: crate::model::observation::AccountFacts::default(),
         soft_reboot: None,

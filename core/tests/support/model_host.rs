@@ -403,6 +403,7 @@ impl ModelHost {
             spare: BTreeSet::new(),
             own_masks: BTreeSet::new(),
             not_files: BTreeSet::new(),
+            restored: BTreeSet::new(),
             is_live: false,
             soft_reboot: None,
             obstacles: Obstacles::default(),
