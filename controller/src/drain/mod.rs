@@ -140,12 +140,15 @@ pub enum Request {
 
 /// Returns the open request of the agent.
 pub fn request(node: &NodeView<'_>) -> Option<Request> {
-    let desired = node.desired.filter(|desired| node.applied != Some(desired))?;
-    Some(match desired.split_once('-') {
+    let desired = node.desired?;
+    let request = match desired.split_once('-') {
         Some(("drain", config)) if !config.is_empty() => Request::Drain,
         Some(("uncordon", config)) if !config.is_empty() => Request::Uncordon,
         _ => Request::Unknown,
-    })
+    };
+    // The target went back before its drain was answered: the request is the one that was answered last, and the node is cordoned.
+    let is_taken_back = request == Request::Uncordon && node.since.is_some();
+    (node.applied != Some(desired) || is_taken_back).then_some(request)
 }
 
 /// Changes of a Node, written in one patch.

@@ -137,6 +137,21 @@ fn uncordon_leaves_cordon_of_others() {
 }
 
 /// A write that is made again although nobody asked for anything else is counted as another program's doing.
+/// The target goes back to the node's config before the drain is answered: the agent asks for what was answered last.
+#[test]
+fn drain_that_is_taken_back_before_its_answer_is_uncordoned() {
+    let uncordon = "uncordon-rendered-a";
+    let drain = format!("drain-rendered-b {NOW}");
+    let taken_back =
+        |by| [(DESIRED, uncordon), (LAST_APPLIED, uncordon), (SINCE, &*drain), (CORDONED_BY, by)];
+    let done = [(LAST_APPLIED, Some(uncordon)), (SINCE, None), (CORDONED_BY, None)];
+    let of_controller = step(&taken_back(CONTROLLER), true, &unlisted());
+    assert_eq!(of_controller, Step::Acknowledge(patch(&done, Some(false))));
+    // Who cordoned before the drain keeps the cordon.
+    assert_eq!(step(&taken_back(OTHER), true, &unlisted()), Step::Acknowledge(patch(&done, None)));
+    assert_eq!(step(&[(DESIRED, uncordon), (LAST_APPLIED, uncordon)], true, &unlisted()), Step::Nothing);
+}
+
 #[test]
 fn cordon_of_another_request_is_another_write() {
     let of = |patch: &Patch| (patch.field(), patch.content());
