@@ -286,7 +286,7 @@ fn links_do_not_depend_on_earlier_configs() {
 fn alias_does_not_hide_enabled_unit() {
     let x = with("x.service", &format!("{WANTED}Alias=b.service\n"), true);
     let both = units(&[x.clone(), turned("b.service", true)]);
-    for before in [vec![], vec![units(&[x.clone()])], vec![units(&[turned("b.service", true)])]] {
+    for before in [vec![], vec![units(std::slice::from_ref(&x))], vec![units(&[turned("b.service", true)])]] {
         let node = host();
         node.put(&format!("{UNITS}/b.service"), WANTED);
         for (place, spec) in before.iter().enumerate() {

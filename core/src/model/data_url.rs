@@ -116,22 +116,9 @@ fn is_parameter(parameter: &str) -> bool {
     is_name && is_value
 }
 
-/// Characters that Ignition takes in a body that is not base64; a table, as each byte of each file is looked up.
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        plain[byte as usize] = !matches!(
-            byte,
-            b'<' | b'>' | b'#' | b'"' | b'{' | b'}' | b'|' | b'\\' | b'^' | b'[' | b']' | b'`'
-        );
-        byte += 1;
-    }
-    plain
-};
-
+/// Characters that Ignition takes in a body that is not base64: those that are visible, but for `"#<>[\\]^{|}` and the backtick.
 fn is_plain(byte: u8) -> bool {
-    PLAIN.get(usize::from(byte)).is_some_and(|plain| *plain)
+    matches!(byte, b'!' | b'$'..=b';' | b'=' | b'?'..=b'Z' | b'_' | b'a'..=b'z' | b'~')
 }
 
 fn unescaped(body: &str) -> Result<Vec<u8>, String> {
@@ -199,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn plain_characters_are_those_of_ignition() {
+        let refused = "<>#\"{}|\\^[]`";
+        for byte in 0..=u8::MAX {
+            let is_refused = !byte.is_ascii_graphic() || refused.as_bytes().contains(&byte);
+            assert_eq!(is_plain(byte), !is_refused, "{byte:#x}");
+        }
+    }
+
+    #[test]
     fn what_only_browsers_read_is_refused() {
         for source in [
             "DATA:,a",
@@ -221,6 +217,8 @@ mod tests {
             "data:,\u{e4}",
             "data:;base64,YQ==YQ==",
             "data:;a=%z,b",
+            "data:,%4",
+            "data:,%+1",
         ] {
             assert!(decoded(source).is_err(), "{source}");
         }

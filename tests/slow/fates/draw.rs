@@ -120,6 +120,15 @@ pub fn config(chance: &mut Chance, host: &[Item]) -> Vec<Entry> {
     }
     groups(chance, &mut entries);
     accounts(chance, host, &mut entries);
+    if odds(chance, 6) {
+        let mut gone = Entry::new("config.passwd.users");
+        gone.set("name", json!("gone"), Fate::Way);
+        gone.set("shouldExist", json!(false), Fate::Applied(Check::NoUser("gone".to_owned())));
+        for (field, value) in [("gecos", json!("x")), ("uid", json!(4712))] {
+            gone.set(field, value, Fate::Named(format!("passwd.users \"gone\" {field}"), vec![]));
+        }
+        entries.push(gone);
+    }
     let mut owners: Vec<String> = ["root", "0", "1000", "4711"].map(str::to_owned).to_vec();
     owners.extend(host.iter().filter_map(|item| match item {
         Item::Account(name, _) => Some((*name).to_owned()),
@@ -471,6 +480,23 @@ fn units(chance: &mut Chance, entries: &mut Vec<Entry>) {
     if odds(chance, 3) {
         templates(chance, entries);
     }
+    if odds(chance, 4) {
+        entries.push(unit_without_effect(chance));
+    }
+}
+
+/// A unit that can't be enabled: the host lacks it, or nothing says where.
+fn unit_without_effect(chance: &mut Chance) -> Entry {
+    let mut unit = Entry::new("config.systemd.units");
+    let name = one(chance, &["lacking.service", "bare.service"]);
+    unit.set("name", json!(name), Fate::Way);
+    unit.set("enabled", json!(true), Fate::Named(format!("systemd.units {name:?} enabled"), vec![]));
+    if name == "bare.service" {
+        let text = "[Service]\nExecStart=/bin/true\n";
+        let check = Check::Text(format!("/etc/systemd/system/{name}"), text.as_bytes().to_vec());
+        unit.set("contents", json!(text), Fate::Applied(check));
+    }
+    unit
 }
 
 /// A template, and units that are made from it.
@@ -540,17 +566,16 @@ fn installation(chance: &mut Chance, entries: &mut Vec<Entry>) {
             vec![],
         ),
     ];
-    let objects = [
-        ("config.kernelArguments", "kernelArguments", json!({"shouldExist": ["nosmt"]})),
-        (
-            "config.ignition",
-            "ignition.proxy",
-            json!({"proxy": {"httpProxy": "http://proxy:1", "noProxy": ["a"]}}),
-        ),
-        ("config.ignition", "ignition.timeouts", json!({"timeouts": {"httpTotal": 9}})),
-    ];
+    let tang = json!([{"url": "http://tang:1", "thumbprint": "x"}]);
+    let clevis = (
+        "config.storage.luks",
+        r#"storage.luks "bound""#,
+        json!({"name": "bound", "device": "/dev/vdg", "clevis": {"tpm2": true, "threshold": 1, "tang": tang}}),
+        vec![],
+    );
+    let objects = settings_of_installation();
     let objects = objects.into_iter().map(|(section, field, value)| (section, field, value, vec![]));
-    for (section, field, value, devices) in lists.into_iter().chain(objects) {
+    for (section, field, value, devices) in lists.into_iter().chain([clevis]).chain(objects) {
         if odds(chance, 3) {
             let fate = Fate::Named(field.to_owned(), devices);
             let fates =
@@ -558,6 +583,28 @@ fn installation(chance: &mut Chance, entries: &mut Vec<Entry>) {
             entries.push(Entry { section, value, fates, implied: vec![] });
         }
     }
+}
+
+/// What Ignition itself goes by, as the installation.
+fn settings_of_installation() -> [(&'static str, &'static str, Value); 4] {
+    [
+        (
+            "config.kernelArguments",
+            "kernelArguments",
+            json!({"shouldExist": ["nosmt"], "shouldNotExist": ["quiet"]}),
+        ),
+        (
+            "config.ignition",
+            "ignition.security",
+            json!({"security": {"tls": {"certificateAuthorities": [{"source": "data:,x"}]}}}),
+        ),
+        (
+            "config.ignition",
+            "ignition.proxy",
+            json!({"proxy": {"httpProxy": "http://proxy:1", "noProxy": ["a"]}}),
+        ),
+        ("config.ignition", "ignition.timeouts", json!({"timeouts": {"httpTotal": 9}})),
+    ]
 }
 
 /// A field that is refused on each of these hosts, which have no OS backend.

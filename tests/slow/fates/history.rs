@@ -33,8 +33,10 @@ pub fn is_same(both: &Path, alone: &Path, installed: &Listing, case: &Case) -> R
         if is_of_accounts(path, &of_config) || path.contains(".wants/") {
             continue;
         }
-        let [a, b] =
-            [(&one, both), (&other, alone)].map(|(list, root)| list.get(path).map(|seen| plain(root, seen)));
+        // A file of keys without a key lets nobody in.
+        let is_empty = |seen: &&Seen| seen.bytes.is_empty() && path.ends_with("/authorized_keys.d/ignition");
+        let [a, b] = [(&one, both), (&other, alone)]
+            .map(|(list, root)| list.get(path).filter(|seen| !is_empty(seen)).map(|seen| plain(root, seen)));
         let is_directory =
             [&one, &other].iter().any(|list| list.get(path).is_some_and(|seen| seen.kind == "directory"));
         if a != b && (!is_directory || directories.contains(path)) {
@@ -94,7 +96,10 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
             if of_config.contains(&name) && matches!(database, "group" | "gshadow") {
                 continue;
             }
-            let of = |root: &Path| line(root, database, name).map(|line| facts(database, line, made(name)));
+            let of = |root: &Path| {
+                let members = primary_members(root, database, name, of_config);
+                line(root, database, name).map(|line| facts(database, line, &members, made(name)))
+            };
             let (a, b) = (of(both), of(alone));
             if a != b {
                 wrong.push(format!("{database} {name}: {a:?} after the first, {b:?} alone"));
@@ -119,9 +124,22 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
     }
 }
 
+/// Accounts of a config whose own group this is: the group of an account is given when it is made, and makes it a member all the same.
+fn primary_members<'a>(root: &Path, database: &str, group: &str, of_config: &[&'a str]) -> Vec<&'a str> {
+    if !matches!(database, "group" | "gshadow") {
+        return Vec::new();
+    }
+    let gid = line(root, "group", group).map(|line| line[2].clone());
+    let is_in = |name: &&str| line(root, "passwd", name).is_some_and(|line| Some(&line[3]) == gid.as_ref());
+    of_config.iter().copied().filter(is_in).collect()
+}
+
 /// The fields of a line that do not depend on the order in which accounts were made; a lock is a lock, whatever its mark.
-fn facts(database: &str, mut line: Vec<String>, is_made: bool) -> Vec<String> {
-    if matches!(database, "shadow" | "gshadow") && line[1].starts_with(['*', '!']) {
+fn facts(database: &str, mut line: Vec<String>, primary: &[&str], is_made: bool) -> Vec<String> {
+    // Without a gshadow the `x` of a group is a lock, too.
+    if matches!(database, "shadow" | "gshadow") && line[1].starts_with(['*', '!'])
+        || database == "group" && line[1] == "x"
+    {
         "*".clone_into(&mut line[1]);
     }
     match database {
@@ -130,7 +148,9 @@ fn facts(database: &str, mut line: Vec<String>, is_made: bool) -> Vec<String> {
         "group" | "gshadow" => {
             // A group that the host gave an account and one that the config did are members alike.
             let mut members: Vec<&str> = line[3].split(',').filter(|name| !name.is_empty()).collect();
+            members.extend(primary);
             members.sort_unstable();
+            members.dedup();
             line[3] = members.join(",");
             if is_made && database == "group" {
                 line.remove(2);
