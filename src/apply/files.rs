@@ -187,6 +187,9 @@ fn check_foreign(
 ) -> Result<(), HostError> {
     for change in changes {
         let Ok(path) = ManagedPath::new(change.path()) else { continue };
+        if durable::leads_elsewhere(&host.root, change, changes)? {
+            continue;
+        }
         let is_ours = specs.old.contains_key(&path) || from.claimed.contains(&path);
         let expected = match specs.new.get(&path).filter(|_| !is_ours) {
             Some(PathSpec::Directory(directory)) if !directory.overwrite => "a directory",

@@ -216,11 +216,11 @@ fn directory_that_is_closed_is_filled_by_next_update() {
     node.commit("rendered-b.json", &both);
 }
 
-/// Flags of a path, taken away again at the end.
-struct Flagged(std::path::PathBuf);
+/// A path that is immutable, until the end.
+pub struct Flagged(std::path::PathBuf);
 
 impl Flagged {
-    fn new(path: std::path::PathBuf) -> Option<Self> {
+    pub fn new(path: std::path::PathBuf) -> Option<Self> {
         set(&path, IFlags::IMMUTABLE).ok()?;
         Some(Self(path))
     }

@@ -97,7 +97,8 @@ fn accounts(both: &Path, alone: &Path, second: &[Entry], of_config: &[&str], wro
                 continue;
             }
             let of = |root: &Path| {
-                let members = primary_members(root, database, name, of_config);
+                let desired: Vec<&str> = of_config.iter().copied().filter(|name| is_desired(name)).collect();
+                let members = primary_members(root, database, name, &desired);
                 line(root, database, name).map(|line| facts(database, line, &members, made(name)))
             };
             let (a, b) = (of(both), of(alone));
