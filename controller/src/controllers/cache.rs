@@ -4,7 +4,7 @@
 //! knows of the last one; the watch may be behind it. A list is the server's state: what it has replaces what is here, also by an older
 //! version, which there is after a restore of etcd. Only what was put here since the list was asked for stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::opt_in::{CONTAINERFILES, OS_IMAGE, SETTINGS};
 use crate::render::Release;
 use crate::rollout::Node;
 use crate::view::Progress;
+
+/// So many objects that ended are known: far more than end while one answer is awaited.
+const MAX_GONE: usize = 1000;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,6 +115,8 @@ pub(super) struct Snapshot {
     /// It grows with each change of pools and rendered configs that decides which nodes are in which pool.
     pub(super) membership: u64,
     pub(super) synced: BTreeSet<Kind>,
+    /// Uids of the objects that ended last: an answer to a write that comes later does not bring one back.
+    gone: VecDeque<String>,
     /// Kinds that are to be listed again, because the API server went back to an earlier state.
     unlisted: BTreeSet<Kind>,
     /// The number of restores of the API server at the beginning of the last list, and of the last one that was read.
@@ -211,6 +216,20 @@ impl Snapshot {
     pub(super) fn is_between_states(&self) -> bool {
         self.certainty == Certainty::InDoubt
             || self.unlisted.iter().any(|kind| !self.failing.contains_key(kind))
+    }
+
+    /// Records the end of an object.
+    pub(super) fn note_gone(&mut self, object: &ObjectMeta) {
+        let Some(uid) = object.uid.clone() else { return };
+        self.gone.push_back(uid);
+        if self.gone.len() > MAX_GONE {
+            self.gone.pop_front();
+        }
+    }
+
+    /// Returns true for an object whose end the watch has brought.
+    pub(super) fn is_gone(&self, object: &ObjectMeta) -> bool {
+        object.uid.as_ref().is_some_and(|uid| self.gone.contains(uid))
     }
 
     /// Puts an object here by `insert`, beside the list of its kind if that is being read.

@@ -39,10 +39,15 @@ pub(super) trait Cached: Resource + Clone + Debug + DeserializeOwned + Send + 's
     /// object changed.
     fn insert(self, snapshot: &mut Snapshot) -> bool;
 
-    /// As [`Cached::insert`], of what a watch brings or a request answers. A list that was asked for before does not undo it.
-    fn put(self, snapshot: &mut Snapshot) -> bool {
+    /// As [`Cached::insert`], of what a watch brings. A list that was asked for before does not undo it.
+    fn put_watched(self, snapshot: &mut Snapshot) -> bool {
         let name = self.meta().name.clone().unwrap_or_default();
         snapshot.insert_beside_list(Self::KIND, &name, |snapshot| self.insert(snapshot))
+    }
+
+    /// The same, of what a request answers. The watch may have brought the end of the object before the answer came.
+    fn put(self, snapshot: &mut Snapshot) -> bool {
+        !snapshot.is_gone(self.meta()) && self.put_watched(snapshot)
     }
 
     /// Removes an object, and records changed sources of rendered configs; returns true if the cache had it.

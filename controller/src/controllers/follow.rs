@@ -195,8 +195,11 @@ fn apply<K: Cached>(cache: &Cache, listed: &mut BTreeSet<String>, event: Event<K
             }
             is_first || lost > 0
         }),
-        Event::Apply(object) => cache.change(|snapshot| object.put(snapshot)),
-        Event::Delete(object) => cache.change(|snapshot| K::remove(snapshot, &name(&object))),
+        Event::Apply(object) => cache.change(|snapshot| object.put_watched(snapshot)),
+        Event::Delete(object) => cache.change(|snapshot| {
+            snapshot.note_gone(object.meta());
+            K::remove(snapshot, &name(&object))
+        }),
     }
 }
 

@@ -117,6 +117,18 @@ fn selectors_change_membership_and_nodes_are_named() {
 }
 
 /// A list is the server's state, also where it has gone back; what was written since the list was asked for stays.
+/// Another program deletes what was just made, and the answer to the write is the last to come.
+#[test]
+fn answer_does_not_bring_back_what_has_ended() {
+    let mut snapshot = Snapshot::default();
+    config("1", &["a"]).put_watched(&mut snapshot);
+    snapshot.note_gone(config("2", &["a"]).meta());
+    Lenient::<MachineConfig>::remove(&mut snapshot, "50-a");
+    assert!(!config("1", &["a"]).put(&mut snapshot) && snapshot.configs.is_empty());
+    // An API server that went back to before the end has it again.
+    assert!(config("1", &["a"]).put_watched(&mut snapshot) && snapshot.configs.contains_key("50-a"));
+}
+
 #[test]
 fn list_replaces_newer_versions_but_those_written_meanwhile() {
     let node = |name: &str, version: &str| -> NodeObject {
