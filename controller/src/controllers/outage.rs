@@ -13,6 +13,9 @@ use super::failure::Failure;
 use super::unread::{failure_text_of, names};
 use crate::retry::{essence, is_same};
 
+/// The answer of an API server that is busy or has just started.
+const BUSY: u16 = 429;
+
 /// Watches that break within this time are one line.
 const COLLECT: Duration = Duration::from_secs(1);
 
@@ -129,11 +132,11 @@ impl Outage {
             return self.over().map(Line::Over);
         }
         let is_lasting = now.saturating_sub(self.since) >= LASTING;
-        // A kind that was not told yet, or one with a cause that was not.
+        // A kind that was not told yet, or one with a cause that was not. A server that starts is on its way back.
         let is_new = |kind: &Kind, failure: &Failure| {
             let cause = essence(&failure.cause);
             !self.causes.iter().any(|(told, _)| told == kind)
-                || !self.causes.iter().any(|(_, told)| *told == cause)
+                || failure.code != BUSY && !self.causes.iter().any(|(_, told)| *told == cause)
         };
         let new: Failing = failing
             .iter()
@@ -322,6 +325,24 @@ mod tests {
         assert_eq!(outages.observe(&down(&[Kind::Nodes], RESET), &NONE, at(20)), None);
         assert!(matches!(outages.observe(&down(&[Kind::Nodes], RESET), &NONE, at(30)), Some(Line::Down(_))));
         assert!(matches!(outages.observe(&Failing::new(), &NONE, at(31)), Some(Line::Over(_))));
+    }
+
+    #[test]
+    fn server_that_starts_is_no_further_cause() {
+        let mut outages = Outages::default();
+        let reset = down(&[Kind::Nodes], RESET);
+        let starting = |kind| {
+            let cause = Failure::with_code(BUSY, "storage is (re)initializing".to_owned());
+            Failing::from([(kind, cause)])
+        };
+        assert_eq!(outages.observe(&reset, &NONE, at(0)), None);
+        assert!(outages.observe(&reset, &NONE, at(1)).is_some());
+        for second in [2, 20, 40] {
+            assert_eq!(outages.observe(&starting(Kind::Nodes), &NONE, at(second)), None);
+        }
+        let expired = down(&[Kind::Nodes], "certificate expired");
+        let told = [50, 70].map(|second| outages.observe(&expired, &NONE, at(second)));
+        assert!(told.iter().flatten().count() == 1, "another cause is told: {told:?}");
     }
 
     #[test]

@@ -52,9 +52,6 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Longest wait after the first change.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
 
-/// Wait for a retry of a write, if nothing changes before.
-const RETRY: Duration = Duration::from_secs(5);
-
 /// Condition of a pool that can't be rendered.
 const RENDER_DEGRADED: &str = "RenderDegraded";
 
@@ -66,6 +63,12 @@ const MAX_NAMED: usize = 8;
 
 fn is_known(snapshot: &Snapshot) -> bool {
     unread::RENDER.iter().all(|kind| snapshot.knows(*kind))
+}
+
+/// A target that another program sets back, as it was written last.
+struct Fought {
+    since: Duration,
+    target: String,
 }
 
 /// Context of the work for one pool. Clones share all but what belongs to one piece of work.
@@ -83,7 +86,7 @@ struct Controller {
     /// Values that were written again.
     contested: Contested,
     /// When the target of a pool was written that another program sets back.
-    fought: Arc<Mutex<BTreeMap<String, Duration>>>,
+    fought: Arc<Mutex<BTreeMap<String, Fought>>>,
     /// Names of rendered configs that are about to be targets, and of the one that is being deleted.
     names: Names,
     /// Time at which a contested field may be written again.
@@ -136,15 +139,18 @@ impl Controller {
     }
 
     /// Records that the target of a pool is written which another program sets back: its nodes stay as they are.
-    fn is_set_back(&self, pool: &str) {
-        self.fought.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.to_owned(), uptime());
+    fn is_set_back(&self, pool: &str, target: &str) {
+        let written = Fought { since: uptime(), target: target.to_owned() };
+        self.fought.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.to_owned(), written);
         self.cache.change(|snapshot| snapshot.contested_targets.insert(pool.to_owned()));
     }
 
-    /// Records that a pool has its target; its nodes get it once nobody has set it back for a time.
-    fn stands(&mut self, pool: &str) {
+    /// Looks whether a pool has the target that was written last, also while it can't be rendered; its nodes get it once nobody has set it
+    /// back for a time.
+    fn stands(&mut self, pool: &str, target: &str) {
         let mut fought = self.fought.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(since) = fought.get(pool).copied() else { return };
+        let written = fought.get(pool).filter(|written| written.target == target);
+        let Some(since) = written.map(|written| written.since) else { return };
         let left = since.saturating_add(KEPT).checked_sub(uptime()).filter(|left| !left.is_zero());
         if let Some(left) = left {
             drop(fought);
@@ -176,6 +182,8 @@ impl Controller {
         let rendered = match rendered {
             Ok(rendered) => rendered,
             Err(why) => {
+                let target = pool.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
+                self.stands(&name, target.unwrap_or_default());
                 // Which of its MachineConfigs have such fields is known again once it is rendered.
                 let degraded = format!("Failed to render configuration for pool {name}: {why}");
                 return self.condition(pool, RENDER_DEGRADED, Some(degraded)).await.map(drop);
@@ -360,7 +368,7 @@ impl Controller {
         };
         let name = pool.metadata.name.clone().unwrap_or_default();
         if pool.spec.configuration.as_ref() == Some(&target) {
-            self.stands(&name);
+            self.stands(&name, rendered.name());
             return Ok(pool);
         }
         let patch = json!({
@@ -373,7 +381,7 @@ impl Controller {
         }
         // Before the node controller sees it.
         if self.contested.is_contested(&field, rendered.name()) {
-            self.is_set_back(&name);
+            self.is_set_back(&name, rendered.name());
         }
         let (pools, how) = (self.pools(), PatchParams::default());
         let patched = write_and_read(Write::PoolTarget, pools.patch(&name, &how, &Patch::Merge(patch))).await;
@@ -470,11 +478,8 @@ impl Controller {
                 Err(error) => {
                     match judge(Write::RenderedConfigDeletion, error, &expected, configs.get(&name)).await {
                         Ok(_) => {}
-                        // One that refuses keeps no other.
-                        Err(error) if error.is_refusal() => {
-                            failed = Err(error.about(&format!("deletion of MachineConfig {name}")));
-                        }
-                        Err(error) => return Err(error),
+                        // One that fails keeps no other.
+                        Err(error) => failed = Err(error.about(&format!("deletion of MachineConfig {name}"))),
                     }
                 }
             }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::{Controller, Outcome, RENDER_DEGRADED, RETRY};
+use super::{Controller, Outcome, RENDER_DEGRADED};
 use crate::api::MachineConfigPool;
 use crate::controllers::client::{RequestError, uptime};
 use crate::controllers::events::{About, Severity, emit};
+use crate::retry::LONGEST;
 
 /// Tries without an answer before the pool says so: a connection that breaks once is nobody's concern.
 const MAX_UNTOLD: u32 = 2;
@@ -17,11 +18,13 @@ const MAX_UNTOLD: u32 = 2;
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(30);
 
 impl Outcome {
-    /// Returns what a refusal depends on: the content of the rendered config, and its sources.
+    /// Returns what a refusal depends on: the pool, which may be another one of the same name, the content of the rendered config, and its
+    /// sources.
     fn input(&self) -> String {
+        let pool = self.pool.metadata.uid.as_deref().unwrap_or_default();
         match &self.rendered {
-            Ok(rendered) => format!("{} {}", rendered.name(), rendered.sources.join(" ")),
-            Err(why) => why.clone(),
+            Ok(rendered) => format!("{pool} {} {}", rendered.name(), rendered.sources.join(" ")),
+            Err(why) => format!("{pool} {why}"),
         }
     }
 }
@@ -101,11 +104,8 @@ impl Controller {
 
     /// Reports a failure that is no pool's once; returns the time until the next try.
     pub(super) fn failed(&mut self, what: &str, error: &RequestError) -> Duration {
-        if !error.is_refusal() {
-            warn!("{what}: {error}");
-            return RETRY;
-        }
-        let (wait, is_news) = self.retries().failed(what, "", &error.to_string(), uptime());
+        let longest = if error.is_refusal() { LONGEST } else { LONGEST_UNANSWERED };
+        let (wait, is_news) = self.retries().failed_for(what, "", &error.to_string(), longest, uptime());
         if is_news {
             warn!("{what}: {error}");
         }

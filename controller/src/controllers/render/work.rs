@@ -72,6 +72,8 @@ struct Work {
     /// One is rendered at a time.
     rendering: Arc<Semaphore>,
     due: BTreeMap<Job, Instant>,
+    /// When each was begun last: the one that has waited longest goes first.
+    begun: BTreeMap<Job, Instant>,
     under_way: BTreeSet<Job>,
     tasks: JoinSet<(Job, Option<Duration>)>,
 }
@@ -82,6 +84,7 @@ impl Work {
             controller,
             rendering: Arc::new(Semaphore::new(1)),
             due: BTreeMap::new(),
+            begun: BTreeMap::new(),
             under_way: BTreeSet::new(),
             tasks: JoinSet::new(),
         };
@@ -100,6 +103,7 @@ impl Work {
             .chain([Job::Components, Job::Unused])
             .map(|job| (job, now))
             .collect();
+        self.begun.retain(|job, _| self.due.contains_key(job));
     }
 
     /// Begins what is due and not under way.
@@ -109,13 +113,14 @@ impl Work {
         }
         let now = Instant::now();
         let is_ready = |(job, due): &(&Job, &Instant)| **due <= now && !self.under_way.contains(*job);
-        let ready: Vec<Job> = self.due.iter().filter(is_ready).map(|(job, _)| job.clone()).collect();
-        for job in ready {
+        let ready = self.due.iter().filter(is_ready).map(|(job, _)| job.clone()).collect();
+        for job in in_turn(ready, &self.begun) {
             if matches!(job, Job::Pool(_)) && self.pools_under_way() >= MAX_AT_ONCE {
                 continue;
             }
             self.due.remove(&job);
             self.under_way.insert(job.clone());
+            self.begun.insert(job.clone(), now);
             let (controller, rendering) = (self.controller.clone(), Arc::clone(&self.rendering));
             self.tasks.spawn(Box::pin(async move {
                 let wait = Box::pin(perform(controller, &job, &rendering)).await;
@@ -169,6 +174,12 @@ impl Work {
     }
 }
 
+/// Sorts jobs by when they were begun last: of many that hang each time, none keeps another from its turn.
+fn in_turn(mut ready: Vec<Job>, begun: &BTreeMap<Job, Instant>) -> Vec<Job> {
+    ready.sort_by_key(|job| begun.get(job).copied());
+    ready
+}
+
 /// Does it; returns the delay before the next try, if something was refused or failed.
 async fn perform(mut controller: Controller, job: &Job, rendering: &Semaphore) -> Option<Duration> {
     match job {
@@ -200,5 +211,19 @@ async fn perform(mut controller: Controller, job: &Job, rendering: &Semaphore) -
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_that_has_waited_longest_is_next() {
+        let job = |name: &str| Job::Pool(name.to_owned());
+        let start = Instant::now();
+        let begun = [("a", 20), ("b", 10)].map(|(name, at)| (job(name), start + Duration::from_secs(at)));
+        let found = in_turn(["a", "b", "z"].map(job).to_vec(), &begun.into_iter().collect());
+        assert_eq!(found, ["z", "b", "a"].map(job));
     }
 }
