@@ -58,6 +58,12 @@ const RENDER_DEGRADED: &str = "RenderDegraded";
 /// Condition of a pool whose MachineConfigs have fields that nobody knows, and the reason of their Events.
 const UNKNOWN_FIELDS: &str = "UnknownFields";
 
+/// The longest time for which a target that was set back has to stand.
+const LONGEST_TO_STAND: Duration = Duration::from_secs(1800);
+
+/// For so long a fight is remembered after its last write: the next one is known from its first write.
+const REMEMBERED: Duration = Duration::from_secs(2 * 3600);
+
 /// Unknown fields that a condition names.
 const MAX_NAMED: usize = 8;
 
@@ -66,9 +72,27 @@ fn is_known(snapshot: &Snapshot) -> bool {
 }
 
 /// A target that another program sets back, as it was written last.
+#[derive(Debug, Clone, Default)]
 struct Fought {
     since: Duration,
     target: String,
+    /// Fights over it so far.
+    times: u32,
+    /// It stood, and the nodes have it.
+    is_over: bool,
+}
+
+impl Fought {
+    /// Time that the target has to stand: longer each time, for a program that comes back every few minutes.
+    fn to_stand(&self) -> Duration {
+        let factor = 1_u32.checked_shl(self.times.saturating_sub(1)).unwrap_or(u32::MAX);
+        KEPT.saturating_mul(factor).min(LONGEST_TO_STAND)
+    }
+
+    /// The target is written again; `present` is the one that the pool has.
+    fn begins_again(&self, present: &str, now: Duration) -> bool {
+        self.is_over && self.target != present && now.saturating_sub(self.since) < REMEMBERED
+    }
 }
 
 /// Context of the work for one pool. Clones share all but what belongs to one piece of work.
@@ -128,9 +152,7 @@ impl Controller {
     /// Forgets what is known of pools that are gone.
     fn forget_all_but(&self, pools: &[String]) {
         self.names.keep(pools);
-        let mut fought = self.fought.lock().unwrap_or_else(PoisonError::into_inner);
-        fought.retain(|name, _| pools.contains(name));
-        drop(fought);
+        self.fought().retain(|name, _| pools.contains(name));
         self.cache.change(|snapshot| {
             let before = snapshot.contested_targets.len();
             snapshot.contested_targets.retain(|name| pools.contains(name));
@@ -138,28 +160,52 @@ impl Controller {
         });
     }
 
-    /// Records that the target of a pool is written which another program sets back: its nodes stay as they are.
-    fn is_set_back(&self, pool: &str, target: &str) {
-        let written = Fought { since: uptime(), target: target.to_owned() };
-        self.fought.lock().unwrap_or_else(PoisonError::into_inner).insert(pool.to_owned(), written);
+    fn fought(&self) -> MutexGuard<'_, BTreeMap<String, Fought>> {
+        self.fought.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the target that is about to be written where another program sets it back: the nodes of the pool stay as they are.
+    fn note_target(&self, pool: &str, present: &str, target: &str, is_contested: bool) {
+        let mut all = self.fought();
+        let known = all.get(pool).cloned();
+        let again = known.as_ref().is_some_and(|known| known.begins_again(present, uptime()));
+        if !is_contested && !again {
+            // A change of ours: whoever sets it back is the one from before.
+            if let Some(known) = all.get_mut(pool) {
+                target.clone_into(&mut known.target);
+            }
+            return;
+        }
+        let mut fought = known.unwrap_or_default();
+        if fought.times == 0 || fought.is_over {
+            fought.times = fought.times.saturating_add(1);
+        }
+        all.insert(
+            pool.to_owned(),
+            Fought { since: uptime(), target: target.to_owned(), is_over: false, ..fought },
+        );
+        drop(all);
         self.cache.change(|snapshot| snapshot.contested_targets.insert(pool.to_owned()));
     }
 
     /// Looks whether a pool has the target that was written last, also while it can't be rendered; its nodes get it once nobody has set it
     /// back for a time.
     fn stands(&mut self, pool: &str, target: &str) {
-        let mut fought = self.fought.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = fought.get(pool).filter(|written| written.target == target);
-        let Some(since) = written.map(|written| written.since) else { return };
-        let left = since.saturating_add(KEPT).checked_sub(uptime()).filter(|left| !left.is_zero());
-        if let Some(left) = left {
-            drop(fought);
+        let mut all = self.fought();
+        let Some(written) = all.get_mut(pool).filter(|known| known.target == target && !known.is_over) else {
+            return;
+        };
+        let stood = written.to_stand();
+        if let Some(left) =
+            written.since.saturating_add(stood).checked_sub(uptime()).filter(|left| !left.is_zero())
+        {
+            drop(all);
             self.try_later(left);
             return;
         }
-        fought.remove(pool);
-        drop(fought);
-        info!("Pool {pool} has kept its target for {} s: its nodes get it", KEPT.as_secs());
+        written.is_over = true;
+        drop(all);
+        info!("Pool {pool} has kept its target for {} s: its nodes get it", stood.as_secs());
         self.cache.change(|snapshot| snapshot.contested_targets.remove(pool));
     }
 
@@ -380,9 +426,9 @@ impl Controller {
             return Ok(pool);
         }
         // Before the node controller sees it.
-        if self.contested.is_contested(&field, rendered.name()) {
-            self.is_set_back(&name, rendered.name());
-        }
+        let present = pool.spec.configuration.as_ref().and_then(|present| present.name.as_deref());
+        let is_contested = self.contested.is_contested(&field, rendered.name());
+        self.note_target(&name, present.unwrap_or_default(), rendered.name(), is_contested);
         let (pools, how) = (self.pools(), PatchParams::default());
         let patched = write_and_read(Write::PoolTarget, pools.patch(&name, &how, &Patch::Merge(patch))).await;
         let patched = match patched {
@@ -554,4 +600,21 @@ pub(super) fn with_condition(
         None => all.push(new),
     }
     Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_that_is_set_back_again_has_to_stand_longer() {
+        let at = Duration::from_secs;
+        let fought = |times| Fought { since: at(100), target: "b".to_owned(), times, is_over: true };
+        let stand = [1, 2, 3, 7, 40].map(|times| fought(times).to_stand().as_secs());
+        assert_eq!(stand, [30, 60, 120, 1800, 1800]);
+        let first = fought(1);
+        assert!(first.begins_again("a", at(200)), "somebody set it back");
+        assert!(!first.begins_again("b", at(200)), "a change of ours");
+        assert!(!first.begins_again("a", at(100) + REMEMBERED), "long ago");
+    }
 }
