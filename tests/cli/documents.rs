@@ -1,22 +1,16 @@
 //! The table of documents, through each entry of the agent: the controller gives the same answers (`controllers documents::`).
 
 use std::collections::BTreeSet;
-use std::process::{Child, Stdio};
-use std::time::Duration;
 
-use machine_config_agent::host::root::Root;
-use machine_config_agent::host::watch::Watch;
 use machine_config_agent::model::yaml;
 use serde_json::{Value, json};
 
 use crate::daemon_process::Daemon;
 use crate::document_samples::{Document, Expect, documents};
+use crate::firstboot::Running;
 use crate::test_host::{Node, QUIET, Ran, config, files, ignition};
 
 const ON_HOST: [&str; 4] = ["--root", "root", "--os-backend", "none"];
-const FIRST_BOOT: [&str; 7] =
-    ["firstboot", "--root", "root", "--os-backend", "none", "--reboot-by", "supervisor"];
-
 /// The host has to reboot for the config.
 const REBOOT_REQUIRED: i32 = 133;
 
@@ -24,14 +18,6 @@ fn configs() -> Vec<Document> {
     let documents: Vec<_> = documents().into_iter().filter(|one| one.kind == "MachineConfig").collect();
     assert!(documents.len() > 150);
     documents
-}
-
-/// The field that is refused in a file of a person.
-fn refused_in_file(expect: Expect) -> Option<&'static str> {
-    match expect {
-        Expect::Taken => None,
-        Expect::Unknown(field) | Expect::Refused(field) => Some(field),
-    }
 }
 
 /// Exit code, and the refused fields.
@@ -54,7 +40,7 @@ fn documents_have_one_answer_in_each_verb() {
         let verified = on_host(&["verify", "--config", "a.yaml"]);
         let between =
             answer(&node.run(&[&["plan", "--from", "none.json", "--to", "a.yaml"], &json[..]].concat()));
-        let Some(field) = refused_in_file(expect) else {
+        let Some(field) = expect.refused_in_file() else {
             // This host may refuse it, the document is right.
             assert!([0, 2, 3].contains(&planned.0), "{planned:?}: {text}");
             assert_eq!((planned.0 == 3, &planned.1), (verified.0 == 3, &verified.1), "{text}");
@@ -71,16 +57,6 @@ fn documents_have_one_answer_in_each_verb() {
     }
 }
 
-/// A first boot, ended with the test.
-struct Booting(Child);
-
-impl Drop for Booting {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 /// Ignition has left the document; what is refused waits with its field on the console, the rest is done.
 #[tokio::test(flavor = "current_thread")]
 async fn documents_have_the_same_answer_in_first_boot() {
@@ -91,13 +67,10 @@ async fn documents_have_the_same_answer_in_first_boot() {
             "root/etc/ignition-machine-config-encapsulated.json",
             yaml::tree(&text).unwrap().to_string(),
         );
-        let log = std::fs::File::create(node.path("log")).unwrap();
-        let mut command = node.command(&FIRST_BOOT);
-        let booting = command.stdout(log.try_clone().unwrap()).stderr(Stdio::from(log)).spawn().unwrap();
-        let mut booting = Booting(booting);
+        let mut running = Running::start(&node, "log");
         if let Expect::Refused(field) = expect {
-            until(&node, "root/dev/console", &["the kubelet waits", field]).await;
-            assert!(booting.0.try_wait().unwrap().is_none(), "{text}");
+            running.until("root/dev/console", &["the kubelet waits", field]).await;
+            assert!(running.is_under_way(), "{text}");
             continue;
         }
         node.put("a.yaml", &text);
@@ -105,25 +78,14 @@ async fn documents_have_the_same_answer_in_first_boot() {
         let (code, fields) = answer(&node.run(&[&words, &ON_HOST[..]].concat()));
         if code == 3 {
             let field = fields.first().unwrap();
-            until(&node, "root/dev/console", &["the kubelet waits", field]).await;
+            running.until("root/dev/console", &["the kubelet waits", field]).await;
             continue;
         }
-        let code = booting.0.wait().unwrap().code().unwrap();
+        let code = running.end();
         assert!([0, REBOOT_REQUIRED].contains(&code), "{code}: {}: {text}", node.read("log"));
         if let Expect::Unknown(field) = expect {
             assert!(node.read("log").contains(field), "{field} is not named: {}: {text}", node.read("log"));
         }
-    }
-}
-
-/// Waits until a file has all words.
-async fn until(node: &Node, path: &str, words: &[&str]) {
-    let root = Root::open(node.dir.path()).unwrap();
-    let mut watch = Watch::new(&root, [&*format!("/{path}")], []).unwrap();
-    while !words.iter().all(|word| node.read(path).contains(word)) {
-        let changed = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
-        assert!(changed.is_ok(), "{path} does not have {words:?}: {}", node.read(path));
-        changed.unwrap().unwrap();
     }
 }
 
@@ -134,7 +96,7 @@ async fn documents_have_the_same_answer_in_daemon() {
     daemon.put("policy.yaml", QUIET);
     let named = configs().into_iter().filter(|one| one.text.contains("name: 50-a"));
     for (number, Document { expect, text, .. }) in named.enumerate() {
-        let Some(field) = refused_in_file(expect) else { continue };
+        let Some(field) = expect.refused_in_file() else { continue };
         let name = format!("d-{number}");
         daemon.put(
             &format!("machineconfigs/{name}.yaml"),

@@ -29,14 +29,21 @@ fn empty() -> Value {
     ignition(json!({}))
 }
 
-/// A first boot that is under way.
-struct Running<'a> {
+/// A first boot that is under way; it is ended with the test.
+pub struct Running<'a> {
     node: &'a Node,
     child: Child,
 }
 
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 impl<'a> Running<'a> {
-    fn start(node: &'a Node, log: &str) -> Self {
+    pub fn start(node: &'a Node, log: &str) -> Self {
         let log = std::fs::File::create(node.path(log)).unwrap();
         let child =
             node.command(&WORDS).stdout(log.try_clone().unwrap()).stderr(Stdio::from(log)).spawn().unwrap();
@@ -44,7 +51,7 @@ impl<'a> Running<'a> {
     }
 
     /// Waits until a file holds all words.
-    async fn until(&self, path: &str, words: &[&str]) {
+    pub async fn until(&self, path: &str, words: &[&str]) {
         self.until_text(path, &format!("{words:?}"), |text| words.iter().all(|word| text.contains(word)))
             .await;
     }
@@ -60,7 +67,11 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn end(mut self) -> i32 {
+    pub fn is_under_way(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    pub fn end(mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap()
     }
 }

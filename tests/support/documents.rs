@@ -12,6 +12,16 @@ pub enum Expect {
 
 use Expect::{Refused, Taken, Unknown};
 
+impl Expect {
+    /// The field that is refused in a file of a person.
+    pub fn refused_in_file(self) -> Option<&'static str> {
+        match self {
+            Taken => None,
+            Unknown(field) | Refused(field) => Some(field),
+        }
+    }
+}
+
 pub type Row = (Expect, &'static str);
 
 /// Specs of a MachineConfig.

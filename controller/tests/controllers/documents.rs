@@ -31,14 +31,6 @@ fn put(at: &Path, text: &str) {
     std::fs::write(at, text).unwrap();
 }
 
-/// The field that is refused in a file of a person.
-fn refused_in_file(expect: Expect) -> Option<&'static str> {
-    match expect {
-        Expect::Taken => None,
-        Expect::Unknown(field) | Expect::Refused(field) => Some(field),
-    }
-}
-
 /// The fields that a verb refuses.
 fn fields(output: &Output) -> BTreeSet<String> {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -84,7 +76,7 @@ fn documents_have_one_answer_in_each_verb() {
         }
         for words in verbs {
             // A build of what is taken would begin.
-            let Some(field) = refused_in_file(expect) else {
+            let Some(field) = expect.refused_in_file() else {
                 if words[0] != "build" && kind == "MachineConfig" {
                     let ran = run(&words, place.path());
                     let read = [Some(0), Some(3)].contains(&ran.status.code()) && fields(&ran).is_empty();

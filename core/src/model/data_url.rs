@@ -122,9 +122,8 @@ fn is_plain(byte: u8) -> bool {
 }
 
 fn unescaped(body: &str) -> Result<Vec<u8>, String> {
-    if !body.bytes().all(is_plain) {
-        let odd = body.chars().find(|c| !u8::try_from(*c).is_ok_and(is_plain));
-        return Err(odd.map_or_else(String::new, refused));
+    if let Some(odd) = body.chars().find(|c| !u8::try_from(*c).is_ok_and(is_plain)) {
+        return Err(refused(odd));
     }
     let mut parts = body.split('%');
     let mut bytes = Vec::with_capacity(body.len());

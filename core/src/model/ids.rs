@@ -257,9 +257,13 @@ impl ManagedPath {
 
     /// Returns true if the path is the directory or below it, component by component.
     pub fn is_below(&self, directory: &str) -> bool {
-        let directory = directory.trim_end_matches('/');
-        self.0.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        is_at_or_below(&self.0, directory.trim_end_matches('/'))
     }
+}
+
+/// Returns true if a path is the directory or below it, component by component.
+pub fn is_at_or_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl TryFrom<String> for ManagedPath {

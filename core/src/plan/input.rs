@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::compare::{entry_holds, same_entry};
 use super::{Mode, StepReason};
-use crate::model::ids::STATE_DIR;
+use crate::model::ids::{STATE_DIR, is_at_or_below};
 use crate::model::observation::EmbeddedConfig;
 use crate::model::protected::WRITTEN;
 use crate::model::units::Mask;
@@ -224,12 +224,8 @@ impl<'a> PlanInput<'a> {
 
     /// Returns true if a path of the old config is the agent's by now: somebody made a directory on the way a link since.
     fn is_agents(&self, path: &ManagedPath) -> bool {
-        let is_own = |name: &str| {
-            let mut own = WRITTEN.into_iter().chain([STATE_DIR]);
-            own.any(|file| {
-                name.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            })
-        };
+        let is_own =
+            |name: &str| WRITTEN.into_iter().chain([STATE_DIR]).any(|file| is_at_or_below(name, file));
         self.other_names(path).iter().any(|name| is_own(name))
     }
 

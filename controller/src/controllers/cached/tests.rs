@@ -116,7 +116,6 @@ fn selectors_change_membership_and_nodes_are_named() {
     assert_eq!(changed(&|snapshot| Lenient::<MachineConfigPool>::remove(snapshot, "p")), moved);
 }
 
-/// A list is the server's state, also where it has gone back; what was written since the list was asked for stays.
 /// Another program deletes what was just made, and the answer to the write is the last to come.
 #[test]
 fn answer_does_not_bring_back_what_has_ended() {
@@ -129,6 +128,7 @@ fn answer_does_not_bring_back_what_has_ended() {
     assert!(config("1", &["a"]).put_watched(&mut snapshot) && snapshot.configs.contains_key("50-a"));
 }
 
+/// A list is the server's state, also where it has gone back; what was written since the list was asked for stays.
 #[test]
 fn list_replaces_newer_versions_but_those_written_meanwhile() {
     let node = |name: &str, version: &str| -> NodeObject {
