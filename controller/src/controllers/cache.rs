@@ -27,6 +27,9 @@ use crate::view::Progress;
 /// So many objects that ended are known: far more than end while one answer is awaited.
 const MAX_GONE: usize = 1000;
 
+/// The answer to a watch whose version is too old.
+const EXPIRED: u16 = 410;
+
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
@@ -277,15 +280,13 @@ impl Snapshot {
         self.set_listed(kind) || was_failing
     }
 
-    /// Records that the watch of a kind is down, and nothing is stale so far.
-    pub(super) fn breaks(&mut self, kind: Kind, now: Duration) -> bool {
-        self.down.entry(kind).or_insert(now);
-        false
-    }
-
-    /// Records that a kind can't be read; returns true if that, or its cause, is news.
+    /// Records that a kind can't be read; returns true if that, or its cause, is news. A watch that has expired starts over: nothing is stale,
+    /// unless that lasts.
     pub(super) fn fails(&mut self, kind: Kind, failure: &Failure, now: Duration) -> bool {
         self.down.entry(kind).or_insert(now);
+        if failure.code == EXPIRED {
+            return false;
+        }
         if self.failing.get(&kind).is_some_and(|known| known.is_same(failure)) {
             return false;
         }

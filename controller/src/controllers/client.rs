@@ -165,10 +165,10 @@ impl RequestError {
     }
 
     /// Returns true if the same write does not pass by itself: it is refused, and neither by a busy server, nor as a conflict, nor
-    /// for a token that is about to be renewed.
+    /// because the object is gone, nor for a token that is about to be renewed.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::NoConflict(_))
-            || (matches!(self.code(), 400..500) && !matches!(self.code(), 401 | 408 | 409 | 429))
+            || (matches!(self.code(), 400..500) && !matches!(self.code(), 401 | 404 | 408 | 409 | 429))
     }
 
     /// Returns true if another writer was faster, or the object is gone, as far as the code says.

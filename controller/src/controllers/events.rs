@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::cache::Snapshot;
 use super::client::send;
 use super::write::{Write, refused, unanswered, write};
 
@@ -22,6 +23,9 @@ const MAX_MESSAGE: usize = 1024;
 
 /// Kind of a pool.
 pub(super) const POOL: &str = "MachineConfigPool";
+
+const NODE: &str = "Node";
+const ROLLOUT_POLICY: &str = "RolloutPolicy";
 
 /// Object of an Event.
 #[derive(Debug, Clone)]
@@ -40,7 +44,7 @@ impl std::fmt::Display for About {
 
 impl About {
     pub(super) fn node(name: &str, uid: &str) -> Self {
-        Self { kind: "Node", api_version: "v1", name: name.to_owned(), uid: uid.to_owned() }
+        Self { kind: NODE, api_version: "v1", name: name.to_owned(), uid: uid.to_owned() }
     }
 
     pub(super) fn machine_config(name: &str, uid: &str) -> Self {
@@ -57,12 +61,27 @@ impl About {
 
     pub(super) fn rollout_policy(name: &str, uid: &str) -> Self {
         let api_version = "machine-config-agent.io/v1alpha1";
-        Self { kind: "RolloutPolicy", api_version, name: name.to_owned(), uid: uid.to_owned() }
+        Self { kind: ROLLOUT_POLICY, api_version, name: name.to_owned(), uid: uid.to_owned() }
     }
 
     pub(super) fn pool(name: &str, uid: &str) -> Self {
         let api_version = "machineconfiguration.openshift.io/v1";
         Self { kind: POOL, api_version, name: name.to_owned(), uid: uid.to_owned() }
+    }
+}
+
+impl About {
+    /// Returns true if a node, a pool or a policy was deleted: nothing is told of it any more. One that can't be read is there.
+    pub(super) fn is_gone(&self, snapshot: &Snapshot) -> bool {
+        match self.kind {
+            NODE => snapshot.nodes.get(&self.name).is_none_or(|now| now.uid != self.uid),
+            POOL => snapshot
+                .pools
+                .get(&self.name)
+                .is_none_or(|now| now.as_ref().is_ok_and(|now| now.metadata.uid.as_ref() != Some(&self.uid))),
+            ROLLOUT_POLICY => !snapshot.policies.contains_key(&self.name),
+            _ => false,
+        }
     }
 }
 

@@ -146,11 +146,7 @@ impl WatchState {
             self.logged = Some(failure.cause.clone());
         }
         let kind = self.kind;
-        // An expired watch starts over: nothing is stale, unless that lasts.
-        cache.change(|snapshot| match failure.code {
-            410 => snapshot.breaks(kind, uptime()),
-            _ => snapshot.fails(kind, &failure, uptime()),
-        });
+        cache.change(|snapshot| snapshot.fails(kind, &failure, uptime()));
         // One that is about to be answered is soon asked for again.
         let held = if is_starting { Some(Duration::ZERO) } else { held };
         self.pauses.after(failure.code, failure.retry_after, held)

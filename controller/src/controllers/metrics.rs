@@ -162,6 +162,10 @@ impl Metrics {
         for condition in CONDITIONS {
             self.conditions.remove(&vec![("pool", pool.to_owned()), ("condition", condition.to_owned())]);
         }
+    }
+
+    /// Forgets the rendering of a pool that is gone.
+    pub(super) fn forget_rendered(&self, pool: &str) {
         self.render_degraded.remove(&vec![("pool", pool.to_owned())]);
     }
 

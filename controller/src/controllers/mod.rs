@@ -7,10 +7,12 @@
 //! | `leader.rs`, `witness.rs` | the shell of [`crate::lease`]; what the Lease says of the API server's history |
 //! | `interlock.rs` | the shell of [`crate::interlock`]: nobody else writes to the pools |
 //! | `cache.rs`, `follow.rs` | observed objects, reduced; the watches that fill it, by [`crate::watches`] |
+//! | `reported.rs` | watches that are needed for a while |
 //! | `unread.rs`, `awaited.rs`, `outage.rs` | kinds that can't be read, and who says so |
 //! | `stored_config.rs` | MachineConfigs, packed |
 //! | `node.rs`, `config.rs`, `untyped.rs`, `failure.rs` | objects as they are read, and why not |
-//! | `write.rs` | each write, by name: what fails is counted |
+//! | `write.rs`, `tries.rs` | each write, by name: what fails is counted; its pauses, and when it is told |
+//! | `work.rs` | work for many objects beside each other |
 //! | `conflict.rs` | whether a 404 or 409 is a refusal |
 //! | `node_write.rs`, `merge.rs` | patches of nodes and statuses |
 //! | `error.rs` | errors that end the process |
@@ -57,15 +59,18 @@ mod opt_in;
 mod outage;
 mod pinned;
 mod render;
+mod reported;
 mod rollout;
 mod seed;
 mod status;
 mod stored_config;
 mod transport;
+mod tries;
 mod unread;
 mod untyped;
 mod unused;
 mod witness;
+mod work;
 mod write;
 
 use std::net::SocketAddr;
@@ -356,6 +361,7 @@ fn ready(cache: Cache, controllers: &[Controller], alone: watch::Receiver<Alone>
         missing.extend(unread::down(&snapshot, &needed, client::uptime()));
         missing.extend(unread::refused_budgets(&snapshot));
         missing.extend(unread::refused_pods(&snapshot));
+        missing.extend(unread::refused_reports(&snapshot));
         missing.extend(unread::refused_settings(&snapshot));
         missing.extend(unread::refused_lease(&snapshot));
         if !missing.is_empty() {

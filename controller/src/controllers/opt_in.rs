@@ -1,7 +1,7 @@
 //! The shell of [`crate::opt_in`]: a pool's label and `ConfigMap`s become a `MachineOSConfig`, and what comes of it stands on the pool.
 //!
 //! It decides by what the cache has, writes one object, and decides again by what the API server answered. A controller that is killed
-//! between two writes is replaced by one that makes the second.
+//! between two writes is replaced by one that makes the second. The pools go on beside each other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,29 +12,33 @@ use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, Pos
 use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::awaited::Untouched;
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, uptime};
+use super::client::RequestError;
 use super::conflict::{Expected, or_judged};
 use super::contested::Contested;
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
 use super::metrics::Metrics;
+use super::tries::Tries;
 use super::unread;
 use super::untyped::MachineOsConfig;
+use super::work::Work;
 use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool, MachineOSConfig};
 use crate::opt_in::{self, Action, CONTAINERFILES, NEWEST_IMAGE, OS_IMAGE, Results, SETTINGS};
 use crate::reading::Lenient;
-use crate::retry::Retries;
 
-/// Wait for a retry of a write, if nothing changes before.
+/// Wait after a conflict, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// So many pools are written for at once.
+const MAX_AT_ONCE: usize = 16;
 
 /// The most writes for one pool in a row: more of them are a mistake of this program.
 const MAX_WRITES: usize = 8;
@@ -48,21 +52,24 @@ pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics, namespac
     UNTOUCHED.until_read(&client, &cache, &unread::OPT_IN).await;
     info!("The controller of pools that opt in runs");
     let mut changes = cache.contents();
-    let (retries, contested) = (Retries::default(), Contested::default());
-    let mut controller = Controller { client, cache, metrics, namespace, retries, contested };
+    let (tries, contested) = (Tries::default(), Contested::default());
+    let controller = Controller { client, cache, metrics, namespace, tries, contested };
+    let mut work = Work::new(MAX_AT_ONCE);
+    changes.mark_changed();
     loop {
-        changes.mark_unchanged();
-        let again = controller.reconcile().await;
-        let retry = async {
-            match again {
-                None => std::future::pending().await,
-                Some(wait) => sleep(wait).await,
-            }
-        };
         tokio::select! {
-            _ = changes.changed() => {}
-            () = retry => {}
+            _ = changes.changed() => {
+                changes.mark_unchanged();
+                controller.all_due(&mut work);
+            }
+            ended = work.next() => if let Some((pool, Some(wait))) = ended {
+                work.add(pool, Instant::now() + wait);
+            },
         }
+        work.begin(|pool| {
+            let (controller, pool) = (controller.clone(), pool.clone());
+            async move { controller.bring(&pool).await }
+        });
     }
 }
 
@@ -79,13 +86,14 @@ fn untouched(snapshot: &Snapshot) -> Vec<(About, String)> {
     snapshot.readable_pools().filter(|pool| opt_in::is_enabled(pool)).map(named).collect()
 }
 
+#[derive(Clone)]
 struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
     namespace: String,
-    /// Refusals of the API server, by pool.
-    retries: Retries,
+    /// Failures, by pool.
+    tries: Tries,
     contested: Contested,
 }
 
@@ -121,72 +129,78 @@ impl Step {
 }
 
 impl Controller {
-    /// Brings all pools to where they should be; returns the time until the next try, if something was refused or failed.
-    async fn reconcile(&mut self) -> Option<Duration> {
-        if self.cache.lock().is_between_states() {
-            return None;
+    /// Has the pools decided again: something changed.
+    fn all_due(&self, work: &mut Work<String, Option<Duration>>) {
+        let snapshot = self.cache.lock();
+        // The list of the last kind brings the next decision.
+        if !snapshot.is_between_states() {
+            self.tries.keep(|pool| snapshot.pools.contains_key(pool));
+            work.replace(concerned(&snapshot));
         }
-        let pools: Vec<String> = concerned(&self.cache.lock());
-        let mut waits = Vec::new();
-        for pool in pools {
-            for _ in 0..MAX_WRITES {
-                let step = step(&self.cache.lock(), &pool, &self.namespace);
-                let input = match &step {
-                    Step::Nothing => break,
-                    Step::Write(action) => format!("{action:?}"),
-                    Step::Report(..) => "results".to_owned(),
-                };
-                let (field, value) = step.content(&pool);
-                let wait = self.retries.wait(&pool, &input, uptime());
-                if let Some(wait) = wait.or_else(|| self.contested.wait(&field, &value)) {
-                    waits.push(wait);
-                    break;
+    }
+
+    /// Brings a pool to where it should be; returns the time until the next try, if something was refused or failed.
+    async fn bring(&self, pool: &str) -> Option<Duration> {
+        for _ in 0..MAX_WRITES {
+            let step = {
+                let snapshot = self.cache.lock();
+                if snapshot.is_between_states() {
+                    return None;
                 }
-                let written = match step {
-                    Step::Nothing => break,
-                    Step::Write(action) => self.write(action).await,
-                    Step::Report(object, results, refused) => {
-                        self.report(&object, results, refused.as_deref()).await
-                    }
-                };
-                let Err(error) = written else {
-                    self.retries.succeeded(&pool);
-                    self.contested.wrote(&self.client, &field, &value, &self.about(&pool)).await;
-                    continue;
-                };
-                waits.push(self.failed(&pool, &input, &error).await);
-                break;
+                step(&snapshot, pool, &self.namespace)
+            };
+            let input = match &step {
+                Step::Nothing => return None,
+                Step::Write(action) => format!("{action:?}"),
+                Step::Report(..) => "results".to_owned(),
+            };
+            let (field, value) = step.content(pool);
+            if let Some(wait) = self.tries.wait(pool, &input).or_else(|| self.contested.wait(&field, &value))
+            {
+                return Some(wait);
+            }
+            let written = match step {
+                Step::Nothing => return None,
+                Step::Write(action) => self.write(action).await,
+                Step::Report(object, results, refused) => {
+                    self.report(&object, results, refused.as_deref()).await
+                }
+            };
+            if let Err(error) = written {
+                return self.failed(pool, &input, &error).await;
+            }
+            self.tries.succeeded(pool);
+            if let Some(about) = self.about(pool) {
+                self.contested.wrote(&self.client, &field, &value, &about).await;
             }
         }
-        waits.into_iter().min()
+        None
     }
 
-    /// Tells of a write that is refused, once; returns the time until the next try.
-    async fn failed(&mut self, pool: &str, input: &str, error: &RequestError) -> Duration {
+    /// Tells of a write that failed; returns the time until the next try, if there is one.
+    async fn failed(&self, pool: &str, input: &str, error: &RequestError) -> Option<Duration> {
         // Somebody else wrote: the watch brings the next decision.
         if error.is_conflict() {
-            return RETRY;
+            return Some(RETRY);
         }
+        // Of a pool that is gone nothing is told.
+        let about = self.about(pool)?;
         self.metrics.wrote("opt-in", "failed");
-        if !error.is_refusal() {
-            warn!("pool {pool}: {error}");
-            return RETRY;
-        }
-        let (wait, is_news) = self.retries.failed(pool, input, &error.to_string(), uptime());
-        if is_news {
-            let text = format!("Pool {pool} can't be brought into image mode: {error}");
+        let failed = self.tries.failed(pool, input, error);
+        let text = format!("Pool {pool} can't be brought into image mode: {error}");
+        if failed.is_logged {
             warn!("{text}");
-            let about = self.about(pool);
+        }
+        if failed.is_told {
             emit(&self.client, &about, Severity::Warning, "OptInRefused", &text).await;
         }
-        wait
+        Some(failed.wait)
     }
 
-    fn about(&self, pool: &str) -> About {
-        let uid = self.cache.lock().readable_pools().find_map(|one| {
-            (one.metadata.name.as_deref() == Some(pool)).then(|| one.metadata.uid.clone())?
-        });
-        About::pool(pool, uid.as_deref().unwrap_or_default())
+    fn about(&self, pool: &str) -> Option<About> {
+        let snapshot = self.cache.lock();
+        let found = snapshot.pools.get(pool)?.as_ref().ok()?;
+        Some(About::pool(pool, found.metadata.uid.as_deref().unwrap_or_default()))
     }
 
     async fn write(&self, action: Action) -> Result<(), RequestError> {

@@ -1,88 +1,161 @@
 //! The shell of `rollout/pinned.rs`: the annotation by which nodes learn of their PinnedImageSets, and the counts of the
 //! pools that name some. Each MachineConfigNode is watched only while a pool does.
 
-use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _};
 use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached as _;
-use super::client::{RequestError, uptime};
+use super::client::RequestError;
 use super::conflict::{Expected, judged};
 use super::contested::Contested;
-use super::events::About;
-use super::failure::Failure;
+use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
 use super::node_write::write_node;
+use super::reported::Reported;
+use super::tries::Tries;
+use super::unread;
+use super::work::Work;
 use super::write::{Write, write};
 use crate::api::pool::PoolSynchronizer;
 use crate::api::{MachineConfigNode, MachineConfigPool};
 use crate::model::annotations::PINNED_IMAGE_SETS;
 use crate::model::pinned::{PinningPool, pools_of_node};
 use crate::reading::Lenient;
-use crate::retry::Retries;
 use crate::rollout::{Members, Node, ReportedSet, annotation, sets, synchronizer};
 use crate::watches;
 
 /// Changes of this time are counted together.
 const COALESCE: Duration = Duration::from_secs(1);
 
-/// Wait for a retry, if nothing changes before.
-const RETRY: Duration = Duration::from_secs(30);
+/// So many nodes and pools are written to at once.
+const MAX_AT_ONCE: usize = 16;
 
-/// Nodes that are told at once.
-const MAX_WRITES: usize = 100;
+/// Reason of the Events of nodes and pools that are not written to.
+const NOT_WRITTEN: &str = "PinnedImagesNotWritten";
 
-type Events = Pin<Box<dyn Stream<Item = watcher::Result<Event<Lenient<MachineConfigNode>>>> + Send>>;
+/// Said of a pool.
+const NO_COUNTS: &str = "does not have the counts of its pinned images";
 
 /// Runs it. It has no end.
 pub(super) async fn run(client: Client, cache: Cache, metrics: Metrics) {
     let needed = [Kind::Definitions, Kind::Pools, Kind::Nodes];
     cache.until(|snapshot| needed.iter().all(|kind| snapshot.knows(*kind))).await;
-    let (reports, contested) = (Reports::default(), Contested::default());
-    let mut controller =
-        Controller { client, cache, metrics, reports, contested, retries: Retries::default(), later: None };
-    let mut changes = controller.cache.changes();
+    let (contested, tries) = (Contested::default(), Tries::of_frequent_inputs());
+    let controller = Controller { client, cache, metrics, contested, tries };
+    let mut reports = Reports::default();
+    let mut writes =
+        Writes { controller, open: BTreeMap::new(), work: Work::new(MAX_AT_ONCE), is_settled: false };
+    let mut changes = writes.controller.cache.changes();
     loop {
         changes.mark_unchanged();
         let (is_active, is_certain) = {
-            let snapshot = controller.cache.lock();
+            let snapshot = writes.controller.cache.lock();
             (is_active(&snapshot), !snapshot.is_between_states())
         };
-        let done = if is_active && is_certain { controller.reconcile().await } else { Ok(()) };
-        let failed = done.err();
-        if let Some(error) = &failed {
-            controller.metrics.wrote("pinned", "failed");
-            warn!("Pinned images of the pools can't be reported: {error}");
+        // Also what is left of the last set, and of a process before this one.
+        if is_certain && (is_active || !writes.is_settled) {
+            writes.decide(&reports);
         }
         if !is_active {
-            controller.reports = Reports::default();
-        } else if controller.reports.events.is_none() {
-            controller.reports.events = Some(watch(&controller.client));
+            reports = Reports::default();
+        } else if reports.events.is_none() {
+            reports.begin(&writes.controller);
         }
-        let later = controller.later.take();
-        let retry = async {
-            match failed.map(|_| RETRY).into_iter().chain(later).min() {
-                Some(wait) => sleep(wait).await,
-                None => std::future::pending().await,
-            }
+        writes.controller.tell_unread(&mut reports.told).await;
+        writes.make(&mut changes, &mut reports).await;
+    }
+}
+
+/// Writes that are to be made, and those under way.
+struct Writes {
+    controller: Controller,
+    open: BTreeMap<Target, Change>,
+    work: Work<Target, Option<Duration>>,
+    /// There was nothing to write.
+    is_settled: bool,
+}
+
+/// An object that is written to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Node(String),
+    Pool(String),
+}
+
+/// The value that it is to have.
+#[derive(Debug, Clone)]
+enum Change {
+    /// The sets that a node is told of.
+    Sets(Arc<Node>, Option<String>),
+    /// The counts of a pool.
+    Counts(Arc<MachineConfigPool>, Option<PoolSynchronizer>),
+}
+
+impl Writes {
+    /// Decides which nodes are to be told of their sets, and which pools of their counts.
+    fn decide(&mut self, reports: &Reports) {
+        let controller = &self.controller;
+        self.open = {
+            let snapshot = controller.cache.lock();
+            let nodes = untold(&snapshot).into_iter();
+            let nodes =
+                nodes.map(|(node, value)| (Target::Node(node.name.clone()), Change::Sets(node, value)));
+            let counts = reports.sets.as_ref().map(|sets| counts(&snapshot, sets)).unwrap_or_default();
+            let counts = counts.into_iter();
+            let counts = counts
+                .map(|(pool, count)| (Target::Pool(pool.name_any()), Change::Counts(Arc::new(pool), count)));
+            nodes.chain(counts).collect()
         };
-        tokio::select! {
-            _ = changes.changed() => {}
-            () = controller.reports.changed() => {}
-            () = retry => {}
+        self.is_settled = self.open.is_empty();
+        if self.is_settled {
+            controller.tries.keep(|_| false);
         }
-        if is_active {
-            sleep(COALESCE).await;
+        self.work.replace(self.open.keys().cloned());
+    }
+
+    /// Makes them, until they are to be decided again.
+    async fn make(&mut self, changes: &mut watch::Receiver<u64>, reports: &mut Reports) {
+        let mut until = None;
+        loop {
+            let Self { controller, open, work, .. } = self;
+            work.begin(|target| {
+                let (controller, change) = (controller.clone(), open.get(target).cloned());
+                async move {
+                    match change? {
+                        Change::Sets(node, value) => controller.write_sets(&node, value).await,
+                        Change::Counts(pool, count) => controller.write_count(&pool, count.as_ref()).await,
+                    }
+                }
+            });
+            let collected = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let changed = async {
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    () = reports.changed() => {}
+                }
+            };
+            tokio::select! {
+                () = changed, if until.is_none() => until = Some(Instant::now() + COALESCE),
+                () = collected => return,
+                ended = work.next() => if let Some((target, Some(wait))) = ended {
+                    work.add(target, Instant::now() + wait);
+                },
+            }
         }
     }
 }
@@ -95,38 +168,37 @@ fn is_active(snapshot: &Snapshot) -> bool {
     snapshot.readable_pools().any(|pool| !sets(pool).is_empty() || counted(pool))
 }
 
-fn watch(client: &Client) -> Events {
-    let api = Api::<Lenient<MachineConfigNode>>::all(client.clone());
-    Box::pin(watches::paced(api, watches::config()))
-}
-
 /// Reports of the nodes, while they are watched.
 #[derive(Default)]
 struct Reports {
-    events: Option<Events>,
+    events: Option<Reported<Lenient<MachineConfigNode>>>,
     /// Sets by node, of the nodes that report some; `None` before a first list.
     sets: Option<BTreeMap<String, Vec<ReportedSet>>>,
     listing: BTreeMap<String, Vec<ReportedSet>>,
-    is_failing: bool,
+    /// What was told of a watch that the API server refuses.
+    told: BTreeSet<String>,
 }
 
 impl Reports {
+    /// Begins to watch them.
+    fn begin(&mut self, controller: &Controller) {
+        let api = Api::<Lenient<MachineConfigNode>>::all(controller.client.clone());
+        let (cache, metrics) = (controller.cache.clone(), controller.metrics.clone());
+        self.events = Some(Reported::new(api, watches::config(), Kind::ConfigNodes, cache, metrics));
+    }
+
     /// Waits for a change of the reports; for ever while they are not watched.
     async fn changed(&mut self) {
         loop {
             let Some(events) = &mut self.events else { return std::future::pending().await };
             match events.next().await {
                 Some(Ok(event)) => {
-                    self.is_failing = false;
                     if self.apply(event) {
                         return;
                     }
                 }
-                Some(Err(error)) => {
-                    if !std::mem::replace(&mut self.is_failing, true) {
-                        warn!("MachineConfigNodes can't be watched: {}", Failure::new(&error).cause);
-                    }
-                }
+                // The cache has it, and that is a change.
+                Some(Err(_)) => {}
                 None => self.events = None,
             }
         }
@@ -171,81 +243,105 @@ fn reported(node: &Lenient<MachineConfigNode>) -> Vec<ReportedSet> {
     sets.into_iter().flatten().filter_map(read).collect()
 }
 
+#[derive(Clone)]
 struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
-    reports: Reports,
     contested: Contested,
-    /// Refusals of the API server.
-    retries: Retries,
-    /// Time until a contested field may be written again.
-    later: Option<Duration>,
+    /// Failures, by field.
+    tries: Tries,
 }
 
 /// A pool, and the counts that it is to have.
 type Count = (MachineConfigPool, Option<PoolSynchronizer>);
 
 impl Controller {
-    /// Tells nodes of their sets, and pools how many nodes keep them. A pool's counts go last: they say that there is something to
-    /// take back.
-    async fn reconcile(&mut self) -> Result<(), RequestError> {
-        let mut nodes = untold(&self.cache.lock());
-        nodes.retain(|(node, value)| self.may_write(&told(node), value.as_deref().unwrap_or_default()));
-        let is_cut = nodes.len() > MAX_WRITES;
-        let mut failed = None;
-        for (node, value) in nodes.into_iter().take(MAX_WRITES) {
-            let body = json!({ "metadata": { "annotations": { PINNED_IMAGE_SETS: value } } });
-            let what = Write::NodePinnedImages;
-            match write_node(what, &self.client, &self.cache, &node, &body).await {
-                Ok(is_written) => {
-                    self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" });
-                    self.retries.succeeded(&told(&node));
-                    if is_written {
-                        let (value, about) = (value.unwrap_or_default(), About::node(&node.name, &node.uid));
-                        self.contested.wrote(&self.client, &told(&node), &value, &about).await;
-                    }
+    /// Tells a node of its sets; returns the time until the next try, if there is one.
+    async fn write_sets(&self, node: &Arc<Node>, value: Option<String>) -> Option<Duration> {
+        let (field, text) = (told(node), value.clone().unwrap_or_default());
+        if let Some(wait) = self.wait(&field, &text) {
+            return Some(wait);
+        }
+        if !self.cache.lock().nodes.get(&node.name).is_some_and(|now| Arc::ptr_eq(now, node)) {
+            // It has changed, and is decided again.
+            return None;
+        }
+        let body = json!({ "metadata": { "annotations": { PINNED_IMAGE_SETS: value } } });
+        let about = About::node(&node.name, &node.uid);
+        match write_node(Write::NodePinnedImages, &self.client, &self.cache, node, &body).await {
+            Ok(is_written) => {
+                self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" });
+                self.tries.succeeded(&field);
+                if is_written {
+                    self.contested.wrote(&self.client, &field, &text, &about).await;
                 }
-                // One node that refuses keeps the others from nothing.
-                Err(error) => {
-                    self.failed(&told(&node), value.as_deref().unwrap_or_default(), &error);
-                    failed = Some(error);
-                }
+                None
+            }
+            Err(error) => {
+                let what = format!("Node {} is not told of its pinned images", node.name);
+                self.failed(&field, &text, &about, &what, &error).await
             }
         }
-        let reported = self.reports.sets.as_ref().filter(|_| !is_cut);
-        let counts = reported.map(|sets| counts(&self.cache.lock(), sets)).unwrap_or_default();
-        for (pool, count) in counts {
-            failed = self.write_count(&pool, count.as_ref()).await.err().or(failed);
+    }
+
+    /// Returns the time to wait before a field may be given this value. Another program that sets it back again and again is waited for.
+    fn wait(&self, field: &str, value: &str) -> Option<Duration> {
+        let waits = [self.contested.wait(field, value), self.tries.wait(field, value)];
+        waits.into_iter().flatten().max()
+    }
+
+    /// Tells of a write that failed; returns the pause before the next try.
+    async fn failed(
+        &self,
+        field: &str,
+        value: &str,
+        about: &About,
+        what: &str,
+        error: &RequestError,
+    ) -> Option<Duration> {
+        if about.is_gone(&self.cache.lock()) {
+            return None;
         }
-        failed.map_or(Ok(()), Err)
+        self.metrics.wrote("pinned", "failed");
+        let failed = self.tries.failed(field, value, error);
+        let text = format!("{what}: {error}");
+        if failed.is_logged {
+            warn!("{text}");
+        }
+        if failed.is_told {
+            emit(&self.client, about, Severity::Warning, NOT_WRITTEN, &text).await;
+        }
+        Some(failed.wait)
     }
 
-    /// Returns true if a field may be given this value now. Another program that sets it back again and again is waited for.
-    fn may_write(&mut self, field: &str, value: &str) -> bool {
-        let waits = [self.contested.wait(field, value), self.retries.wait(field, value, uptime())];
-        let Some(wait) = waits.into_iter().flatten().max() else { return true };
-        self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
-        false
-    }
-
-    /// Has a refused write wait, unless its value changes.
-    fn failed(&mut self, field: &str, value: &str, error: &RequestError) {
-        if error.is_refusal() {
-            let (wait, _) = self.retries.failed(field, value, &error.to_string(), uptime());
-            self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
+    /// Has the pools that name sets say that the API server refuses the reports of their nodes.
+    async fn tell_unread(&self, told: &mut BTreeSet<String>) {
+        let (refused, pools) = {
+            let snapshot = self.cache.lock();
+            let Some(refused) = unread::refused_reports(&snapshot) else { return };
+            let pools = snapshot.readable_pools().filter(|pool| !sets(pool).is_empty()).map(about_pool);
+            (refused, pools.collect::<Vec<_>>())
+        };
+        for about in pools {
+            let text = format!("Pool {} {NO_COUNTS}: {refused}", about.name);
+            if told.insert(text.clone()) {
+                warn!("{text}");
+                emit(&self.client, &about, Severity::Warning, NOT_WRITTEN, &text).await;
+            }
         }
     }
 
+    /// Writes a pool's counts; returns the time until the next try, if there is one.
     async fn write_count(
-        &mut self,
+        &self,
         pool: &MachineConfigPool,
         count: Option<&PoolSynchronizer>,
-    ) -> Result<(), RequestError> {
+    ) -> Option<Duration> {
         let name = pool.name_any();
         let (field, value) = (format!("status.poolSynchronizersStatus of pool {name}"), format!("{count:?}"));
-        if !self.may_write(&field, &value) {
-            return Ok(());
+        if let Some(wait) = self.wait(&field, &value) {
+            return Some(wait);
         }
         let all = count.map(|count| vec![count]);
         let body = json!({
@@ -257,28 +353,31 @@ impl Controller {
         match write(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
             Ok(now) => {
                 self.metrics.wrote("pinned", "written");
-                self.retries.succeeded(&field);
+                self.tries.succeeded(&field);
                 self.cache.change(|snapshot| now.put(snapshot));
                 if let Some(count) = count {
                     let (updated, all) = (count.updated_machine_count, count.machine_count);
                     info!("Pool {name}: {updated} of {all} nodes keep its pinned images");
                 }
-                let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
-                self.contested.wrote(&self.client, &field, &value, &about).await;
-                Ok(())
+                self.contested.wrote(&self.client, &field, &value, &about_pool(pool)).await;
+                None
             }
             Err(error) => {
                 let error = judged(what, error, &Expected::of(&pool.metadata), api.get(&name)).await;
                 // The watch brings the next version, and with it the next try.
                 if error.is_conflict() {
                     self.metrics.wrote("pinned", "conflict");
-                    return Ok(());
+                    return None;
                 }
-                self.failed(&field, &value, &error);
-                Err(error)
+                let what = format!("Pool {name} {NO_COUNTS}");
+                self.failed(&field, &value, &about_pool(pool), &what, &error).await
             }
         }
     }
+}
+
+fn about_pool(pool: &MachineConfigPool) -> About {
+    About::pool(&pool.name_any(), pool.metadata.uid.as_deref().unwrap_or_default())
 }
 
 /// Names the annotation of a node.

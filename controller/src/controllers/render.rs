@@ -13,6 +13,7 @@
 //! - Unused rendered configs are deleted but for the newest of each pool ([`super::unused`]).
 
 mod attempts;
+mod collect;
 mod names;
 pub(super) mod work;
 
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tracing::{info, warn};
@@ -34,8 +35,8 @@ use super::contested::Contested;
 use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
 use super::seed;
+use super::tries::Tries;
 use super::unread;
-use super::unused::unused;
 use super::write::{Write, write, write_and_read};
 use crate::api::pool::{Condition, Configuration, Reference};
 use crate::api::{MachineConfig, MachineConfigPool};
@@ -43,7 +44,7 @@ use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
-use crate::retry::{KEPT, Retries};
+use crate::retry::KEPT;
 use names::Names;
 
 /// Length of the pause after the last change.
@@ -101,17 +102,17 @@ struct Controller {
     client: Client,
     cache: Cache,
     metrics: Metrics,
-    /// Refusals of the API server.
-    retries: Arc<Mutex<Retries>>,
-    /// Tries in a row that were not answered, by pool.
-    unanswered: Arc<Mutex<Retries>>,
-    /// Refusals of MachineConfigs of images that were built before.
-    components: Arc<tokio::sync::Mutex<Retries>>,
+    /// Failures, by pool.
+    tries: Tries,
+    /// Failures of MachineConfigs of images that were built before.
+    components: Tries,
+    /// Failures of deletions, by rendered config.
+    deletions: Tries,
     /// Values that were written again.
     contested: Contested,
     /// When the target of a pool was written that another program sets back.
     fought: Arc<Mutex<BTreeMap<String, Fought>>>,
-    /// Names of rendered configs that are about to be targets, and of the one that is being deleted.
+    /// Names of rendered configs that are about to be targets, and of those that are being deleted.
     names: Names,
     /// Time at which a contested field may be written again.
     later: Option<Duration>,
@@ -131,9 +132,9 @@ impl Controller {
             client,
             cache,
             metrics,
-            retries: Arc::default(),
-            unanswered: Arc::default(),
-            components: Arc::default(),
+            tries: Tries::default(),
+            components: Tries::default(),
+            deletions: Tries::default(),
             contested: Contested::default(),
             fought: Arc::default(),
             names: Names::default(),
@@ -141,17 +142,10 @@ impl Controller {
         }
     }
 
-    fn retries(&self) -> MutexGuard<'_, Retries> {
-        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unanswered(&self) -> MutexGuard<'_, Retries> {
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Forgets what is known of pools that are gone.
     fn forget_all_but(&self, pools: &[String]) {
         self.names.keep(pools);
+        self.tries.keep(|name| pools.iter().any(|pool| pool == name));
         self.fought().retain(|name, _| pools.contains(name));
         self.cache.change(|snapshot| {
             let before = snapshot.contested_targets.len();
@@ -209,12 +203,18 @@ impl Controller {
         self.cache.change(|snapshot| snapshot.contested_targets.remove(pool));
     }
 
-    /// Reads a pool as it is now.
-    async fn refresh(&self, name: &str) -> Result<(), RequestError> {
+    /// Reads a pool as it is now; returns false if it is gone.
+    async fn refresh(&self, name: &str) -> Result<bool, RequestError> {
         self.metrics.wrote("render", "conflict");
-        let pool = send(self.pools().get(name)).await?;
-        self.cache.change(|snapshot| pool.put(snapshot));
-        Ok(())
+        match send(self.pools().get(name)).await {
+            Ok(pool) => self.cache.change(|snapshot| pool.put(snapshot)),
+            Err(error) if error.code() == 404 => {
+                self.cache.change(|snapshot| <Lenient<MachineConfigPool> as Cached>::remove(snapshot, name));
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
     }
 
     async fn bring(&mut self, outcome: Outcome) -> Result<(), RequestError> {
@@ -372,7 +372,16 @@ impl Controller {
     /// Restores a rendered config: its name is the digest of its content.
     async fn restore(&mut self, mut object: MachineConfig) -> Result<(), RequestError> {
         let name = object.metadata.name.clone().unwrap_or_default();
-        let found = send(self.configs().get(&name)).await?;
+        let found = match send(self.configs().get(&name)).await {
+            Ok(found) => found,
+            Err(error) => {
+                // It is made by the next try.
+                if error.code() == 404 {
+                    self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
+                }
+                return Err(error);
+            }
+        };
         if found.object.is_ok_and(|found| found.spec == object.spec) {
             return Ok(());
         }
@@ -498,39 +507,6 @@ impl Controller {
             emit(&self.client, &about, Severity::Warning, type_, &message).await;
         }
         Ok(patched)
-    }
-
-    /// Deletes unused rendered configs.
-    async fn collect(&self) -> Result<(), RequestError> {
-        let surplus = unused(&self.cache.lock());
-        if surplus.is_empty() {
-            return Ok(());
-        }
-        let mut failed = Ok(());
-        for (name, uid, version) in surplus {
-            // A pool that is rendered meanwhile may be about to have it as its target.
-            let Some(_deletion) = self.names.delete(&name) else { continue };
-            let expected = Expected::Version { uid: Some(uid.clone()), version: Some(version.clone()) };
-            let preconditions = Preconditions { uid: Some(uid), resource_version: Some(version) };
-            let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            let configs = self.configs();
-            match write(Write::RenderedConfigDeletion, configs.delete(&name, &how)).await {
-                Ok(_) => {
-                    info!("Deleted {name}: no node and no pool uses it");
-                    self.metrics.wrote("render", "deleted");
-                    self.contested.changed(&format!("MachineConfig {name}"));
-                    self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
-                }
-                Err(error) => {
-                    match judge(Write::RenderedConfigDeletion, error, &expected, configs.get(&name)).await {
-                        Ok(_) => {}
-                        // One that fails keeps no other.
-                        Err(error) => failed = Err(error.about(&format!("deletion of MachineConfig {name}"))),
-                    }
-                }
-            }
-        }
-        failed
     }
 }
 

@@ -50,7 +50,7 @@ use crate::rollout::{
     unknown_status, unread_status,
 };
 use definition::PoolsDefinition;
-use sent::{Sent, SentStatus};
+use sent::{Sent, StatusFor};
 use statuses::{Statuses, Written};
 
 /// Message on a pool whose target another program sets back.
@@ -104,12 +104,14 @@ pub(super) async fn run(
         contested: Contested::default(),
         under_way: JoinSet::new(),
         statuses_under_way: JoinSet::new(),
+        is_late: false,
+        unknown: BTreeSet::new(),
     };
     let is_alone = || *alone.borrow() == Alone::Known;
     while !(is_alone() && can_tell(&controller.cache.lock())) {
         changes.mark_unchanged();
         let known = *alone.borrow();
-        let wait = controller.tell_unread(known).await;
+        let wait = controller.tell_unread(known);
         let mut alone = alone.clone();
         tokio::select! {
             () = controller.pause(&mut changes, wait) => {}
@@ -146,7 +148,11 @@ struct Controller {
     /// Writes to nodes that are not answered yet.
     under_way: JoinSet<Sent>,
     /// Writes of statuses that are not answered yet: one for each object.
-    statuses_under_way: JoinSet<SentStatus>,
+    statuses_under_way: JoinSet<(StatusFor, Result<Written, RequestError>)>,
+    /// An answer of a node is late, in this turn of all pools.
+    is_late: bool,
+    /// Nodes that may have been written to.
+    unknown: BTreeSet<String>,
 }
 
 /// Writes statuses.
@@ -171,8 +177,8 @@ impl Controller {
             // Changes that come together get one decision.
             _ = changes.changed() => sleep(COALESCE).await,
             Some(Ok(sent)) = self.under_way.join_next(), if !self.under_way.is_empty() => self.answered(sent).await,
-            Some(Ok(sent)) = self.statuses_under_way.join_next(), if !self.statuses_under_way.is_empty() => {
-                self.status_answered(sent).await;
+            Some(Ok((sent, written))) = self.statuses_under_way.join_next(), if !self.statuses_under_way.is_empty() => {
+                self.status_answered(sent, written).await;
             }
             pool = self.costs.answered() => drop(self.due.insert(pool, Duration::ZERO)),
             () = self.pools_definition.answered() => {}
@@ -182,7 +188,7 @@ impl Controller {
 
     /// Has the pools say which kinds the API server does not let this controller read, before anything is decided; returns the time until
     /// the next try. Where the operator may be at work, only a condition that it does not have says so.
-    async fn tell_unread(&mut self, alone: Alone) -> Duration {
+    fn tell_unread(&mut self, alone: Alone) -> Duration {
         let unread: Vec<(MachineConfigPool, MachineConfigPoolStatus)> = {
             let snapshot = self.cache.lock();
             let (needed, status): (&[Kind], fn(&_, &str, _) -> _) = match alone {
@@ -198,7 +204,7 @@ impl Controller {
         };
         let mut wait = LONGEST_WAIT;
         for (pool, status) in unread {
-            wait = wait.min(self.bring_pool_status(&pool, &status).await);
+            wait = wait.min(self.bring_pool_status(&pool, &status));
         }
         wait
     }
@@ -211,6 +217,7 @@ impl Controller {
         if self.pools_definition.read(&self.client, &self.cache).await {
             self.fleet.concern_all();
         }
+        self.is_late = false;
         self.observe();
         let labeled = self.label().await;
         let now = uptime();
@@ -243,7 +250,7 @@ impl Controller {
             self.due.insert(name, uptime().saturating_add(wait.min(LONGEST_WAIT)));
         }
         self.read_unread().await;
-        let refused = self.refuse_policies().await;
+        let refused = self.refuse_policies();
         self.observe();
         let now = uptime();
         let next = self.due.values().map(|at| at.saturating_sub(now)).min();
@@ -299,11 +306,13 @@ impl Controller {
     }
 
     fn forget(&mut self, names: &BTreeSet<String>) {
+        if self.measured == *names {
+            return;
+        }
         let gone = self.measured.difference(names);
         gone.for_each(|name| self.metrics.forget_pool(name));
-        if self.measured != *names {
-            self.measured.clone_from(names);
-        }
+        self.measured.clone_from(names);
+        self.statuses.keep_pools(names);
     }
 
     fn measure(&self, pool: &str, status: &MachineConfigPoolStatus) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client};
@@ -10,15 +11,19 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, uptime};
+use super::client::RequestError;
 use super::conflict::{Expected, judged};
+use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
+use super::tries::Tries;
 use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::reading::Lenient;
 use crate::render::{Rendered, render, render_first};
-use crate::retry::Retries;
 use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, selected, with_components};
+
+/// So many are written at once.
+const MAX_AT_ONCE: usize = 4;
 
 /// Renders a pool with the image that was built before, where it has one: also before the API server has that MachineConfig.
 pub(super) fn rendered(pool: &MachineConfigPool, snapshot: &Snapshot) -> Result<Rendered, String> {
@@ -59,16 +64,28 @@ pub(super) async fn components(
     client: &Client,
     cache: &Cache,
     metrics: &Metrics,
-    retries: &mut Retries,
+    tries: &Tries,
 ) -> Option<Duration> {
     let actions = {
         let snapshot = cache.lock();
         // Errors of a source are reported where its pool is rendered.
         actions(&sources(&snapshot), &snapshot.whole_configs(|name, _| is_component(name))).0
     };
-    let api = Api::<Lenient<MachineConfig>>::all(client.clone());
-    let mut waits = Vec::new();
-    for action in actions {
+    let components = Components { client, cache, metrics, tries };
+    let waits = stream::iter(actions).map(|action| components.bring(action)).buffer_unordered(MAX_AT_ONCE);
+    waits.collect::<Vec<_>>().await.into_iter().flatten().min()
+}
+
+struct Components<'a> {
+    client: &'a Client,
+    cache: &'a Cache,
+    metrics: &'a Metrics,
+    tries: &'a Tries,
+}
+
+impl Components<'_> {
+    /// Makes a write, unless it failed a moment ago; returns the time until the next try, if there is one.
+    async fn bring(&self, action: Action) -> Option<Duration> {
         let (outcome, config) = match &action {
             Action::Create(config) => ("created", config),
             Action::Update(config) => ("updated", config),
@@ -78,35 +95,47 @@ pub(super) async fn components(
         let image = config.spec.os_image_url.as_deref().unwrap_or_default();
         let (field, input) =
             (format!("MachineConfig {name} of an image that was built before"), format!("{outcome} {image}"));
-        if let Some(wait) = retries.wait(&field, &input, uptime()) {
-            waits.push(wait);
-            continue;
+        if let Some(wait) = self.tries.wait(&field, &input) {
+            return Some(wait);
         }
         let expected = match &action {
             Action::Create(_) => Expected::Absent,
             Action::Update(config) | Action::Delete(config) => Expected::of(&config.metadata),
         };
-        let error = match execute(&api, cache, action).await {
+        let api = Api::<Lenient<MachineConfig>>::all(self.client.clone());
+        let error = match execute(&api, self.cache, action).await {
             Ok(done) => {
                 info!("{done}");
-                metrics.wrote("render", outcome);
-                retries.succeeded(&field);
-                continue;
+                self.metrics.wrote("render", outcome);
+                self.tries.succeeded(&field);
+                return None;
             }
             Err(error) => judged(Write::SeedConfig, error, &expected, api.get(&name)).await,
         };
         if error.is_conflict() {
             // Another process wrote first, and the watch is behind: it brings the next decision.
-            continue;
+            return None;
         }
-        // One that is refused keeps no other.
-        let (wait, is_news) = retries.failed(&field, &input, &error.to_string(), uptime());
-        if is_news {
-            warn!("{field} is not {outcome}: {error}");
+        let failed = self.tries.failed(&field, &input, &error);
+        let text = format!("{field} is not {outcome}: {error}");
+        if failed.is_logged {
+            warn!("{text}");
         }
-        waits.push(wait);
+        if failed.is_told
+            && let Some(about) = self.pool_of(&name)
+        {
+            emit(self.client, &about, Severity::Warning, "PrebuiltImageNotWritten", &text).await;
+        }
+        Some(failed.wait)
     }
-    waits.into_iter().min()
+
+    /// Returns the pool whose nodes have the image of such a MachineConfig.
+    fn pool_of(&self, config: &str) -> Option<About> {
+        let name = config.strip_prefix(COMPONENT_PREFIX)?;
+        let snapshot = self.cache.lock();
+        let pool = snapshot.pools.get(name)?.as_ref().ok()?;
+        Some(About::pool(name, pool.metadata.uid.as_deref().unwrap_or_default()))
+    }
 }
 
 /// Makes one write; returns its log line.

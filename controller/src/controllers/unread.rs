@@ -92,6 +92,11 @@ pub(super) fn refused_budgets(snapshot: &Snapshot) -> Option<String> {
     (failure.is_refusal() || failure.code == 404).then(|| failure_text(Kind::Budgets, Some(failure)))
 }
 
+/// Returns the text on reports of nodes on pinned images that the API server refuses: they are watched while a pool names some.
+pub(super) fn refused_reports(snapshot: &Snapshot) -> Option<String> {
+    refusals(snapshot, &[Kind::ConfigNodes])
+}
+
 /// Returns the text on pods that the API server refuses: those of a node are read while it is drained.
 pub(super) fn refused_pods(snapshot: &Snapshot) -> Option<String> {
     let failure = snapshot.unread_pods.values().next()?;
@@ -215,7 +220,8 @@ mod tests {
         let at = Duration::from_secs;
         let down =
             |snapshot: &Snapshot, now: u64| down(snapshot, &[Kind::Nodes], at(now)).collect::<Vec<_>>();
-        snapshot.breaks(Kind::Nodes, at(5));
+        snapshot.fails(Kind::Nodes, &Failure::with_code(410, "too old".to_owned()), at(5));
+        assert!(snapshot.failing.is_empty(), "it starts over");
         snapshot.fails(Kind::Nodes, &Failure::with_code(0, "no answer".to_owned()), at(10));
         assert!(down(&snapshot, 34).is_empty());
         let text = "nodes have not been watched for 35 s: no answer; decisions use what was read before";

@@ -43,6 +43,7 @@ mod definitions;
 mod documents;
 mod drain;
 mod drain_rules;
+mod hanging;
 mod install;
 mod interlock;
 mod leader;

@@ -1,12 +1,11 @@
-//! Work of the build controller: the `MachineOSConfig`s go on beside each other, so that a request for one that hangs keeps no other. What is
-//! done for one stays in order.
+//! Work of the build controller: the `MachineOSConfig`s go on beside each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::group::groups;
@@ -19,6 +18,7 @@ use crate::controllers::cache::Cache;
 use crate::controllers::contested::Contested;
 use crate::controllers::metrics::Metrics;
 use crate::controllers::unread;
+use crate::controllers::work::Work;
 use crate::registry::Registry;
 
 /// So many are written for at once.
@@ -52,106 +52,88 @@ pub(in crate::controllers) async fn run(
         contested,
     };
     changes.mark_unchanged();
-    let mut work = Work::new(controller);
+    let mut courses = Courses::new(controller);
     loop {
-        work.begin();
+        courses.begin();
         tokio::select! {
             _ = changes.changed() => {
                 changes.mark_unchanged();
-                work.all_due();
+                courses.all_due();
             }
-            () = work.next() => {}
+            () = courses.next() => {}
         }
     }
 }
 
-/// One that went as far as it goes: its name, its state, and the query that it waits for.
-type Advanced = (String, Course, Option<Query>);
-
-/// `MachineOSConfig`s that are due, and those under way.
-struct Work {
+/// The `MachineOSConfig`s, as far as each is. A piece of work returns the state of one, and the query that it waits for.
+struct Courses {
     controller: Arc<Controller>,
     /// State of each that is not under way.
     courses: BTreeMap<String, Course>,
-    due: BTreeSet<String>,
-    under_way: BTreeSet<String>,
-    tasks: JoinSet<Advanced>,
+    work: Work<String, (Course, Option<Query>)>,
     queries: JoinSet<QueryResult>,
     /// Answers of queries of those that are under way.
     answers: Vec<QueryResult>,
 }
 
-impl Work {
+impl Courses {
     fn new(controller: Controller) -> Self {
-        let mut work = Self {
+        let mut courses = Self {
             controller: Arc::new(controller),
             courses: BTreeMap::new(),
-            due: BTreeSet::new(),
-            under_way: BTreeSet::new(),
-            tasks: JoinSet::new(),
+            work: Work::new(MAX_AT_ONCE),
             queries: JoinSet::new(),
             answers: Vec::new(),
         };
-        work.all_due();
-        work
+        courses.all_due();
+        courses
     }
 
     /// Has all of them decided again: something changed.
     fn all_due(&mut self) {
-        self.due = groups(&self.controller.cache.lock());
-        let due = &self.due;
+        let due = groups(&self.controller.cache.lock());
         self.courses.retain(|name, course| due.contains(name) || course.is_querying);
+        self.work.replace(due);
     }
 
     /// Begins what is due and not under way.
     fn begin(&mut self) {
-        if self.controller.cache.lock().is_between_states() {
+        if self.is_between_states() {
             return;
         }
-        let now = Instant::now();
-        let again = self.courses.iter().filter(|(_, course)| course.again.is_some_and(|again| again <= now));
-        self.due.extend(again.map(|(name, _)| name.clone()));
-        let ready: Vec<String> = self.due.difference(&self.under_way).cloned().collect();
-        for name in ready {
-            if self.under_way.len() >= MAX_AT_ONCE {
-                return;
-            }
-            self.due.remove(&name);
-            self.under_way.insert(name.clone());
-            let mut course = self.courses.remove(&name).unwrap_or_default();
-            let controller = Arc::clone(&self.controller);
-            self.tasks.spawn(Box::pin(async move {
+        let Self { controller, courses, work, .. } = self;
+        work.begin(|name| {
+            let mut course = courses.remove(name).unwrap_or_default();
+            let (controller, name) = (Arc::clone(controller), name.clone());
+            async move {
                 let query = controller.advance(&name, &mut course).await;
-                (name, course, query)
-            }));
-        }
+                (course, query)
+            }
+        });
+    }
+
+    fn is_between_states(&self) -> bool {
+        self.controller.cache.lock().is_between_states()
     }
 
     /// Waits until something is to be begun: one has ended, is due, or has its answers.
     async fn next(&mut self) {
-        let again = self.courses.values().filter_map(|course| course.again).min();
-        // What waits for the state to be known is begun by the change that makes it known; what waits for its turn by the end of another one.
-        let is_between_states = self.controller.cache.lock().is_between_states();
-        let again = again.filter(|_| !is_between_states && self.under_way.len() < MAX_AT_ONCE);
-        let timer = async {
-            match again {
-                Some(again) => sleep_until(again).await,
-                None => std::future::pending().await,
-            }
-        };
+        // What waits for the state to be known is begun by the change that makes it known.
+        let is_between_states = self.is_between_states();
+        let work = &mut self.work;
+        let work = async { if is_between_states { work.next_ended().await } else { work.next().await } };
         tokio::select! {
-            Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.ended(ended),
+            ended = work => if let Some((name, (course, query))) = ended { self.ended(name, course, query) },
             Some(result) = self.queries.join_next(), if !self.queries.is_empty() => self.answered(result),
-            () = timer => {}
         }
     }
 
-    fn ended(&mut self, ended: Result<Advanced, JoinError>) {
-        // A panic ends the process, and nobody cancels it.
-        let Ok((name, course, query)) = ended else { return };
-        self.under_way.remove(&name);
+    fn ended(&mut self, name: String, course: Course, query: Option<Query>) {
         if let Some(query) = query {
             self.queries.spawn(query);
+        }
+        if let Some(again) = course.again {
+            self.work.add(name.clone(), again);
         }
         self.courses.insert(name.clone(), course);
         let (own, others) = std::mem::take(&mut self.answers).into_iter().partition(|(of, ..)| *of == name);
@@ -164,7 +146,7 @@ impl Work {
 
     fn answered(&mut self, result: Result<QueryResult, JoinError>) {
         let Ok(result) = result else { return };
-        if self.under_way.contains(&result.0) {
+        if self.work.is_under_way(&result.0) {
             self.answers.push(result);
         } else {
             self.record(result);
@@ -183,6 +165,6 @@ impl Work {
                 course.again = Some(Instant::now() + RETRY);
             }
         }
-        self.due.insert(name);
+        self.work.add(name, Instant::now());
     }
 }

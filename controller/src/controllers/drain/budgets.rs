@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
@@ -10,12 +9,10 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::super::cache::{Cache, Kind};
-use super::super::client::uptime;
-use super::super::failure::Failure;
 use super::super::metrics::Metrics;
+use super::super::reported::Reported;
 use crate::drain::Budgets;
 use crate::watches;
-use crate::watches::Answers;
 
 /// The cluster's budgets, watched while a drain needs them.
 #[derive(Clone)]
@@ -35,41 +32,19 @@ impl SharedBudgets {
 
     pub(super) async fn follow(self, client: Client, cache: Cache, metrics: Metrics) {
         let api = Api::<PodDisruptionBudget>::all(client);
-        let config = watches::config();
-        let mut answers = Answers::of(api.resource_url(), &config);
-        let mut events = Box::pin(watches::paced(api, config));
-        let watched = BudgetWatch { cache, metrics };
+        let mut events = Reported::new(api, watches::config(), Kind::Budgets, cache, metrics);
         let mut told = None;
-        // They were listed, and may not be watched.
-        let (mut is_listed, mut is_unwatched) = (false, false);
-        loop {
-            let event = tokio::select! {
-                // A watch without a change has no event.
-                _ = answers.next(), if is_unwatched => {
-                    (is_unwatched, told) = (false, None);
-                    watched.is_up();
-                    continue;
-                }
-                event = events.next() => event,
-            };
+        while let Some(event) = events.next().await {
             match event {
-                Some(Ok(event)) => {
-                    if matches!(event, Event::InitDone) {
-                        is_listed = true;
-                        if !is_unwatched {
-                            watched.is_up();
-                            told = None;
-                        }
+                Ok(event) => {
+                    if matches!(event, Event::Apply(_) | Event::Delete(_)) {
+                        told = None;
                     }
                     if self.take(event) {
                         self.changed.send_modify(|count| *count = count.wrapping_add(1));
                     }
                 }
-                Some(Err(error)) => {
-                    let failure = Failure::new(&error);
-                    is_unwatched = is_listed;
-                    answers.failed();
-                    watched.fails(&failure);
+                Err(failure) => {
                     // Not each try. What passes by itself is told for all kinds together.
                     let is_told = failure.is_refusal() || failure.code == 404;
                     if is_told && told.as_ref() != Some(&failure.cause) {
@@ -81,7 +56,6 @@ impl SharedBudgets {
                         told = Some(failure.cause);
                     }
                 }
-                None => return,
             }
         }
     }
@@ -107,30 +81,5 @@ impl SharedBudgets {
             }
         }
         false
-    }
-}
-
-/// Reports of the budgets' watch, as long as it is needed.
-struct BudgetWatch {
-    cache: Cache,
-    metrics: Metrics,
-}
-
-impl BudgetWatch {
-    fn is_up(&self) {
-        self.metrics.watched(Kind::Budgets.resource(), true);
-        self.cache.change(|snapshot| snapshot.recovers(Kind::Budgets));
-    }
-
-    fn fails(&self, failure: &Failure) {
-        self.metrics.watched(Kind::Budgets.resource(), false);
-        self.cache.change(|snapshot| snapshot.fails(Kind::Budgets, failure, uptime()));
-    }
-}
-
-impl Drop for BudgetWatch {
-    fn drop(&mut self) {
-        self.cache.change(|snapshot| snapshot.recovers(Kind::Budgets));
-        self.metrics.not_watched(Kind::Budgets.resource());
     }
 }

@@ -7,15 +7,8 @@ use tracing::warn;
 
 use super::{Controller, Outcome, RENDER_DEGRADED};
 use crate::api::MachineConfigPool;
-use crate::controllers::client::{RequestError, uptime};
+use crate::controllers::client::RequestError;
 use crate::controllers::events::{About, Severity, emit};
-use crate::retry::LONGEST;
-
-/// Tries without an answer before the pool says so: a connection that breaks once is nobody's concern.
-const MAX_UNTOLD: u32 = 2;
-
-/// The longest pause after a try without an answer: it may be another one at any moment.
-const LONGEST_UNANSWERED: Duration = Duration::from_secs(30);
 
 impl Outcome {
     /// Returns what a refusal depends on: the pool, which may be another one of the same name, the content of the rendered config, and its
@@ -34,46 +27,36 @@ impl Controller {
     pub(super) async fn attempt(&mut self, outcome: Outcome) -> Option<Duration> {
         let (pool, input) = (outcome.pool.clone(), outcome.input());
         let name = pool.metadata.name.clone().unwrap_or_default();
-        if let Some(wait) = self.retries().wait(&name, &input, uptime()) {
-            return Some(wait);
-        }
-        if let Some(wait) = self.unanswered().wait(&name, &input, uptime()) {
+        if let Some(wait) = self.tries.wait(&name, &input) {
             return Some(wait);
         }
         let error = match Box::pin(self.bring(outcome)).await {
             Ok(()) => {
-                self.retries().succeeded(&name);
-                self.unanswered().succeeded(&name);
+                self.tries.succeeded(&name);
                 return self.later.take();
             }
             Err(error) => error,
         };
-        if error.is_conflict() && error.code() == 409 && self.refresh(&name).await.is_ok() {
+        if error.is_conflict()
+            && let Ok(is_there) = self.refresh(&name).await
+        {
             // Another writer changed the pool, such as the node controller its status.
-            return Some(Duration::ZERO);
+            return is_there.then_some(Duration::ZERO);
+        }
+        if About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default()).is_gone(&self.cache.lock()) {
+            return None;
         }
         self.metrics.wrote("render", "failed");
-        if !error.is_refusal() {
-            let (wait, is_news, tries) = {
-                let mut unanswered = self.unanswered();
-                let (wait, is_news) =
-                    unanswered.failed_for(&name, &input, &error.to_string(), LONGEST_UNANSWERED, uptime());
-                (wait, is_news, unanswered.tries(&name))
-            };
-            // Not each try.
-            if is_news {
-                warn!("pool {name}: {error}");
-            }
-            if tries == MAX_UNTOLD || (is_news && tries > MAX_UNTOLD) {
-                self.refused(pool, &error).await;
-            }
-            return Some(self.later.take().map_or(wait, |later| later.max(wait)));
+        let failed = self.tries.failed(&name, &input, &error);
+        // Not each try.
+        if failed.is_logged && !failed.is_told {
+            warn!("pool {name}: {error}");
         }
-        let (wait, is_news) = self.retries().failed(&name, &input, &error.to_string(), uptime());
-        if is_news {
+        if failed.is_told {
             self.refused(pool, &error).await;
         }
-        Some(wait)
+        let later = self.later.take().filter(|_| !error.is_refusal());
+        Some(later.map_or(failed.wait, |later| later.max(failed.wait)))
     }
 
     /// Tells of a try that failed: in the condition, and where that is refused, too, as an Event.
@@ -100,15 +83,5 @@ impl Controller {
     /// Has the pool be tried again after a time at the latest.
     pub(super) fn try_later(&mut self, wait: Duration) {
         self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
-    }
-
-    /// Reports a failure that is no pool's once; returns the time until the next try.
-    pub(super) fn failed(&mut self, what: &str, error: &RequestError) -> Duration {
-        let longest = if error.is_refusal() { LONGEST } else { LONGEST_UNANSWERED };
-        let (wait, is_news) = self.retries().failed_for(what, "", &error.to_string(), longest, uptime());
-        if is_news {
-            warn!("{what}: {error}");
-        }
-        wait
     }
 }

@@ -1,6 +1,6 @@
 //! Names of rendered configs that work for one pool uses while unused ones are deleted beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::controllers::client::RequestError;
@@ -13,16 +13,16 @@ pub(super) struct Names(Arc<Mutex<InUse>>);
 struct InUse {
     /// The config that a pool is about to have as its target, by pool.
     wanted: BTreeMap<String, String>,
-    /// The one that is being deleted.
-    deleted: Option<String>,
+    /// Those that are being deleted.
+    deleted: BTreeSet<String>,
 }
 
 /// A deletion under way; it ends with this.
-pub(super) struct Deletion(Names);
+pub(super) struct Deletion(Names, String);
 
 impl Drop for Deletion {
     fn drop(&mut self) {
-        self.0.lock().deleted = None;
+        self.0.lock().deleted.remove(&self.1);
     }
 }
 
@@ -34,7 +34,7 @@ impl Names {
 
     /// Returns an error if a config is being deleted.
     pub(super) fn usable(&self, config: &str) -> Result<(), RequestError> {
-        if self.lock().deleted.as_deref() == Some(config) {
+        if self.lock().deleted.contains(config) {
             return Err(RequestError::Failed(format!(
                 "MachineConfig {config} is being deleted, and made again then"
             )));
@@ -49,9 +49,9 @@ impl Names {
         if is_wanted {
             return None;
         }
-        names.deleted = Some(config.to_owned());
+        names.deleted.insert(config.to_owned());
         drop(names);
-        Some(Deletion(self.clone()))
+        Some(Deletion(self.clone(), config.to_owned()))
     }
 
     /// Forgets pools that are gone.

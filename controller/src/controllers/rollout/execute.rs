@@ -1,15 +1,16 @@
 //! The writes of a decision. None of them keeps the pool's status from being written.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use kube::Api;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::provisioned;
-use super::sent::{Purpose, Sent, SentStatus};
+use super::sent::{Purpose, Sent, StatusFor};
 use super::statuses::{Written, content};
 use super::{Controller, Decision, LONGEST_WAIT};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
@@ -27,7 +28,10 @@ const MAX_WRITES: usize = 16;
 /// So many writes are under way at most, with those that are not answered in time.
 const MAX_UNDER_WAY: usize = 256;
 
-/// Time for which a decision waits for an answer. A node that hangs delays no other one: its write goes on beside the next decisions.
+/// So many statuses are written at once.
+const MAX_STATUSES: usize = 64;
+
+/// Time for which decisions wait for the answers of nodes. One that hangs delays no other one: its write goes on beside the next decisions.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 impl Controller {
@@ -37,7 +41,7 @@ impl Controller {
         let mut wait = LONGEST_WAIT;
         let mut is_recorded = true;
         if let (Some(policy), Some(status)) = (policy, &rollout.policy_status) {
-            let (until, is_written) = self.bring_policy_status(&policy, status).await;
+            let (until, is_written) = self.bring_policy_status(&policy, status);
             (wait, is_recorded) = (wait.min(until), is_written);
             let failure = self.policy_failure(&policy);
             if self.statuses.record(name, failure) {
@@ -47,18 +51,22 @@ impl Controller {
         if is_recorded {
             wait = wait.min(self.write_nodes(&pool, target.as_ref(), &rollout.patches).await);
         }
-        wait.min(self.bring_pool_status(&pool, &rollout.status).await)
+        wait.min(self.bring_pool_status(&pool, &rollout.status))
     }
 
     /// Writes a pool's status, unless it was refused a moment ago; returns the time until the next decision.
-    pub(super) async fn bring_pool_status(
+    pub(super) fn bring_pool_status(
         &mut self,
         pool: &MachineConfigPool,
         status: &MachineConfigPoolStatus,
     ) -> Duration {
         let name = pool.metadata.name.clone().unwrap_or_default();
         let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
-        if pool.status.as_ref() == Some(status) || self.statuses.is_under_way(&about) {
+        let version = pool.metadata.resource_version.clone();
+        if pool.status.as_ref() == Some(status)
+            || self.statuses.changes_nothing(&about, version.as_deref(), status)
+            || self.statuses.is_under_way(&about)
+        {
             return LONGEST_WAIT;
         }
         if let Some(wait) = self.statuses.wait(&about, status, uptime()) {
@@ -74,45 +82,33 @@ impl Controller {
             let old = pool.status.as_ref();
             writer.write_status::<MachineConfigPool, _>(Write::PoolStatus, &pool, old, &new).await
         };
-        self.bring_status(about, &name, content(status), written).await.map_or(LONGEST_WAIT, |(wait, _)| wait)
+        self.send_status(StatusFor { about, pool: name, version, status: content(status) }, written)
     }
 
-    /// Writes a status; returns the time until the next decision and whether it is written, or nothing if it is not answered in time: it goes
-    /// on beside the next decisions.
-    pub(super) async fn bring_status(
+    /// Sends a status, whose answer brings the next decision: one that hangs delays no other object. Returns the time until the next decision
+    /// without an answer.
+    pub(super) fn send_status(
         &mut self,
-        about: About,
-        pool: &str,
-        status: String,
+        sent: StatusFor,
         written: impl Future<Output = Result<Written, RequestError>> + Send + 'static,
-    ) -> Option<(Duration, bool)> {
-        let name = about.to_string();
-        self.statuses.sent(&about);
-        let pool = pool.to_owned();
-        self.statuses_under_way
-            .spawn(async move { SentStatus { about, pool, status, written: written.await } });
-        let until = Instant::now() + ANSWER_TIME;
-        loop {
-            let sent = timeout_at(until, self.statuses_under_way.join_next()).await.ok()??.ok()?;
-            let (is_own, is_written) =
-                (sent.about.to_string() == name, matches!(sent.written, Ok(Written::Made | Written::Same)));
-            let wait = self.status_answered(sent).await;
-            if is_own {
-                return Some((wait, is_written));
-            }
+    ) -> Duration {
+        if self.statuses_under_way.len() >= MAX_STATUSES {
+            return ANSWER_TIME;
         }
+        self.statuses.sent(&sent.about);
+        self.statuses_under_way.spawn(async move { (sent, written.await) });
+        LONGEST_WAIT
     }
 
-    /// Records the answer of a write of a status; returns the time until the next decision.
-    pub(super) async fn status_answered(&mut self, sent: SentStatus) -> Duration {
-        let SentStatus { about, pool, status, written } = sent;
-        self.statuses.answered(&about);
-        if about.kind == POOL && matches!(written, Ok(Written::Made)) {
-            self.statuses.written(&pool, uptime());
+    /// Records the answer of a write of a status.
+    pub(super) async fn status_answered(&mut self, sent: StatusFor, written: Result<Written, RequestError>) {
+        self.statuses.answered(&sent.about);
+        if sent.about.kind == POOL && matches!(written, Ok(Written::Made)) {
+            self.statuses.written(&sent.pool, uptime());
         }
-        let wait = self.settle(&about, &status, written).await;
-        self.due.insert(pool, uptime().saturating_add(wait));
-        wait
+        self.settle(&sent, written).await;
+        // Decided again, and told by the pool, where it failed.
+        self.due.insert(sent.pool, Duration::ZERO);
     }
 
     /// Writes to nodes; returns the time until the next decision: none, if there was something to write.
@@ -138,7 +134,8 @@ impl Controller {
         if self.write_all(due).await { Duration::ZERO } else { later }
     }
 
-    /// Makes writes to nodes, and waits for a second for each answer; returns true if there was one.
+    /// Makes writes to nodes, and waits for each answer, until one is late: then for none any more before all pools had their turn. Returns true
+    /// if there was one.
     pub(super) async fn write_all(&mut self, due: Vec<(NodePatch, MachineConfigPool, Purpose)>) -> bool {
         let (mut due, mut open, mut is_idle) = (due.into_iter(), 0_usize, true);
         loop {
@@ -150,7 +147,11 @@ impl Controller {
             if open == 0 {
                 break;
             }
-            let Ok(Some(answered)) = timeout(ANSWER_TIME, self.under_way.join_next()).await else { break };
+            let limit = if self.is_late { Duration::ZERO } else { ANSWER_TIME };
+            let Ok(Some(answered)) = timeout(limit, self.under_way.join_next()).await else {
+                self.is_late = true;
+                break;
+            };
             open = open.saturating_sub(1);
             if let Ok(sent) = answered {
                 self.answered(sent).await;
@@ -196,7 +197,7 @@ impl Controller {
             Err(error) => {
                 self.metrics.wrote("node", "failed");
                 if self.node_failed(&patch, target.as_ref(), &error) {
-                    self.read_nodes(vec![patch.node]).await;
+                    self.unknown.insert(patch.node);
                 }
             }
         }
@@ -219,10 +220,12 @@ impl Controller {
     /// Reads the nodes whose writes have no known outcome.
     pub(super) async fn read_unread(&mut self) {
         self.writes.observe(uptime());
-        self.read_nodes(self.writes.unread()).await;
+        let mut unread = std::mem::take(&mut self.unknown);
+        unread.extend(self.writes.unread());
+        self.read_nodes(unread).await;
     }
 
-    async fn read_nodes(&mut self, names: Vec<String>) {
+    async fn read_nodes(&mut self, names: BTreeSet<String>) {
         let api = Api::<NodeObject>::all(self.client.clone());
         let one = |name: String| {
             let api = api.clone();
@@ -258,23 +261,16 @@ pub(super) fn is_gate(old: Option<&MachineConfigPoolStatus>, new: &MachineConfig
 }
 
 impl Controller {
-    /// Records what became of a status, and tells of it once; returns the time until the next decision.
-    async fn settle(
-        &mut self,
-        about: &About,
-        status: &str,
-        written: Result<Written, RequestError>,
-    ) -> Duration {
-        let (name, now) = (about.to_string(), uptime());
+    /// Records what became of a status, and tells of it once.
+    async fn settle(&mut self, sent: &StatusFor, written: Result<Written, RequestError>) {
+        let StatusFor { about, version, status, .. } = sent;
+        let name = about.to_string();
         let error = match written {
-            Ok(Written::Same) => {
-                self.statuses.succeeded(&name);
-                return LONGEST_WAIT;
-            }
-            Ok(Written::Conflict) => return Duration::ZERO,
+            Ok(Written::Same) => return self.statuses.changed_nothing(&name, version.clone(), status),
+            Ok(Written::Conflict) => return,
             Ok(Written::Made) => {
                 self.statuses.succeeded(&name);
-                if self.statuses.repeats.wrote(&name, status, now) {
+                if self.statuses.repeats.wrote(&name, status, uptime()) {
                     let text = format!(
                         "The status of {name} was written several times in a row: another program writes it, too; find \
                          it in metadata.managedFields and stop it"
@@ -282,28 +278,23 @@ impl Controller {
                     warn!("{text}");
                     emit(&self.client, about, Severity::Warning, "StatusContested", &text).await;
                 }
-                return Duration::ZERO;
+                return;
             }
             Err(error) => error,
         };
         self.metrics.wrote("node", "failed");
+        if !self.statuses.failed(&name, status, &error).is_told || about.is_gone(&self.cache.lock()) {
+            return;
+        }
         // What is not refused may pass at any moment.
-        if !error.is_refusal() {
-            let (wait, is_told) = self.statuses.not_sent(&name, &error.to_string(), now);
-            if is_told {
-                let text = format!("The status of {name} is not written: {error}");
-                warn!("{text}; the controller retries by itself");
-                emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
-            }
-            return wait;
-        }
-        let (wait, is_news) = self.statuses.refused.failed(&name, status, &error.to_string(), now);
-        if is_news {
-            let text = format!("The status of {name} is refused: {error}");
-            warn!("{text}");
-            emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
-        }
-        wait
+        let (what, next) = if error.is_refusal() {
+            ("is refused", "")
+        } else {
+            ("is not written", "; the controller retries by itself")
+        };
+        let text = format!("The status of {name} {what}: {error}");
+        warn!("{text}{next}");
+        emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tracing::warn;
 
+use super::sent::StatusFor;
 use super::statuses::{Written, content};
 use super::{Controller, LONGEST_WAIT, StatusWriter};
 use crate::api::pool::Condition;
@@ -18,25 +19,28 @@ use crate::rollout::{ACCEPTED, unfollowed};
 
 impl Controller {
     /// Reports the policies that no rollout follows; returns the time until the next try.
-    pub(super) async fn refuse_policies(&mut self) -> Duration {
+    pub(super) fn refuse_policies(&mut self) -> Duration {
         let refused = refused(&self.cache.lock());
         let mut wait = LONGEST_WAIT;
         for (policy, status) in refused {
-            wait = wait.min(self.bring_policy_status(&policy, &status).await.0);
+            wait = wait.min(self.bring_policy_status(&policy, &status).0);
         }
         wait
     }
 
     /// Writes a policy's status, unless it was refused a moment ago; returns the time until the next decision, and
-    /// whether it is written.
-    pub(super) async fn bring_policy_status(
+    /// true if the API server has it: its answer brings the next decision.
+    pub(super) fn bring_policy_status(
         &mut self,
         policy: &RolloutPolicy,
         status: &RolloutPolicyStatus,
     ) -> (Duration, bool) {
         let name = policy.metadata.name.clone().unwrap_or_default();
         let about = About::rollout_policy(&name, policy.metadata.uid.as_deref().unwrap_or_default());
-        if policy.status.as_ref() == Some(status) {
+        let version = policy.metadata.resource_version.clone();
+        if policy.status.as_ref() == Some(status)
+            || self.statuses.changes_nothing(&about, version.as_deref(), status)
+        {
             return (LONGEST_WAIT, true);
         }
         if self.statuses.is_under_way(&about) {
@@ -48,7 +52,7 @@ impl Controller {
         let (writer, policy, new) = (self.writer(), policy.clone(), status.clone());
         let pool = policy.pool().to_owned();
         let written = async move { writer.write_policy_status(&policy, &new).await };
-        self.bring_status(about, &pool, content(status), written).await.unwrap_or((LONGEST_WAIT, false))
+        (self.send_status(StatusFor { about, pool, version, status: content(status) }, written), false)
     }
 
     /// Returns the message for the pool of a policy whose status is not written.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::statuses::Written;
 use crate::api::MachineConfigPool;
 use crate::controllers::client::RequestError;
 use crate::controllers::events::About;
@@ -26,13 +25,14 @@ pub(super) enum Purpose {
     Labels(Arc<Node>),
 }
 
-/// A write of a status.
+/// A write of a status that is not answered yet.
 #[derive(Debug)]
-pub(super) struct SentStatus {
+pub(super) struct StatusFor {
     pub(super) about: About,
     /// The pool that is decided again.
     pub(super) pool: String,
+    /// The version that it was written onto.
+    pub(super) version: Option<String>,
     /// The content of the status.
     pub(super) status: String,
-    pub(super) written: Result<Written, RequestError>,
 }

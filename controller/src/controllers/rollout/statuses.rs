@@ -7,17 +7,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::controllers::events::About;
-use crate::retry::{Repeats, Retries};
+use crate::controllers::client::RequestError;
+use crate::controllers::events::{About, POOL};
+use crate::controllers::tries::{Failed, Tries};
+use crate::retry::Repeats;
 
 /// A pool's status is written so often at most.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The longest pause after an answer that may be another one at any moment.
-const LONGEST_UNSENT: Duration = Duration::from_secs(30);
-
-/// Failures in a row before one is told: a connection that breaks once is nobody's concern.
-const MAX_UNTOLD: u32 = 2;
 
 /// Outcome of the write of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +27,14 @@ pub(super) enum Written {
 }
 
 /// Outcomes of the writes of statuses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Statuses {
-    pub(super) refused: Retries,
-    /// Failures of writes whose fate is not known: of an API server that is not well.
-    unsent: Retries,
+    /// A server that is not well is so whatever the status is.
+    pub(super) tries: Tries,
     pub(super) repeats: Repeats,
+    /// Statuses that the API server took without a change, by object, with the version that it has: a field that the definition lacks is
+    /// dropped.
+    unchanged: BTreeMap<String, (Option<String>, String)>,
     /// Objects whose status is being written.
     under_way: BTreeSet<String>,
     /// When the status of a pool was written last.
@@ -45,23 +43,30 @@ pub(super) struct Statuses {
     unrecorded: BTreeMap<String, String>,
 }
 
+impl Default for Statuses {
+    fn default() -> Self {
+        Self {
+            tries: Tries::of_frequent_inputs(),
+            repeats: Repeats::default(),
+            unchanged: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            written: BTreeMap::new(),
+            unrecorded: BTreeMap::new(),
+        }
+    }
+}
+
 impl Statuses {
     /// Returns the time to wait before a status is written again; `None` if it is due.
     pub(super) fn wait<S: Serialize>(&self, about: &About, status: &S, now: Duration) -> Option<Duration> {
         let (name, status) = (about.to_string(), content(status));
-        // A server that is not well is so whatever the status is.
-        let waits = [
-            self.refused.wait(&name, &status, now),
-            self.unsent.wait(&name, "", now),
-            self.repeats.wait(&name, &status, now),
-        ];
+        let waits = [self.tries.wait(&name, &status), self.repeats.wait(&name, &status, now)];
         waits.into_iter().flatten().max()
     }
 
     /// Returns the cause of the last failure of a status that has not been written since.
     pub(super) fn failure(&self, about: &About) -> Option<String> {
-        let name = about.to_string();
-        self.refused.cause(&name).or_else(|| self.unsent.cause(&name)).map(str::to_owned)
+        self.tries.cause(&about.to_string())
     }
 
     /// Records that a write of a status was sent.
@@ -90,16 +95,42 @@ impl Statuses {
         again.checked_sub(now).filter(|pause| !pause.is_zero())
     }
 
+    /// Records that a status was written.
     pub(super) fn succeeded(&mut self, name: &str) {
-        self.refused.succeeded(name);
-        self.unsent.succeeded(name);
+        self.tries.succeeded(name);
+        self.unchanged.remove(name);
     }
 
-    /// Records a write whose fate is not known; returns the pause before the next one, and true if it is to be told.
-    pub(super) fn not_sent(&mut self, name: &str, cause: &str, now: Duration) -> (Duration, bool) {
-        let (wait, is_news) = self.unsent.failed_for(name, "", cause, LONGEST_UNSENT, now);
-        let tries = self.unsent.tries(name);
-        (wait, tries == MAX_UNTOLD || (is_news && tries > MAX_UNTOLD))
+    /// Records that a status changed nothing at an object of this version.
+    pub(super) fn changed_nothing(&mut self, name: &str, version: Option<String>, status: &str) {
+        self.tries.succeeded(name);
+        self.unchanged.insert(name.to_owned(), (version, status.to_owned()));
+    }
+
+    /// Returns true if a status is known to change nothing at an object of this version.
+    pub(super) fn changes_nothing<S: Serialize>(
+        &self,
+        about: &About,
+        version: Option<&str>,
+        status: &S,
+    ) -> bool {
+        let known = self.unchanged.get(&about.to_string());
+        known.is_some_and(|(known, last)| known.as_deref() == version && *last == content(status))
+    }
+
+    /// Records a write that failed.
+    pub(super) fn failed(&mut self, name: &str, status: &str, error: &RequestError) -> Failed {
+        self.tries.failed(name, status, error)
+    }
+
+    /// Forgets pools that are gone.
+    pub(super) fn keep_pools(&mut self, pools: &BTreeSet<String>) {
+        let is_kept =
+            |name: &str| name.strip_prefix(POOL).is_none_or(|pool| pools.contains(pool.trim_start()));
+        self.tries.keep(is_kept);
+        self.unchanged.retain(|name, _| is_kept(name));
+        self.written.retain(|pool, _| pools.contains(pool));
+        self.unrecorded.retain(|pool, _| pools.contains(pool));
     }
 
     pub(super) fn unrecorded(&self, pool: &str) -> Option<String> {

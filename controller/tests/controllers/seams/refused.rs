@@ -98,6 +98,9 @@ async fn pinned_images_refused_with(code: u16) {
     scene.until_refused("NodePinnedImages").await;
     scene.until_refused("PinnedImageCounts").await;
     assert!(scene.proxy.mend().iter().all(|met| *met <= MAX_TRIES), "{code}: it is tried rarely");
+    for name in ["n1", "worker"] {
+        until_event(client, "PinnedImagesNotWritten", name, WORDS).await;
+    }
     // A change is tried at once.
     scene.cluster.patch_pool("worker", sets("b")).await;
     node_until(client, "n1", "it is told", |node| asked(node).as_deref() == Some("b")).await;
@@ -130,6 +133,8 @@ async fn deletion_refused_with(code: u16) {
         scene.cluster.config("worker", config).await;
         target = scene.cluster.until_target("worker", &target).await;
     }
+    let text = format!("MachineConfig {}, which nobody uses, is not deleted: {WORDS} ({code})", names[0]);
+    until_event(&scene.cluster.client, "RenderedConfigNotDeleted", "worker", &text).await;
     // One more, so that there is another surplus one.
     let config = MachineConfigBuilder::new("50-worker").file("/etc/a.conf", 0o644, "last");
     scene.cluster.config("worker", config).await;
@@ -179,6 +184,11 @@ async fn prebuilt_image_refused_with(code: u16) {
     let configs = object_api(&scene.cluster.client, "machineconfigs");
     object_until(&configs, &name("worker"), "the other one", |_| true).await;
     scene.until_refused("SeedConfig").await;
+    let text = format!(
+        "MachineConfig {} of an image that was built before is not created: {WORDS} ({code})",
+        name("infra")
+    );
+    until_event(&scene.cluster.client, "PrebuiltImageNotWritten", "infra", &text).await;
     for pool in ["infra", "worker"] {
         let first = scene.cluster.until_target(pool, "").await;
         let has_image =

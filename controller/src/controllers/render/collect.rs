@@ -1,0 +1,75 @@
+//! Deletes rendered configs that nobody uses, a few beside each other. One that fails keeps no other, and is told on its pool.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use kube::api::{DeleteParams, Preconditions};
+use tracing::{info, warn};
+
+use super::Controller;
+use crate::api::MachineConfig;
+use crate::controllers::cached::Cached;
+use crate::controllers::client::RequestError;
+use crate::controllers::conflict::{Expected, judge};
+use crate::controllers::events::{About, Severity, emit};
+use crate::controllers::unused::unused;
+use crate::controllers::write::{Write, write};
+use crate::reading::Lenient;
+
+/// So many are deleted at once.
+const MAX_AT_ONCE: usize = 4;
+
+impl Controller {
+    /// Deletes unused rendered configs; returns the time until the next try, if one failed.
+    pub(super) async fn collect(&self) -> Option<Duration> {
+        let surplus = unused(&self.cache.lock());
+        self.deletions.keep(|config| surplus.iter().any(|(name, ..)| name == config));
+        let deletions = stream::iter(surplus).map(|(name, uid, version)| self.delete(name, uid, version));
+        let waits = deletions.buffer_unordered(MAX_AT_ONCE).collect::<Vec<_>>().await;
+        waits.into_iter().flatten().min()
+    }
+
+    async fn delete(&self, name: String, uid: String, version: String) -> Option<Duration> {
+        if let Some(wait) = self.deletions.wait(&name, &uid) {
+            return Some(wait);
+        }
+        // A pool that is rendered meanwhile may be about to have it as its target.
+        let _deletion = self.names.delete(&name)?;
+        let expected = Expected::Version { uid: Some(uid.clone()), version: Some(version.clone()) };
+        let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(version) };
+        let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let configs = self.configs();
+        let error = match write(Write::RenderedConfigDeletion, configs.delete(&name, &how)).await {
+            Ok(_) => {
+                info!("Deleted {name}: no node and no pool uses it");
+                self.metrics.wrote("render", "deleted");
+                self.contested.changed(&format!("MachineConfig {name}"));
+                self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
+                self.deletions.succeeded(&name);
+                return None;
+            }
+            Err(error) => error,
+        };
+        // Somebody else changed or deleted it: the watch brings the next decision.
+        let error = judge(Write::RenderedConfigDeletion, error, &expected, configs.get(&name)).await.err()?;
+        Some(self.not_deleted(&name, &uid, &error).await)
+    }
+
+    /// Tells of a deletion that failed; returns the pause before the next try.
+    async fn not_deleted(&self, name: &str, uid: &str, error: &RequestError) -> Duration {
+        let failed = self.deletions.failed(name, uid, error);
+        let text = format!("MachineConfig {name}, which nobody uses, is not deleted: {error}");
+        if failed.is_logged {
+            warn!("{text}");
+        }
+        if failed.is_told {
+            let pool =
+                self.cache.lock().rendered.get(name).map(|one| (one.pool.clone(), one.pool_uid.clone()));
+            if let Some((pool, uid)) = pool {
+                let about = About::pool(&pool, &uid);
+                emit(&self.client, &about, Severity::Warning, "RenderedConfigNotDeleted", &text).await;
+            }
+        }
+        failed.wait
+    }
+}
