@@ -1,10 +1,9 @@
 //! The shell of [`crate::interlock`]: watches of the operator's Leases, and the makers of the pools' targets.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, future, stream};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -18,7 +17,7 @@ use super::failure::Failure;
 use crate::api::GENERATED_BY;
 use crate::interlock::{ForeignTarget, Interlock, LEASES, Lease, NAMESPACE, TAKE_OVER, Verdict};
 use crate::retry::is_same;
-use crate::watches::{self, Starting};
+use crate::watches::{self, Recovery, Starting};
 
 /// Kinds that are read before a pool's target is judged.
 const NEEDED: [Kind; 3] = [Kind::Definitions, Kind::Pools, Kind::Configs];
@@ -42,9 +41,9 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
         watches::object(api, name).map(move |news| (name, news)).boxed()
     });
     let mut leases = pin!(stream::select_all(watches));
+    let mut seen = Seen::new(&client, cache.clone());
     let (mut interlock, mut changes) = (Interlock::default(), cache.contents());
-    let (mut is_told, mut told) = (false, BTreeMap::new());
-    let mut starting: BTreeMap<&str, Starting> = BTreeMap::new();
+    let mut is_told = false;
     loop {
         changes.mark_unchanged();
         if let Some(found) = foreign_target(&cache.lock()) {
@@ -74,37 +73,92 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
         tokio::select! {
             Some((name, news)) = leases.next() => match news {
                 Ok(object) => {
-                    told.remove(name);
-                    starting.remove(name);
-                    if told.is_empty() {
-                        cache.change(|snapshot| snapshot.is_read(Kind::OperatorLeases));
-                    }
+                    seen.listed(name);
                     interlock.observe(name, object.as_ref().map(read), uptime());
                 }
-                Err(error) => {
-                    let failure = Failure::new(&error);
-                    let is_starting = starting.entry(name).or_default().takes(failure.code);
-                    let failure = if is_starting { failure.of_start() } else { failure };
-                    let known = told.insert(name, failure.cause.clone());
-                    unwatched(&cache, name, &failure, known.as_deref());
-                },
+                Err(error) => seen.failed(name, Failure::new(&error)),
             },
+            () = seen.proven() => {}
             _ = changes.changed() => {}
             () = due => {}
         }
     }
 }
 
-/// Tells once of a Lease that can't be watched.
-fn unwatched(cache: &Cache, name: &str, failure: &Failure, known: Option<&str>) {
-    let cause = &failure.cause;
-    let is_news = known.is_none_or(|known| !is_same(known, cause));
-    cache.change(|snapshot| snapshot.fails(Kind::OperatorLeases, failure, uptime()));
-    if is_news && failure.is_refusal() {
-        warn!(
-            "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator runs, so a controller \
-             that has not begun to work waits"
-        );
+/// The watches of the Leases.
+struct Seen {
+    cache: Cache,
+    leases: [SeenLease; LEASES.len()],
+}
+
+struct SeenLease {
+    name: &'static str,
+    recovery: Recovery,
+    starting: Starting,
+    is_listed: bool,
+    /// Cause of a watch that is down.
+    down: Option<String>,
+}
+
+impl Seen {
+    fn new(client: &Client, cache: Cache) -> Self {
+        let leases = LEASES.map(|name| {
+            let api = Api::<LeaseObject>::namespaced(client.clone(), NAMESPACE);
+            let recovery = watches::recovery_of(&api, name);
+            SeenLease { name, recovery, starting: Starting::default(), is_listed: true, down: None }
+        });
+        Self { cache, leases }
+    }
+
+    /// Records that a Lease was listed, or has changed. It may not be watched.
+    fn listed(&mut self, name: &str) {
+        for one in self.leases.iter_mut().filter(|one| one.name == name) {
+            (one.is_listed, one.starting) = (true, Starting::default());
+            one.down.take_if(|_| !one.recovery.is_failing());
+        }
+        self.publish();
+    }
+
+    /// Waits until a watch that failed is well again. Cancel-safe.
+    async fn proven(&mut self) {
+        let each = self.leases.iter_mut().map(|one| {
+            Box::pin(async move {
+                one.recovery.proven().await;
+                one.down = None;
+            })
+        });
+        future::select_all(each).await;
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let is_watched = self.leases.iter().all(|one| one.down.is_none());
+        let is_listed = self.leases.iter().all(|one| one.is_listed);
+        self.cache.change(|snapshot| match (is_listed, is_watched) {
+            (_, true) => snapshot.is_read(Kind::OperatorLeases),
+            (true, false) => snapshot.set_listed(Kind::OperatorLeases),
+            (false, false) => false,
+        });
+    }
+
+    /// Tells once of a Lease that can't be watched.
+    fn failed(&mut self, name: &str, failure: Failure) {
+        for one in self.leases.iter_mut().filter(|one| one.name == name) {
+            one.is_listed = false;
+            one.recovery.failed();
+            let is_starting = one.starting.takes(failure.code);
+            let failure = if is_starting { failure.clone().of_start() } else { failure.clone() };
+            let cause = &failure.cause;
+            let known = one.down.replace(cause.clone());
+            let is_news = known.is_none_or(|known| !is_same(&known, cause));
+            self.cache.change(|snapshot| snapshot.fails(Kind::OperatorLeases, &failure, uptime()));
+            if is_news && failure.is_refusal() {
+                warn!(
+                    "Lease {NAMESPACE}/{name} can't be watched: {cause}; it is not known whether the Machine Config Operator runs, so a \
+                     controller that has not begun to work waits"
+                );
+            }
+        }
     }
 }
 

@@ -115,6 +115,7 @@ impl Leader {
     /// was sent.
     pub(super) async fn run(&mut self) {
         let mut changes = pin!(watches::object(self.api.clone(), &self.candidacy.name));
+        let mut recovery = watches::recovery_of(&self.api, &self.candidacy.name);
         let mut evidence = pin!(nobody_led(self.cache.clone()));
         let mut history = watches::history();
         loop {
@@ -143,12 +144,16 @@ impl Leader {
                 news = changes.next() => match news {
                     Some(Ok(object)) => {
                         self.starting.answered();
-                        self.cache.change(|snapshot| snapshot.is_read(Kind::Lease));
+                        self.read(recovery.is_failing());
                         self.observe(object);
                     }
-                    Some(Err(error)) => self.unread(&Failure::new(&error)),
+                    Some(Err(error)) => {
+                        recovery.failed();
+                        self.unread(&Failure::new(&error));
+                    }
                     None => return,
                 },
+                () = recovery.proven() => self.read(false),
                 _ = history.changed() => {}
                 (is_back, lease) = Check::answer(&mut self.check) => self.checked(is_back, lease),
                 () = &mut evidence, if self.candidacy.renders && self.election.awaits_evidence(now) => self.election.first_ever(uptime()),
@@ -165,6 +170,13 @@ impl Leader {
             self.starting.was_away();
         }
         self.starting.takes(code)
+    }
+
+    /// Records that the Lease was read; its watch may be failing.
+    fn read(&self, is_failing: bool) {
+        self.cache.change(|snapshot| {
+            if is_failing { snapshot.set_listed(Kind::Lease) } else { snapshot.is_read(Kind::Lease) }
+        });
     }
 
     /// Tells once of a Lease that may not be read.

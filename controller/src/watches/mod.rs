@@ -8,6 +8,7 @@
 mod answered;
 mod cause;
 mod history;
+mod recovery;
 mod starting;
 pub(crate) mod version;
 
@@ -30,6 +31,7 @@ pub(crate) use answered::{Answers, NoteAnswers};
 pub(crate) use cause::of_reader;
 use history::Entry;
 pub(crate) use history::{breaks, history, judge, pause, restored, restores, returned, unjudged};
+pub(crate) use recovery::Recovery;
 pub(crate) use starting::Starting;
 use version::is_older;
 
@@ -401,6 +403,15 @@ impl Pauses {
     }
 }
 
+fn config_of(name: &str) -> Config {
+    config().fields(&format!("metadata.name={name}"))
+}
+
+/// Returns the state of the watch of [`object()`].
+pub(crate) fn recovery_of<K: Resource>(api: &Api<K>, name: &str) -> Recovery {
+    Recovery::new(Answers::of(api.resource_url(), &config_of(name)))
+}
+
 /// Follows the object of a name, in the one namespace of an API: `None` where there is none.
 pub(crate) fn object<K>(
     api: Api<K>,
@@ -410,7 +421,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     // kube's own has the times of kube.
-    let events = paced(api, config().fields(&format!("metadata.name={name}")));
+    let events = paced(api, config_of(name));
     let seen = events.scan(false, |is_there, event| {
         match &event {
             Ok(Event::Init) => *is_there = false,
