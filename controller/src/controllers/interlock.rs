@@ -76,7 +76,7 @@ pub(super) async fn other_program(client: Client, cache: Cache, alone: watch::Se
                     seen.listed(name);
                     interlock.observe(name, object.as_ref().map(read), uptime());
                 }
-                Err(error) => seen.failed(name, Failure::new(&error)),
+                Err(error) => seen.failed(name, &Failure::new(&error)),
             },
             () = seen.proven() => {}
             _ = changes.changed() => {}
@@ -142,7 +142,7 @@ impl Seen {
     }
 
     /// Tells once of a Lease that can't be watched.
-    fn failed(&mut self, name: &str, failure: Failure) {
+    fn failed(&mut self, name: &str, failure: &Failure) {
         for one in self.leases.iter_mut().filter(|one| one.name == name) {
             one.is_listed = false;
             one.recovery.failed();

@@ -85,7 +85,7 @@ impl<K: Ord + Clone + Send + 'static, T: Send + 'static> Work<K, T> {
             }
         };
         tokio::select! {
-            Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.ended(ended.ok()?),
+            Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => Some(self.ended(ended.ok()?)),
             () = timer => None,
         }
     }
@@ -93,15 +93,15 @@ impl<K: Ord + Clone + Send + 'static, T: Send + 'static> Work<K, T> {
     /// As [`Work::next`], while nothing may be begun.
     pub(super) async fn next_ended(&mut self) -> Option<(K, T)> {
         match self.tasks.join_next().await {
-            Some(ended) => self.ended(ended.ok()?),
+            Some(ended) => Some(self.ended(ended.ok()?)),
             None => std::future::pending().await,
         }
     }
 
     /// A panic ends the process, and nobody cancels a task.
-    fn ended(&mut self, (key, outcome): (K, T)) -> Option<(K, T)> {
+    fn ended(&mut self, (key, outcome): (K, T)) -> (K, T) {
         self.under_way.remove(&key);
-        Some((key, outcome))
+        (key, outcome)
     }
 }
 

@@ -51,6 +51,6 @@ impl Recovery {
                 }
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

@@ -69,7 +69,7 @@ pub(in crate::controllers) async fn run(
 struct Courses {
     controller: Arc<Controller>,
     /// State of each that is not under way.
-    courses: BTreeMap<String, Course>,
+    idle: BTreeMap<String, Course>,
     work: Work<String, (Course, Option<Query>)>,
     queries: JoinSet<QueryResult>,
     /// Answers of queries of those that are under way.
@@ -80,7 +80,7 @@ impl Courses {
     fn new(controller: Controller) -> Self {
         let mut courses = Self {
             controller: Arc::new(controller),
-            courses: BTreeMap::new(),
+            idle: BTreeMap::new(),
             work: Work::new(MAX_AT_ONCE),
             queries: JoinSet::new(),
             answers: Vec::new(),
@@ -92,7 +92,7 @@ impl Courses {
     /// Has all of them decided again: something changed.
     fn all_due(&mut self) {
         let due = groups(&self.controller.cache.lock());
-        self.courses.retain(|name, course| due.contains(name) || course.is_querying);
+        self.idle.retain(|name, course| due.contains(name) || course.is_querying);
         self.work.replace(due);
     }
 
@@ -101,9 +101,9 @@ impl Courses {
         if self.is_between_states() {
             return;
         }
-        let Self { controller, courses, work, .. } = self;
+        let Self { controller, idle, work, .. } = self;
         work.begin(|name| {
-            let mut course = courses.remove(name).unwrap_or_default();
+            let mut course = idle.remove(name).unwrap_or_default();
             let (controller, name) = (Arc::clone(controller), name.clone());
             async move {
                 let query = controller.advance(&name, &mut course).await;
@@ -123,20 +123,20 @@ impl Courses {
         let work = &mut self.work;
         let work = async { if is_between_states { work.next_ended().await } else { work.next().await } };
         tokio::select! {
-            ended = work => if let Some((name, (course, query))) = ended { self.ended(name, course, query) },
+            ended = work => if let Some((name, (course, query))) = ended { self.ended(&name, course, query) },
             Some(result) = self.queries.join_next(), if !self.queries.is_empty() => self.answered(result),
         }
     }
 
-    fn ended(&mut self, name: String, course: Course, query: Option<Query>) {
+    fn ended(&mut self, name: &str, course: Course, query: Option<Query>) {
         if let Some(query) = query {
             self.queries.spawn(query);
         }
         if let Some(again) = course.again {
-            self.work.add(name.clone(), again);
+            self.work.add(name.to_owned(), again);
         }
-        self.courses.insert(name.clone(), course);
-        let (own, others) = std::mem::take(&mut self.answers).into_iter().partition(|(of, ..)| *of == name);
+        self.idle.insert(name.to_owned(), course);
+        let (own, others) = std::mem::take(&mut self.answers).into_iter().partition(|(of, ..)| of == name);
         self.answers = others;
         let own: Vec<QueryResult> = own;
         for result in own {
@@ -155,7 +155,7 @@ impl Courses {
 
     /// Records the answers of a query.
     fn record(&mut self, (name, turn, result): QueryResult) {
-        let Some(course) = self.courses.get_mut(&name) else { return };
+        let Some(course) = self.idle.get_mut(&name) else { return };
         course.is_querying = false;
         match result {
             Ok(answers) if course.turn == turn => course.answers = answers,

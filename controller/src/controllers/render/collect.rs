@@ -24,31 +24,29 @@ impl Controller {
     pub(super) async fn collect(&self) -> Option<Duration> {
         let surplus = unused(&self.cache.lock());
         self.deletions.keep(|config| surplus.iter().any(|(name, ..)| name == config));
-        let deletions = stream::iter(surplus).map(|(name, uid, version)| self.delete(name, uid, version));
+        let deletions = stream::iter(surplus).map(|(name, uid, version)| self.remove(name, uid, version));
         let waits = deletions.buffer_unordered(MAX_AT_ONCE).collect::<Vec<_>>().await;
         waits.into_iter().flatten().min()
     }
 
-    async fn delete(&self, name: String, uid: String, version: String) -> Option<Duration> {
+    async fn remove(&self, name: String, uid: String, version: String) -> Option<Duration> {
         if let Some(wait) = self.deletions.wait(&name, &uid) {
             return Some(wait);
         }
         // A pool that is rendered meanwhile may be about to have it as its target.
-        let _deletion = self.names.delete(&name)?;
+        let _deletion = self.names.begin_deletion(&name)?;
         let expected = Expected::Version { uid: Some(uid.clone()), version: Some(version.clone()) };
         let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: Some(version) };
         let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let configs = self.configs();
-        let error = match write(Write::RenderedConfigDeletion, configs.delete(&name, &how)).await {
-            Ok(_) => {
-                info!("Deleted {name}: no node and no pool uses it");
-                self.metrics.wrote("render", "deleted");
-                self.contested.changed(&format!("MachineConfig {name}"));
-                self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
-                self.deletions.succeeded(&name);
-                return None;
-            }
-            Err(error) => error,
+        let deleted = write(Write::RenderedConfigDeletion, configs.delete(&name, &how)).await;
+        let Err(error) = deleted else {
+            info!("Deleted {name}: no node and no pool uses it");
+            self.metrics.wrote("render", "deleted");
+            self.contested.changed(&format!("MachineConfig {name}"));
+            self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
+            self.deletions.succeeded(&name);
+            return None;
         };
         // Somebody else changed or deleted it: the watch brings the next decision.
         let error = judge(Write::RenderedConfigDeletion, error, &expected, configs.get(&name)).await.err()?;

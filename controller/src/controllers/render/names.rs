@@ -43,7 +43,7 @@ impl Names {
     }
 
     /// Begins to delete a config, unless a pool wants it.
-    pub(super) fn delete(&self, config: &str) -> Option<Deletion> {
+    pub(super) fn begin_deletion(&self, config: &str) -> Option<Deletion> {
         let mut names = self.lock();
         let is_wanted = names.wanted.values().any(|wanted| wanted == config);
         if is_wanted {
@@ -72,12 +72,12 @@ mod tests {
     fn config_that_pool_is_about_to_have_is_not_deleted() {
         let names = Names::default();
         names.wants("worker", "a");
-        assert!(names.delete("a").is_none());
-        let deletion = names.delete("b");
+        assert!(names.begin_deletion("a").is_none());
+        let deletion = names.begin_deletion("b");
         assert!(deletion.is_some() && names.usable("b").is_err() && names.usable("a").is_ok());
         drop(deletion);
         assert!(names.usable("b").is_ok());
         names.wants("worker", "b");
-        assert!(names.delete("a").is_some());
+        assert!(names.begin_deletion("a").is_some());
     }
 }
