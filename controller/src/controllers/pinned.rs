@@ -175,7 +175,7 @@ struct Reports {
     /// Sets by node, of the nodes that report some; `None` before a first list.
     sets: Option<BTreeMap<String, Vec<ReportedSet>>>,
     listing: BTreeMap<String, Vec<ReportedSet>>,
-    /// What was told of a watch that the API server refuses.
+    /// Texts on a watch that the API server refuses.
     told: BTreeSet<String>,
 }
 

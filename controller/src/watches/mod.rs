@@ -31,7 +31,7 @@ pub(crate) use answered::{Answers, NoteAnswers};
 pub(crate) use cause::of_reader;
 use history::Entry;
 pub(crate) use history::{breaks, history, judge, pause, restored, restores, returned, unjudged};
-pub(crate) use recovery::Recovery;
+pub(crate) use recovery::{PROVEN, Recovery};
 pub(crate) use starting::Starting;
 use version::is_older;
 
@@ -43,9 +43,6 @@ const WATCH_SECONDS: u32 = 1800;
 
 /// A watch that is asked for again after less than this, and brought nothing, was ended at once. As client-go's reflector.
 const SHORT: Duration = Duration::from_secs(1);
-
-/// A watch that failed is well again once it has been answered for so long.
-pub(crate) const PROVEN: Duration = SHORT;
 
 /// Cause of a watch that is ended at once.
 const ENDS_AT_ONCE: &str = "the API server ends each watch at once";

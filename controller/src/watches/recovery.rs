@@ -1,8 +1,13 @@
 //! When a watch that failed is well again: a list tells nothing of its watch, and one that is answered may end at once.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, sleep_until};
 
-use super::{Answers, PROVEN};
+use super::answered::Answers;
+
+/// A watch that failed is well again once it has been answered for so long.
+pub(crate) const PROVEN: Duration = Duration::from_secs(1);
 
 /// State of a watch that may fail.
 pub(crate) struct Recovery {
