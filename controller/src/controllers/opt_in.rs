@@ -20,7 +20,7 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
 use super::client::{RequestError, uptime};
 use super::conflict::{Expected, or_judged};
-use super::contested::Contested;
+use super::contested::{Contested, Field};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
@@ -137,6 +137,7 @@ impl Controller {
                     Step::Report(..) => "results".to_owned(),
                 };
                 let (field, value) = step.content(&pool);
+                let field = Field::new(self.about(&pool), field);
                 let wait = self.retries.wait(&pool, &input, uptime());
                 if let Some(wait) = wait.or_else(|| self.contested.wait(&field, &value)) {
                     waits.push(wait);
@@ -151,7 +152,7 @@ impl Controller {
                 };
                 let Err(error) = written else {
                     self.retries.succeeded(&pool);
-                    self.contested.wrote(&self.client, &field, &value, &self.about(&pool)).await;
+                    self.contested.wrote(&self.client, &field, &value).await;
                     continue;
                 };
                 waits.push(self.failed(&pool, &input, &error).await);

@@ -18,7 +18,7 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached as _;
 use super::client::{RequestError, uptime};
 use super::conflict::{Expected, judged};
-use super::contested::Contested;
+use super::contested::{Contested, Field};
 use super::events::About;
 use super::failure::Failure;
 use super::metrics::Metrics;
@@ -191,7 +191,9 @@ impl Controller {
     /// take back.
     async fn reconcile(&mut self) -> Result<(), RequestError> {
         let mut nodes = untold(&self.cache.lock());
-        nodes.retain(|(node, value)| self.may_write(&told(node), value.as_deref().unwrap_or_default()));
+        nodes.retain(|(node, value)| {
+            self.may_write(&field(node), &told(node), value.as_deref().unwrap_or_default())
+        });
         let is_cut = nodes.len() > MAX_WRITES;
         let mut failed = None;
         for (node, value) in nodes.into_iter().take(MAX_WRITES) {
@@ -202,8 +204,8 @@ impl Controller {
                     self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" });
                     self.retries.succeeded(&told(&node));
                     if is_written {
-                        let (value, about) = (value.unwrap_or_default(), About::node(&node.name, &node.uid));
-                        self.contested.wrote(&self.client, &told(&node), &value, &about).await;
+                        let value = value.unwrap_or_default();
+                        self.contested.wrote(&self.client, &field(&node), &value).await;
                     }
                 }
                 // One node that refuses keeps the others from nothing.
@@ -222,8 +224,8 @@ impl Controller {
     }
 
     /// Returns true if a field may be given this value now. Another program that sets it back again and again is waited for.
-    fn may_write(&mut self, field: &str, value: &str) -> bool {
-        let waits = [self.contested.wait(field, value), self.retries.wait(field, value, uptime())];
+    fn may_write(&mut self, field: &Field, name: &str, value: &str) -> bool {
+        let waits = [self.contested.wait(field, value), self.retries.wait(name, value, uptime())];
         let Some(wait) = waits.into_iter().flatten().max() else { return true };
         self.later = Some(self.later.map_or(wait, |later| later.min(wait)));
         false
@@ -243,8 +245,10 @@ impl Controller {
         count: Option<&PoolSynchronizer>,
     ) -> Result<(), RequestError> {
         let name = pool.name_any();
-        let (field, value) = (format!("status.poolSynchronizersStatus of pool {name}"), format!("{count:?}"));
-        if !self.may_write(&field, &value) {
+        let (told, value) = (format!("status.poolSynchronizersStatus of pool {name}"), format!("{count:?}"));
+        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        let field = Field::new(about, &*told);
+        if !self.may_write(&field, &told, &value) {
             return Ok(());
         }
         let all = count.map(|count| vec![count]);
@@ -257,14 +261,13 @@ impl Controller {
         match write(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
             Ok(now) => {
                 self.metrics.wrote("pinned", "written");
-                self.retries.succeeded(&field);
+                self.retries.succeeded(&told);
                 self.cache.change(|snapshot| now.put(snapshot));
                 if let Some(count) = count {
                     let (updated, all) = (count.updated_machine_count, count.machine_count);
                     info!("Pool {name}: {updated} of {all} nodes keep its pinned images");
                 }
-                let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
-                self.contested.wrote(&self.client, &field, &value, &about).await;
+                self.contested.wrote(&self.client, &field, &value).await;
                 Ok(())
             }
             Err(error) => {
@@ -274,11 +277,15 @@ impl Controller {
                     self.metrics.wrote("pinned", "conflict");
                     return Ok(());
                 }
-                self.failed(&field, &value, &error);
+                self.failed(&told, &value, &error);
                 Err(error)
             }
         }
     }
+}
+
+fn field(node: &Node) -> Field {
+    Field::new(About::node(&node.name, &node.uid), told(node))
 }
 
 /// Names the annotation of a node.

@@ -62,6 +62,7 @@ mod refused_documents;
 mod render;
 mod restored;
 mod rights;
+mod rivals;
 mod rollout;
 mod seams;
 mod seed;

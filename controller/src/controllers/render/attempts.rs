@@ -8,6 +8,7 @@ use tracing::warn;
 use super::{Controller, Outcome, RENDER_DEGRADED};
 use crate::api::MachineConfigPool;
 use crate::controllers::client::{RequestError, uptime};
+use crate::controllers::contested::Field;
 use crate::controllers::events::{About, Severity, emit};
 use crate::retry::LONGEST;
 
@@ -52,6 +53,7 @@ impl Controller {
             // Another writer changed the pool, such as the node controller its status.
             return Some(Duration::ZERO);
         }
+        self.stand_for_present(&pool);
         self.metrics.wrote("render", "failed");
         if !error.is_refusal() {
             let (wait, is_news, tries) = {
@@ -91,7 +93,7 @@ impl Controller {
     }
 
     /// Returns true if a value may be written now. Otherwise another program sets it back again and again, and it waits.
-    pub(super) fn may_repeat(&mut self, what: &str, value: &str) -> bool {
+    pub(super) fn may_repeat(&mut self, what: &Field, value: &str) -> bool {
         let Some(wait) = self.contested.wait(what, value) else { return true };
         self.try_later(wait);
         false

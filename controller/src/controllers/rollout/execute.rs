@@ -15,6 +15,7 @@ use super::{Controller, Decision, LONGEST_WAIT};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 use crate::controllers::cached::Cached as _;
 use crate::controllers::client::{RequestError, limited, send, uptime};
+use crate::controllers::contested::Field;
 use crate::controllers::events::{About, POOL, Severity, emit};
 use crate::controllers::node::NodeObject;
 use crate::controllers::node_write::write_body;
@@ -86,7 +87,7 @@ impl Controller {
         status: String,
         written: impl Future<Output = Result<Written, RequestError>> + Send + 'static,
     ) -> Option<(Duration, bool)> {
-        let name = about.to_string();
+        let key = about.key();
         self.statuses.sent(&about);
         let pool = pool.to_owned();
         self.statuses_under_way
@@ -95,7 +96,7 @@ impl Controller {
         loop {
             let sent = timeout_at(until, self.statuses_under_way.join_next()).await.ok()??.ok()?;
             let (is_own, is_written) =
-                (sent.about.to_string() == name, matches!(sent.written, Ok(Written::Made | Written::Same)));
+                (sent.about.key() == key, matches!(sent.written, Ok(Written::Made | Written::Same)));
             let wait = self.status_answered(sent).await;
             if is_own {
                 return Some((wait, is_written));
@@ -123,8 +124,8 @@ impl Controller {
         patches: &[NodePatch],
     ) -> Duration {
         let wait = |patch: &NodePatch| {
-            let (field, value) = patch.content(target)?;
-            self.contested.wait(&field, &value)
+            let (name, value) = patch.content(target)?;
+            self.contested.wait(&field(patch, name), &value)
         };
         let later = patches.iter().filter_map(wait).min().unwrap_or(LONGEST_WAIT);
         let due: Vec<&NodePatch> = patches
@@ -184,12 +185,11 @@ impl Controller {
                 self.writes.observe(uptime());
                 self.writes.written(&patch);
                 self.emit_event(&pool, &patch).await;
-                for field in patch.changed_beside() {
-                    self.contested.changed(&field);
+                for name in patch.changed_beside() {
+                    self.contested.changed(&field(&patch, name));
                 }
-                if let Some((field, value)) = patch.content(target.as_ref()) {
-                    let about = About::node(&patch.node, &patch.uid);
-                    self.contested.wrote(&self.client, &field, &value, &about).await;
+                if let Some((name, value)) = patch.content(target.as_ref()) {
+                    self.contested.wrote(&self.client, &field(&patch, name), &value).await;
                 }
             }
             Ok(false) => self.metrics.wrote("node", "conflict"),
@@ -249,6 +249,11 @@ impl Controller {
     }
 }
 
+/// Names a field of the very node that is written to.
+fn field(patch: &NodePatch, name: String) -> Field {
+    Field::new(About::node(&patch.node, &patch.uid), name)
+}
+
 /// Returns true if later decisions read what changed: the config that all nodes have, and whose rollout a policy rules.
 pub(super) fn is_gate(old: Option<&MachineConfigPoolStatus>, new: &MachineConfigPoolStatus) -> bool {
     let halted = |status: &MachineConfigPoolStatus| {
@@ -265,16 +270,16 @@ impl Controller {
         status: &str,
         written: Result<Written, RequestError>,
     ) -> Duration {
-        let (name, now) = (about.to_string(), uptime());
+        let (name, key, now) = (about.to_string(), about.key(), uptime());
         let error = match written {
             Ok(Written::Same) => {
-                self.statuses.succeeded(&name);
+                self.statuses.succeeded(&key);
                 return LONGEST_WAIT;
             }
             Ok(Written::Conflict) => return Duration::ZERO,
             Ok(Written::Made) => {
-                self.statuses.succeeded(&name);
-                if self.statuses.repeats.wrote(&name, status, now) {
+                self.statuses.succeeded(&key);
+                if self.statuses.repeats.wrote(&key, status, now) {
                     let text = format!(
                         "The status of {name} was written several times in a row: another program writes it, too; find \
                          it in metadata.managedFields and stop it"
@@ -289,7 +294,7 @@ impl Controller {
         self.metrics.wrote("node", "failed");
         // What is not refused may pass at any moment.
         if !error.is_refusal() {
-            let (wait, is_told) = self.statuses.not_sent(&name, &error.to_string(), now);
+            let (wait, is_told) = self.statuses.not_sent(&key, &error.to_string(), now);
             if is_told {
                 let text = format!("The status of {name} is not written: {error}");
                 warn!("{text}; the controller retries by itself");
@@ -297,7 +302,7 @@ impl Controller {
             }
             return wait;
         }
-        let (wait, is_news) = self.statuses.refused.failed(&name, status, &error.to_string(), now);
+        let (wait, is_news) = self.statuses.refused.failed(&key, status, &error.to_string(), now);
         if is_news {
             let text = format!("The status of {name} is refused: {error}");
             warn!("{text}");

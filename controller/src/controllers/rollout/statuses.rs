@@ -48,7 +48,7 @@ pub(super) struct Statuses {
 impl Statuses {
     /// Returns the time to wait before a status is written again; `None` if it is due.
     pub(super) fn wait<S: Serialize>(&self, about: &About, status: &S, now: Duration) -> Option<Duration> {
-        let (name, status) = (about.to_string(), content(status));
+        let (name, status) = (about.key(), content(status));
         // A server that is not well is so whatever the status is.
         let waits = [
             self.refused.wait(&name, &status, now),
@@ -60,23 +60,23 @@ impl Statuses {
 
     /// Returns the cause of the last failure of a status that has not been written since.
     pub(super) fn failure(&self, about: &About) -> Option<String> {
-        let name = about.to_string();
+        let name = about.key();
         self.refused.cause(&name).or_else(|| self.unsent.cause(&name)).map(str::to_owned)
     }
 
     /// Records that a write of a status was sent.
     pub(super) fn sent(&mut self, about: &About) {
-        self.under_way.insert(about.to_string());
+        self.under_way.insert(about.key());
     }
 
     /// Records that it was answered.
     pub(super) fn answered(&mut self, about: &About) {
-        self.under_way.remove(&about.to_string());
+        self.under_way.remove(&about.key());
     }
 
     /// Returns true if a write of a status is not answered yet.
     pub(super) fn is_under_way(&self, about: &About) -> bool {
-        self.under_way.contains(&about.to_string())
+        self.under_way.contains(&about.key())
     }
 
     /// Records that the status of a pool was written.
