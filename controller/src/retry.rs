@@ -1,11 +1,13 @@
 //! Pauses between tries of what is refused again and again; pure. Times are those of the process's own clock.
 
 mod cause;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use cause::{essence, is_same};
+pub use turns::{FORMER, KEPT, MAX_TURNS, REMEMBERED, Turn, Turns, turn};
 
 /// The first pause.
 const FIRST: Duration = Duration::from_secs(2);
@@ -98,8 +100,8 @@ impl Retries {
 /// A value is written so often in a row before somebody else is said to write it, too.
 const MAX_REPEATED: u32 = 3;
 
-/// A value that another program set back counts as kept after so long.
-pub const KEPT: Duration = Duration::from_secs(30);
+/// So often another process has written a value at least that it tells of: the pause after it is 32 s.
+const TAKEN_OVER: u32 = MAX_REPEATED + 4;
 
 /// Values that are written again although they did not change: another program writes them, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -116,6 +118,16 @@ struct Written {
     at: Duration,
 }
 
+impl Written {
+    fn is_recent(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) < LONGEST.saturating_mul(2)
+    }
+
+    fn is_fought(&self) -> bool {
+        self.times >= MAX_REPEATED
+    }
+}
+
 impl Repeats {
     /// Returns the time to wait before a value is written again; `None` if it may be written.
     pub fn wait(&self, name: &str, value: &str, now: Duration) -> Option<Duration> {
@@ -125,17 +137,25 @@ impl Repeats {
         next.checked_sub(now).filter(|wait| !wait.is_zero())
     }
 
-    /// Returns true if a value is about to be written too often in a row, or was: another program sets it back.
-    pub fn is_contested(&self, name: &str, value: &str) -> bool {
-        let written = self.written.get(name).filter(|written| written.value == value);
-        written.is_some_and(|written| written.times >= MAX_REPEATED - 1)
+    /// Returns true if a value is about to be written too often in a row, or one was a moment ago: another program sets it back.
+    pub fn is_contested(&self, name: &str, value: &str, now: Duration) -> bool {
+        let written = self.written.get(name).filter(|written| written.is_recent(now));
+        written.is_some_and(|written| {
+            written.is_fought() || (written.value == value && written.times >= MAX_REPEATED - 1)
+        })
     }
 
     /// Returns the time until a value counts as kept that was written too often in a row; `None` if it was not, or counts as kept.
     pub fn unproven(&self, name: &str, value: &str, now: Duration) -> Option<Duration> {
         let written = self.written.get(name).filter(|written| written.value == value)?;
         let kept = written.at.saturating_add(KEPT).checked_sub(now).filter(|left| !left.is_zero());
-        kept.filter(|_| written.times >= MAX_REPEATED)
+        kept.filter(|_| written.is_fought())
+    }
+
+    /// Takes over what another process wrote too often in a row: the next write waits for as long as a value takes to count as kept.
+    pub fn take_over(&mut self, name: &str, value: &str, now: Duration) {
+        let written = Written { value: value.to_owned(), times: TAKEN_OVER, at: now };
+        self.written.insert(name.to_owned(), written);
     }
 
     /// Forgets a value: it was changed by an own write.
@@ -145,18 +165,24 @@ impl Repeats {
 
     /// Records a write; returns true if it is the first one of too many in a row.
     pub fn wrote(&mut self, name: &str, value: &str, now: Duration) -> bool {
-        let before = self.written.get(name).filter(|written| {
-            // One that held for long is a new matter.
-            written.value == value && now.saturating_sub(written.at) < LONGEST.saturating_mul(2)
-        });
-        let times = before.map_or(0, |written| written.times).saturating_add(1);
+        // One that held for long is a new matter.
+        let before = self.written.get(name).filter(|written| written.is_recent(now));
+        let (times, is_told) = match before {
+            Some(before) if before.value == value => {
+                let times = before.times.saturating_add(1);
+                (times, times == MAX_REPEATED)
+            }
+            // A change of ours ends no fight.
+            Some(before) if before.is_fought() => (MAX_REPEATED, false),
+            Some(_) | None => (1, false),
+        };
         // What is not written any more is forgotten, now and then.
         if now.saturating_sub(self.swept) > LONGEST {
             self.swept = now;
-            self.written.retain(|_, written| now.saturating_sub(written.at) < LONGEST.saturating_mul(2));
+            self.written.retain(|_, written| written.is_recent(now));
         }
         self.written.insert(name.to_owned(), Written { value: value.to_owned(), times, at: now });
-        times == MAX_REPEATED
+        is_told
     }
 }
 
@@ -223,12 +249,20 @@ mod tests {
             }
         }
         assert_eq!((written, told), (vec![0, 1, 2, 4, 8, 16, 32], 1));
-        assert!(repeats.is_contested("worker", "a") && !repeats.is_contested("worker", "b"));
+        assert!(repeats.is_contested("worker", "a", at(40)) && !repeats.is_contested("worker", "a", at(900)));
         let unproven = |second| repeats.unproven("worker", "a", at(second));
         assert_eq!((unproven(40), unproven(62)), (Some(at(22)), None));
-        // Another value is our own change, and so is one that held for long.
+        // Another value is our own change: it is written at once, and the other program is still there.
         assert_eq!(repeats.wait("worker", "b", at(40)), None);
+        assert!(repeats.is_contested("worker", "b", at(40)));
+        assert!(!repeats.wrote("worker", "b", at(40)));
+        assert_eq!(repeats.wait("worker", "b", at(40)), Some(at(2)));
+        assert_eq!(repeats.unproven("worker", "b", at(40)), Some(at(30)));
+        // One that held for long is a new matter.
         assert!(!repeats.wrote("worker", "a", at(40 + 3600)));
         assert_eq!(repeats.wait("worker", "a", at(40 + 3600)), None);
+        repeats.take_over("worker", "c", at(4000));
+        assert_eq!(repeats.wait("worker", "c", at(4000)), Some(at(32)));
+        assert_eq!(repeats.unproven("worker", "c", at(4000)), Some(at(30)));
     }
 }

@@ -86,6 +86,17 @@ pub(super) struct UnreadablePolicy {
     pub(super) cause: String,
 }
 
+/// Targets of a pool, as the render controller gives them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnTarget {
+    /// Uid of the pool.
+    pub(super) uid: Option<String>,
+    /// Rendered configs that nodes may be given: the pool's target, and the one that is being written.
+    pub(super) configs: Vec<String>,
+    /// Another program sets it back.
+    pub(super) is_contested: bool,
+}
+
 /// Objects that changed since a controller read them last: of a change of one it need not read all.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
@@ -162,8 +173,8 @@ pub(super) struct Snapshot {
     pub(super) progress: BTreeMap<String, Progress>,
     /// Nodes whose cordons, uncordons and answers to agents the API server refuses, with its words.
     pub(super) undrained: BTreeMap<String, String>,
-    /// Pools whose target another program sets back: their nodes stay as they are.
-    pub(super) contested_targets: BTreeSet<String>,
+    /// The targets that this process gives pools, if it renders.
+    pub(super) own_targets: Option<BTreeMap<String, OwnTarget>>,
     /// Nodes that are drained and whose pods the API server does not let be read.
     pub(super) unread_pods: BTreeMap<String, Failure>,
     /// The Lease can't be written: object, cause and next step.

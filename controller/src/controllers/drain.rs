@@ -16,7 +16,7 @@ use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
@@ -25,7 +25,7 @@ use machine_config_core::model::Timestamp;
 use super::cache::{Cache, Journal, Kind, Snapshot};
 use super::client::{RequestError, uptime};
 use super::config_node::{self, Reached};
-use super::contested::Contested;
+use super::contested::{Contested, Field};
 use super::events::{About, Severity, emit};
 use super::evict::{delete, evict};
 use super::failure::Failure;
@@ -53,6 +53,9 @@ const MAX_EVICTIONS: usize = 8;
 
 /// Time for each part of the list of a node's pods.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for which a drain waits for a report.
+const REPORT_TIME: Duration = Duration::from_secs(1);
 
 /// Wait for a retry, if nothing changes before.
 const RETRY: Duration = Duration::from_secs(5);
@@ -214,6 +217,8 @@ struct NodeTask {
     /// The drain has taken too long: pods are deleted.
     is_deleting: bool,
     reported: Reported,
+    /// Report in the MachineConfigNode that is not answered yet.
+    report: Option<JoinHandle<bool>>,
     /// Writes to the node that the API server refused.
     refusals: Retries,
     /// Number of times that the API server went back.
@@ -247,6 +252,7 @@ impl NodeTask {
             rules: DrainRules::default(),
             is_deleting: false,
             reported: Reported::default(),
+            report: None,
             refusals: Retries::default(),
             restores: watches::restores(),
         }
@@ -353,15 +359,25 @@ impl NodeTask {
         next(view, &self.pods, &self.rules, now, uptime())
     }
 
-    /// Reports in the MachineConfigNode, once.
+    /// Reports in the MachineConfigNode, once. A report without an answer goes on beside the drain; the next one waits for it.
     async fn reached(&mut self, view: &NodeView<'_>, reached: Reached) {
         if self.reported.reached == Some(reached) {
             return;
         }
         let config =
             view.desired.and_then(|desired| desired.split_once('-')).map_or("", |(_, config)| config);
-        if config_node::report(&self.context.client, &self.name, config, reached).await {
-            self.reported.reached = Some(reached);
+        let (client, node, config) = (self.context.client.clone(), self.name.clone(), config.to_owned());
+        let before = self.report.take();
+        let mut report = tokio::spawn(async move {
+            if let Some(before) = before {
+                drop(before.await);
+            }
+            config_node::report(&client, &node, &config, reached).await
+        });
+        match timeout(REPORT_TIME, &mut report).await {
+            Ok(Ok(true)) => self.reported.reached = Some(reached),
+            Ok(Ok(false) | Err(_)) => {}
+            Err(_) => self.report = Some(report),
         }
     }
 
@@ -382,10 +398,11 @@ impl NodeTask {
     /// lost, and not for ever: the API server is not flooded with retries.
     async fn write(&mut self, node: &Node, patch: &crate::drain::Patch) -> bool {
         let (client, cache) = (&self.context.client, &self.context.cache);
-        let (field, value) = {
-            let desired = node.annotations.get(DESIRED).map(String::as_str).unwrap_or_default();
-            (format!("{} of Node {}", patch.field(), node.name), format!("{desired} {}", patch.content()))
+        let named = |name: &str| {
+            Field::new(About::node(&node.name, &node.uid), format!("{name} of Node {}", node.name))
         };
+        let desired = node.annotations.get(DESIRED).map(String::as_str).unwrap_or_default();
+        let (field, value) = (named(patch.field()), format!("{desired} {}", patch.content()));
         if let Some(wait) = self.context.contested.wait(&field, &value) {
             self.until_changed(node, wait).await;
             return false;
@@ -402,8 +419,10 @@ impl NodeTask {
         }
         let is_written = matches!(written, Ok(true));
         if is_written {
-            let about = About::node(&node.name, &node.uid);
-            self.context.contested.wrote(&self.context.client, &field, &value, &about).await;
+            if let Some(beside) = patch.changed_beside() {
+                self.context.contested.changed(&named(beside));
+            }
+            self.context.contested.wrote(&self.context.client, &field, &value).await;
         }
         is_written
     }

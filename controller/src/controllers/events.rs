@@ -43,6 +43,11 @@ impl std::fmt::Display for About {
 }
 
 impl About {
+    /// Returns what tells this very object from all others, also from one of the same name that is made later.
+    pub(super) fn key(&self) -> String {
+        format!("{self} {}", self.uid)
+    }
+
     pub(super) fn node(name: &str, uid: &str) -> Self {
         Self { kind: NODE, api_version: "v1", name: name.to_owned(), uid: uid.to_owned() }
     }

@@ -57,6 +57,7 @@ mod node;
 mod node_write;
 mod opt_in;
 mod outage;
+mod own_target;
 mod pinned;
 mod render;
 mod reported;
@@ -204,6 +205,7 @@ async fn run_until_signal(options: &Options) -> Result<(), RunError> {
         timing: options.lease_timing,
         renders: options.controllers.contains(&Controller::Render),
     };
+    cache.lock().own_targets = candidacy.renders.then(Default::default);
     let (mut leader, leading) = Leader::new(client.clone(), candidacy, fence, cache.clone());
     let mut tasks = JoinSet::new();
     let (told, alone) = watch::channel(Alone::Unknown);

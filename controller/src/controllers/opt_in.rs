@@ -20,7 +20,7 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::cached::{Cached, store};
 use super::client::RequestError;
 use super::conflict::{Expected, or_judged};
-use super::contested::Contested;
+use super::contested::{Contested, Field};
 use super::events::{About, Severity, emit};
 use super::follow::follow;
 use super::layering::layering;
@@ -155,8 +155,10 @@ impl Controller {
                 Step::Report(..) => "results".to_owned(),
             };
             let (field, value) = step.content(pool);
-            if let Some(wait) = self.tries.wait(pool, &input).or_else(|| self.contested.wait(&field, &value))
-            {
+            // Of a pool that is gone nothing is left to write.
+            let field = Field::new(self.about(pool)?, field);
+            let wait = self.tries.wait(pool, &input);
+            if let Some(wait) = wait.or_else(|| self.contested.wait(&field, &value)) {
                 return Some(wait);
             }
             let written = match step {
@@ -170,9 +172,7 @@ impl Controller {
                 return self.failed(pool, &input, &error).await;
             }
             self.tries.succeeded(pool);
-            if let Some(about) = self.about(pool) {
-                self.contested.wrote(&self.client, &field, &value, &about).await;
-            }
+            self.contested.wrote(&self.client, &field, &value).await;
         }
         None
     }

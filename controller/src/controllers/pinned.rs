@@ -17,7 +17,7 @@ use super::cache::{Cache, Kind, Snapshot};
 use super::cached::Cached as _;
 use super::client::RequestError;
 use super::conflict::{Expected, judged};
-use super::contested::Contested;
+use super::contested::{Contested, Field};
 use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
 use super::node_write::write_node;
@@ -259,8 +259,10 @@ type Count = (MachineConfigPool, Option<PoolSynchronizer>);
 impl Controller {
     /// Tells a node of its sets; returns the time until the next try, if there is one.
     async fn write_sets(&self, node: &Arc<Node>, value: Option<String>) -> Option<Duration> {
-        let (field, text) = (told(node), value.clone().unwrap_or_default());
-        if let Some(wait) = self.wait(&field, &text) {
+        let (told, text) = (told(node), value.clone().unwrap_or_default());
+        let about = About::node(&node.name, &node.uid);
+        let field = Field::new(about.clone(), &*told);
+        if let Some(wait) = self.wait(&field, &told, &text) {
             return Some(wait);
         }
         if !self.cache.lock().nodes.get(&node.name).is_some_and(|now| Arc::ptr_eq(now, node)) {
@@ -268,26 +270,25 @@ impl Controller {
             return None;
         }
         let body = json!({ "metadata": { "annotations": { PINNED_IMAGE_SETS: value } } });
-        let about = About::node(&node.name, &node.uid);
         match write_node(Write::NodePinnedImages, &self.client, &self.cache, node, &body).await {
             Ok(is_written) => {
                 self.metrics.wrote("pinned", if is_written { "written" } else { "conflict" });
-                self.tries.succeeded(&field);
+                self.tries.succeeded(&told);
                 if is_written {
-                    self.contested.wrote(&self.client, &field, &text, &about).await;
+                    self.contested.wrote(&self.client, &field, &text).await;
                 }
                 None
             }
             Err(error) => {
                 let what = format!("Node {} is not told of its pinned images", node.name);
-                self.failed(&field, &text, &about, &what, &error).await
+                self.failed(&told, &text, &about, &what, &error).await
             }
         }
     }
 
     /// Returns the time to wait before a field may be given this value. Another program that sets it back again and again is waited for.
-    fn wait(&self, field: &str, value: &str) -> Option<Duration> {
-        let waits = [self.contested.wait(field, value), self.tries.wait(field, value)];
+    fn wait(&self, field: &Field, name: &str, value: &str) -> Option<Duration> {
+        let waits = [self.contested.wait(field, value), self.tries.wait(name, value)];
         waits.into_iter().flatten().max()
     }
 
@@ -339,8 +340,9 @@ impl Controller {
         count: Option<&PoolSynchronizer>,
     ) -> Option<Duration> {
         let name = pool.name_any();
-        let (field, value) = (format!("status.poolSynchronizersStatus of pool {name}"), format!("{count:?}"));
-        if let Some(wait) = self.wait(&field, &value) {
+        let (told, value) = (format!("status.poolSynchronizersStatus of pool {name}"), format!("{count:?}"));
+        let field = Field::new(about_pool(pool), &*told);
+        if let Some(wait) = self.wait(&field, &told, &value) {
             return Some(wait);
         }
         let all = count.map(|count| vec![count]);
@@ -353,13 +355,13 @@ impl Controller {
         match write(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body))).await {
             Ok(now) => {
                 self.metrics.wrote("pinned", "written");
-                self.tries.succeeded(&field);
+                self.tries.succeeded(&told);
                 self.cache.change(|snapshot| now.put(snapshot));
                 if let Some(count) = count {
                     let (updated, all) = (count.updated_machine_count, count.machine_count);
                     info!("Pool {name}: {updated} of {all} nodes keep its pinned images");
                 }
-                self.contested.wrote(&self.client, &field, &value, &about_pool(pool)).await;
+                self.contested.wrote(&self.client, &field, &value).await;
                 None
             }
             Err(error) => {
@@ -370,7 +372,7 @@ impl Controller {
                     return None;
                 }
                 let what = format!("Pool {name} {NO_COUNTS}");
-                self.failed(&field, &value, &about_pool(pool), &what, &error).await
+                self.failed(&told, &value, &about_pool(pool), &what, &error).await
             }
         }
     }

@@ -9,16 +9,17 @@
 //! - A config that the pool's nodes could not reconcile is not made their target: the pool keeps the one it has. To compare
 //!   with the target is enough: what must not change is equal in all configs that ever became one.
 //! - A few pools are rendered and written beside each other: a request for one that hangs keeps no other.
-//! - A target that another program sets back is given to no node before it has stood for [`KEPT`]: nodes would go back and forth.
+//! - Nodes are given what was rendered here, whoever else writes the pool's target ([`super::own_target`]).
 //! - Unused rendered configs are deleted but for the newest of each pool ([`super::unused`]).
 
 mod attempts;
 mod collect;
 mod names;
+mod targets;
 pub(super) mod work;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -29,11 +30,12 @@ use tracing::{info, warn};
 
 use super::cache::{Cache, Snapshot};
 use super::cached::{Cached, store};
-use super::client::{RequestError, send, uptime};
+use super::client::{RequestError, send};
 use super::conflict::{Conflict, Expected, judge, judged};
-use super::contested::Contested;
+use super::contested::{Contested, Field};
 use super::events::{About, Severity, emit};
 use super::metrics::Metrics;
+use super::own_target::{is_told, present};
 use super::seed;
 use super::tries::Tries;
 use super::unread;
@@ -44,7 +46,7 @@ use crate::cost::reconcilable;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::render::{RenderError, Rendered};
-use crate::retry::KEPT;
+use crate::retry::{Turn, Turns};
 use names::Names;
 
 /// Length of the pause after the last change.
@@ -59,41 +61,11 @@ const RENDER_DEGRADED: &str = "RenderDegraded";
 /// Condition of a pool whose MachineConfigs have fields that nobody knows, and the reason of their Events.
 const UNKNOWN_FIELDS: &str = "UnknownFields";
 
-/// The longest time for which a target that was set back has to stand.
-const LONGEST_TO_STAND: Duration = Duration::from_secs(1800);
-
-/// For so long a fight is remembered after its last write: the next one is known from its first write.
-const REMEMBERED: Duration = Duration::from_secs(2 * 3600);
-
 /// Unknown fields that a condition names.
 const MAX_NAMED: usize = 8;
 
 fn is_known(snapshot: &Snapshot) -> bool {
     unread::RENDER.iter().all(|kind| snapshot.knows(*kind))
-}
-
-/// A target that another program sets back, as it was written last.
-#[derive(Debug, Clone, Default)]
-struct Fought {
-    since: Duration,
-    target: String,
-    /// Fights over it so far.
-    times: u32,
-    /// It stood, and the nodes have it.
-    is_over: bool,
-}
-
-impl Fought {
-    /// Time that the target has to stand: longer each time, for a program that comes back every few minutes.
-    fn to_stand(&self) -> Duration {
-        let factor = 1_u32.checked_shl(self.times.saturating_sub(1)).unwrap_or(u32::MAX);
-        KEPT.saturating_mul(factor).min(LONGEST_TO_STAND)
-    }
-
-    /// The target is written again; `present` is the one that the pool has.
-    fn begins_again(&self, present: &str, now: Duration) -> bool {
-        self.is_over && self.target != present && now.saturating_sub(self.since) < REMEMBERED
-    }
 }
 
 /// Context of the work for one pool. Clones share all but what belongs to one piece of work.
@@ -110,8 +82,8 @@ struct Controller {
     deletions: Tries,
     /// Values that were written again.
     contested: Contested,
-    /// When the target of a pool was written that another program sets back.
-    fought: Arc<Mutex<BTreeMap<String, Fought>>>,
+    /// Targets that pools had before.
+    turns: Arc<Mutex<Turns>>,
     /// Names of rendered configs that are about to be targets, and of those that are being deleted.
     names: Names,
     /// Time at which a contested field may be written again.
@@ -136,7 +108,7 @@ impl Controller {
             components: Tries::default(),
             deletions: Tries::default(),
             contested: Contested::default(),
-            fought: Arc::default(),
+            turns: Arc::default(),
             names: Names::default(),
             later: None,
         }
@@ -146,61 +118,13 @@ impl Controller {
     fn forget_all_but(&self, pools: &[String]) {
         self.names.keep(pools);
         self.tries.keep(|name| pools.iter().any(|pool| pool == name));
-        self.fought().retain(|name, _| pools.contains(name));
         self.cache.change(|snapshot| {
-            let before = snapshot.contested_targets.len();
-            snapshot.contested_targets.retain(|name| pools.contains(name));
-            snapshot.contested_targets.len() != before
-        });
-    }
-
-    fn fought(&self) -> MutexGuard<'_, BTreeMap<String, Fought>> {
-        self.fought.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records the target that is about to be written where another program sets it back: the nodes of the pool stay as they are.
-    fn note_target(&self, pool: &str, present: &str, target: &str, is_contested: bool) {
-        let mut all = self.fought();
-        let known = all.get(pool).cloned();
-        let again = known.as_ref().is_some_and(|known| known.begins_again(present, uptime()));
-        if !is_contested && !again {
-            // A change of ours: whoever sets it back is the one from before.
-            if let Some(known) = all.get_mut(pool) {
-                target.clone_into(&mut known.target);
+            if let Some(all) = &mut snapshot.own_targets {
+                all.retain(|name, _| pools.contains(name));
             }
-            return;
-        }
-        let mut fought = known.unwrap_or_default();
-        if fought.times == 0 || fought.is_over {
-            fought.times = fought.times.saturating_add(1);
-        }
-        all.insert(
-            pool.to_owned(),
-            Fought { since: uptime(), target: target.to_owned(), is_over: false, ..fought },
-        );
-        drop(all);
-        self.cache.change(|snapshot| snapshot.contested_targets.insert(pool.to_owned()));
-    }
-
-    /// Looks whether a pool has the target that was written last, also while it can't be rendered; its nodes get it once nobody has set it
-    /// back for a time.
-    fn stands(&mut self, pool: &str, target: &str) {
-        let mut all = self.fought();
-        let Some(written) = all.get_mut(pool).filter(|known| known.target == target && !known.is_over) else {
-            return;
-        };
-        let stood = written.to_stand();
-        if let Some(left) =
-            written.since.saturating_add(stood).checked_sub(uptime()).filter(|left| !left.is_zero())
-        {
-            drop(all);
-            self.try_later(left);
-            return;
-        }
-        written.is_over = true;
-        drop(all);
-        info!("Pool {pool} has kept its target for {} s: its nodes get it", stood.as_secs());
-        self.cache.change(|snapshot| snapshot.contested_targets.remove(pool));
+            // Nothing is decided by those of pools that are gone.
+            false
+        });
     }
 
     /// Reads a pool as it is now; returns false if it is gone.
@@ -228,24 +152,29 @@ impl Controller {
         let rendered = match rendered {
             Ok(rendered) => rendered,
             Err(why) => {
-                let target = pool.spec.configuration.as_ref().and_then(|target| target.name.as_deref());
-                self.stands(&name, target.unwrap_or_default());
+                self.stands(&pool);
                 // Which of its MachineConfigs have such fields is known again once it is rendered.
                 let degraded = format!("Failed to render configuration for pool {name}: {why}");
                 return self.condition(pool, RENDER_DEGRADED, Some(degraded)).await.map(drop);
             }
         };
+        let turn = self.turn(&pool, rendered.name());
+        if matches!(turn, Turn::Held(_)) {
+            self.stands(&pool);
+            return self.condition(pool, RENDER_DEGRADED, Some(alternates(&name))).await.map(drop);
+        }
         self.names.wants(&name, rendered.name());
         self.create(&pool, &rendered).await?;
         let pool = self.target(pool, &rendered).await?;
         // Each time that it is made it is there for a moment.
-        if let Some(left) = self.contested.unproven(&format!("MachineConfig {}", rendered.name())) {
+        if let Some(left) = self.contested.unproven(&made(&pool, rendered.name()), "") {
             self.try_later(left);
             let degraded =
                 format!("Failed to render configuration for pool {name}: {}", deleted(rendered.name()));
             return self.condition(pool, RENDER_DEGRADED, Some(degraded)).await.map(drop);
         }
-        let pool = self.condition(pool, RENDER_DEGRADED, None).await?;
+        let degraded = matches!(turn, Turn::Unsettled(_)).then(|| alternates(&name));
+        let pool = self.condition(pool, RENDER_DEGRADED, degraded).await?;
         self.report_unknown(pool, &unknown).await
     }
 
@@ -275,14 +204,15 @@ impl Controller {
         Ok(())
     }
 
-    /// Refuses a config that nodes with the pool's target could not reconcile.
+    /// Refuses a config that nodes with the pool's target could not reconcile: the own one, if another program has set a further one.
     async fn admissible(
         &self,
         pool: &MachineConfigPool,
         rendered: Rendered,
     ) -> Result<Result<Rendered, String>, RequestError> {
-        let target = pool.spec.configuration.as_ref().and_then(|target| target.name.clone());
-        let Some(target) = target.filter(|name| !name.is_empty() && name != rendered.name()) else {
+        let own = self.cache.lock().own_target(pool).and_then(|own| own.configs.first().cloned());
+        let target = own.unwrap_or_else(|| present(pool).to_owned());
+        let Some(target) = Some(target).filter(|name| !name.is_empty() && name != rendered.name()) else {
             return Ok(Ok(rendered));
         };
         let policy = match &self.cache.lock().policy {
@@ -334,7 +264,7 @@ impl Controller {
         if known.is_some() {
             return self.restore(object).await;
         }
-        let what = format!("MachineConfig {}", rendered.name());
+        let what = made(pool, rendered.name());
         if !self.may_repeat(&what, "") {
             return Err(RequestError::Failed(deleted(rendered.name())));
         }
@@ -348,12 +278,7 @@ impl Controller {
                 }
                 self.metrics.wrote("render", "created");
                 store(&self.cache, made);
-                let pool = &pool.metadata;
-                let about = About::pool(
-                    pool.name.as_deref().unwrap_or_default(),
-                    pool.uid.as_deref().unwrap_or_default(),
-                );
-                self.contested.made(&self.client, &what, &about).await;
+                self.contested.made(&self.client, &what).await;
                 Ok(())
             }
             Err(error) => {
@@ -386,11 +311,11 @@ impl Controller {
             return Ok(());
         }
         object.metadata.resource_version = found.metadata.resource_version;
-        let field = format!("spec of MachineConfig {name}");
+        let about = About::machine_config(&name, found.metadata.uid.as_deref().unwrap_or_default());
+        let field = Field::new(about, format!("spec of MachineConfig {name}"));
         if !self.may_repeat(&field, "") {
             return Err(RequestError::Failed(format!("another program edits MachineConfig {name}; stop it")));
         }
-        let about = About::machine_config(&name, found.metadata.uid.as_deref().unwrap_or_default());
         let object = Lenient::of(object);
         let (configs, how) = (self.configs(), PostParams::default());
         let expected = Expected::of(&object.metadata);
@@ -402,7 +327,7 @@ impl Controller {
             "MachineConfig {name} was edited; it holds again what its name says. Edit the MachineConfigs it is rendered from"
         );
         self.metrics.wrote("render", "restored");
-        self.contested.wrote(&self.client, &field, "", &about).await;
+        self.contested.wrote(&self.client, &field, "").await;
         Ok(())
     }
 
@@ -422,22 +347,26 @@ impl Controller {
             source: Some(rendered.sources.iter().map(reference).collect()),
         };
         let name = pool.metadata.name.clone().unwrap_or_default();
+        let field = target_of(&pool);
+        let is_first = self.cache.lock().own_target(&pool).is_none();
+        if is_first && is_told(&pool) {
+            self.contested.take_over(&field, rendered.name());
+        }
         if pool.spec.configuration.as_ref() == Some(&target) {
-            self.stands(&name, rendered.name());
+            self.stands_with(&pool, vec![rendered.name().to_owned()]);
             return Ok(pool);
         }
         let patch = json!({
             "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
             "spec": { "configuration": target },
         });
-        let field = format!("spec.configuration of pool {name}");
         if !self.may_repeat(&field, rendered.name()) {
+            self.stand_for(&pool, vec![rendered.name().to_owned()], true);
             return Ok(pool);
         }
         // Before the node controller sees it.
-        let present = pool.spec.configuration.as_ref().and_then(|present| present.name.as_deref());
         let is_contested = self.contested.is_contested(&field, rendered.name());
-        self.note_target(&name, present.unwrap_or_default(), rendered.name(), is_contested);
+        self.stand_for_next(&pool, rendered.name(), is_contested);
         let (pools, how) = (self.pools(), PatchParams::default());
         let patched = write_and_read(Write::PoolTarget, pools.patch(&name, &how, &Patch::Merge(patch))).await;
         let patched = match patched {
@@ -449,12 +378,12 @@ impl Controller {
             }
         };
         self.metrics.wrote("render", "targeted");
-        if pool.spec.configuration.and_then(|old| old.name) != target.name {
+        if present(&pool) != rendered.name() {
             info!("Pool {name} targets {}", rendered.name());
         }
+        self.stand_for(&patched, vec![rendered.name().to_owned()], is_contested);
         store(&self.cache, patched.clone());
-        let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
-        self.contested.wrote(&self.client, &field, rendered.name(), &about).await;
+        self.contested.wrote(&self.client, &field, rendered.name()).await;
         Ok(patched)
     }
 
@@ -483,7 +412,8 @@ impl Controller {
             "metadata": { "resourceVersion": pool.metadata.resource_version, "uid": pool.metadata.uid },
             "status": { "conditions": conditions },
         });
-        let field = format!("condition {type_} of pool {name}");
+        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        let field = Field::new(about.clone(), format!("condition {type_} of pool {name}"));
         if !self.may_repeat(&field, &message) {
             return Ok(pool);
         }
@@ -499,15 +429,36 @@ impl Controller {
             }
         };
         self.metrics.wrote("render", "reported");
-        let about = About::pool(&name, patched.metadata.uid.as_deref().unwrap_or_default());
         store(&self.cache, patched.clone());
-        self.contested.wrote(&self.client, &field, &message, &about).await;
+        self.contested.wrote(&self.client, &field, &message).await;
         if degraded.is_some() {
             warn!("{message}");
             emit(&self.client, &about, Severity::Warning, type_, &message).await;
         }
         Ok(patched)
     }
+}
+
+/// Returns the cause of a target that is kept although another one was rendered a moment ago.
+fn alternates(pool: &str) -> String {
+    format!(
+        "Failed to render configuration for pool {pool}: its MachineConfigs change back and forth, so it keeps its target until they have \
+         stayed the same for a time, of 30 minutes at most; find who changes them in metadata.managedFields and stop it"
+    )
+}
+
+/// Names the target of a pool.
+fn target_of(pool: &MachineConfigPool) -> Field {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let about = About::pool(name, pool.metadata.uid.as_deref().unwrap_or_default());
+    Field::new(about, format!("spec.configuration of pool {name}"))
+}
+
+/// Names the rendered config of a pool.
+fn made(pool: &MachineConfigPool, config: &str) -> Field {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let about = About::pool(name, pool.metadata.uid.as_deref().unwrap_or_default());
+    Field::new(about, format!("MachineConfig {config}"))
 }
 
 /// Returns the cause of a rendered config that is made again and again.
@@ -576,21 +527,4 @@ pub(super) fn with_condition(
         None => all.push(new),
     }
     Some(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn target_that_is_set_back_again_has_to_stand_longer() {
-        let at = Duration::from_secs;
-        let fought = |times| Fought { since: at(100), target: "b".to_owned(), times, is_over: true };
-        let stand = [1, 2, 3, 7, 40].map(|times| fought(times).to_stand().as_secs());
-        assert_eq!(stand, [30, 60, 120, 1800, 1800]);
-        let first = fought(1);
-        assert!(first.begins_again("a", at(200)), "somebody set it back");
-        assert!(!first.begins_again("b", at(200)), "a change of ours");
-        assert!(!first.begins_again("a", at(100) + REMEMBERED), "long ago");
-    }
 }

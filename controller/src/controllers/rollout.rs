@@ -39,6 +39,7 @@ use super::interlock::Alone;
 use super::layering::layering;
 use super::merge::merge;
 use super::metrics::Metrics;
+use super::own_target::Standing;
 use super::unread;
 use super::write::{Write, write};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy};
@@ -46,8 +47,8 @@ use crate::cost::NodeCost;
 use crate::model::policy::DisruptionPolicy;
 use crate::reading::Lenient;
 use crate::rollout::{
-    self, Clock, Fleet, NodePatch, NodeWrites, Pair, Policy, Pool, Rollout, Topology, rollout,
-    unknown_status, unread_status,
+    self, Clock, Fleet, NodePatch, NodeWrites, Pair, Policy, Pool, Rollout, Topology, deleting_status,
+    rollout, unknown_status, unread_status,
 };
 use definition::PoolsDefinition;
 use sent::{Sent, StatusFor};
@@ -250,7 +251,7 @@ impl Controller {
             self.due.insert(name, uptime().saturating_add(wait.min(LONGEST_WAIT)));
         }
         self.read_unread().await;
-        let refused = self.refuse_policies();
+        let refused = self.refuse_policies().min(self.tell_deleting());
         self.observe();
         let now = uptime();
         let next = self.due.values().map(|at| at.saturating_sub(now)).min();
@@ -259,6 +260,19 @@ impl Controller {
             .flatten()
             .min()
             .unwrap_or(LONGEST_WAIT)
+    }
+
+    /// Has the pools that are being deleted say so; returns the time until the next try.
+    fn tell_deleting(&mut self) -> Duration {
+        let is_deleted = |pool: &&MachineConfigPool| pool.metadata.deletion_timestamp.is_some();
+        let deleted: Vec<_> = self.cache.lock().readable_pools().filter(is_deleted).cloned().collect();
+        let mut wait = LONGEST_WAIT;
+        for pool in deleted {
+            let status = deleting_status(&pool, Timestamp::now());
+            self.measure(pool.metadata.name.as_deref().unwrap_or_default(), &status);
+            wait = wait.min(self.bring_pool_status(&pool, &status));
+        }
+        wait
     }
 
     /// Takes over what changed in the cache, and notes the pools that are to be decided again.
@@ -457,6 +471,10 @@ fn decide(
     controller: &mut Controller,
 ) -> Option<Decision> {
     let object = snapshot.pools.get(name)?.as_ref().ok()?.clone();
+    let standing = snapshot.standing(&object);
+    if standing == Standing::Undecided {
+        return None;
+    }
     let policies: Vec<&RolloutPolicy> = snapshot
         .policies
         .values()
@@ -466,7 +484,7 @@ fn decide(
     let target = target(&object).unwrap_or_default();
     let pool = Pool {
         unread: unread::message(snapshot, &unread::NODE),
-        contested: snapshot.contested_targets.contains(name).then(|| CONTESTED.to_owned()),
+        contested: (standing == Standing::Contested).then(|| CONTESTED.to_owned()),
         unrecorded: controller.statuses.unrecorded(name),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, snapshot),

@@ -146,8 +146,10 @@ pub fn request(node: &NodeView<'_>) -> Option<Request> {
         Some(("uncordon", config)) if !config.is_empty() => Request::Uncordon,
         _ => Request::Unknown,
     };
-    // The target went back before its drain was answered: the request is the one that was answered last, and the node is cordoned.
-    let is_taken_back = request == Request::Uncordon && node.since.is_some();
+    // The target went back before its drain was answered: the request is the one that was answered last, and the node has the marks of that
+    // drain.
+    let is_of_other = |since: &str| since.split_once(' ').is_none_or(|(of, _)| of != desired);
+    let is_taken_back = request != Request::Unknown && node.since.is_some_and(is_of_other);
     (node.applied != Some(desired) || is_taken_back).then_some(request)
 }
 
@@ -168,6 +170,11 @@ impl Patch {
     pub fn field(&self) -> &'static str {
         let is_answer = self.unschedulable.is_some() || self.annotations.contains_key(LAST_APPLIED);
         if is_answer { "spec.unschedulable or annotation lastAppliedDrain" } else { BLOCKED }
+    }
+
+    /// Returns the field that it changes on the way, beside that one.
+    pub fn changed_beside(&self) -> Option<&'static str> {
+        (self.field() != BLOCKED && self.annotations.contains_key(BLOCKED)).then_some(BLOCKED)
     }
 
     /// Returns what it writes, without what differs each time.
@@ -219,6 +226,8 @@ pub fn next(node: &NodeView<'_>, pods: &Pods, rules: &DrainRules, now: Timestamp
             "desiredDrain is {desired:?}; drain-<config> or uncordon-<config> is expected"
         )),
         Request::Uncordon => Step::Acknowledge(uncordon(node, desired)),
+        // Its agent goes on: the marks are of another one.
+        Request::Drain if node.applied == Some(desired) => Step::Acknowledge(drained(node)),
         Request::Drain if !node.unschedulable || since(node).is_none() => {
             Step::Cordon(cordon(node, desired, rules, now))
         }

@@ -152,6 +152,18 @@ fn drain_that_is_taken_back_before_its_answer_is_uncordoned() {
     assert_eq!(step(&[(DESIRED, uncordon), (LAST_APPLIED, uncordon)], true, &unlisted()), Step::Nothing);
 }
 
+/// The agent goes on by the answer that it has; what is left is of the other drain.
+#[test]
+fn drain_that_is_taken_back_to_answered_one_leaves_no_marks() {
+    let other = format!("drain-rendered-b {NOW}");
+    let answered =
+        [(DESIRED, "drain-rendered-a"), (LAST_APPLIED, "drain-rendered-a"), (CORDONED_BY, CONTROLLER)];
+    let marked = [&answered[..], &[(SINCE, &*other), (BLOCKED, "pod a")]].concat();
+    let cleared = [(LAST_APPLIED, Some("drain-rendered-a")), (SINCE, None), (BLOCKED, None)];
+    assert_eq!(step(&marked, true, &unlisted()), Step::Acknowledge(patch(&cleared, None)));
+    assert_eq!(step(&answered, true, &unlisted()), Step::Nothing);
+}
+
 #[test]
 fn cordon_of_another_request_is_another_write() {
     let of = |patch: &Patch| (patch.field(), patch.content());

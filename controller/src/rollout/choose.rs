@@ -22,7 +22,7 @@ pub(super) fn patches(
     census: &Tally<'_>,
     course: &Course,
 ) -> (Vec<NodePatch>, bool) {
-    let stops = matches!(course.phase, Phase::Paused | Phase::Invalid);
+    let stops = matches!(course.phase, Phase::Paused | Phase::Invalid | Phase::Contested);
     let Some(target) = census.target.as_ref().filter(|_| !stops) else { return told(input, census) };
     let capacity = capacity(input, census).unwrap_or(0);
     let mut patches = Vec::new();

@@ -59,6 +59,11 @@ struct Gates<'a> {
 
 impl Gates<'_> {
     fn pass(&mut self, stop: Option<(Phase, String)>) -> Course {
+        // A policy follows no target of another program: its waves and its halt are of the own one.
+        if let Some((phase @ Phase::Contested, message)) = stop {
+            let halt = self.memory.halt.as_ref().map(|halt| self.halt_message(halt, None));
+            return Course { halt, ..Course::stop(phase, message) };
+        }
         let Some(target) = &self.census.target else {
             let (phase, message) = stop.unwrap_or_else(|| (Phase::Building, String::new()));
             return Course::stop(phase, message);

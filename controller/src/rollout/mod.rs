@@ -65,7 +65,7 @@ pub(crate) use phase::HALTED;
 pub use pinned::{ReportedSet, annotation, sets, synchronizer};
 pub use policy::check_policy;
 pub use provisioned::{first_config, label_patch};
-pub use status::{unknown_status, unread_status};
+pub use status::{deleting_status, is_contested, unknown_status, unread_status};
 pub use topology::Topology;
 
 pub use pools::{Conflict, MASTER, Members, Membership, PoolMembers, SelectorError, Selectors, WORKER};

@@ -31,6 +31,8 @@ pub(super) enum Phase {
     Unrecorded,
     /// Another program sets the target back.
     Contested,
+    /// The pool is being deleted.
+    Deleting,
 }
 
 /// Condition: the rollout does not go on before somebody decides.
@@ -41,7 +43,7 @@ pub(super) const TOO_MANY_FAILURES: &str = "TooManyFailures";
 impl Phase {
     /// All of them: the documentation is compared with it.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Complete,
         Self::Updating,
         Self::Prefetching,
@@ -56,6 +58,7 @@ impl Phase {
         Self::Unread,
         Self::Unrecorded,
         Self::Contested,
+        Self::Deleting,
     ];
 
     /// Returns its word.
@@ -75,6 +78,7 @@ impl Phase {
             Self::Unread => "Unread",
             Self::Unrecorded => "Unrecorded",
             Self::Contested => "Contested",
+            Self::Deleting => "Deleting",
         }
     }
 

@@ -8,8 +8,8 @@ use super::orphan::{self, POLICY_FOLLOWED};
 use super::phase::{HALTED, Phase};
 use super::writes::Unwritten;
 use super::{BuildState, Layering, Pool, RolloutInput, patch, plan};
-use crate::api::MachineConfigPoolStatus;
 use crate::api::pool::Condition;
+use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 
 /// Condition: the rollout goes on by itself. Its reason is the phase.
 pub(super) const PROGRESSING: &str = "RolloutProgressing";
@@ -86,6 +86,32 @@ pub fn unread_status(
     MachineConfigPoolStatus { conditions: Some(list), ..pool.clone() }
 }
 
+/// Returns the status of a pool that is being deleted: its nodes are given nothing any more. The counts stay.
+pub fn deleting_status(pool: &MachineConfigPool, now: Timestamp) -> MachineConfigPoolStatus {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let kept_by = pool.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
+    let message = format!(
+        "pool {name} is being deleted, so no node is given a target; it goes once its metadata.finalizers are removed: {kept_by}"
+    );
+    let status = pool.status.clone().unwrap_or_default();
+    let mut list = status.conditions.clone().unwrap_or_default();
+    for (type_, reason, message) in [
+        ("Updated", "", String::new()),
+        ("Updating", "", message.clone()),
+        (PROGRESSING, Phase::Deleting.as_str(), message),
+    ] {
+        set_condition(&mut list, now, type_, false, reason, message);
+    }
+    MachineConfigPoolStatus { conditions: Some(list), ..status }
+}
+
+/// Returns true if a pool's status tells of another program that sets its target back.
+pub fn is_contested(status: &MachineConfigPoolStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    let is_it = |reason: &String| reason == Phase::Contested.as_str();
+    conditions.any(|one| one.type_ == PROGRESSING && one.reason.as_ref().is_some_and(is_it))
+}
+
 /// Returns the status of a pool of which it is not known whether the Machine Config Operator writes it: a condition that is not the
 /// operator's says why.
 pub fn unknown_status(
@@ -102,14 +128,21 @@ pub fn unknown_status(
 fn rollout(conditions: &mut Conditions<'_>, course: &Course, followed: Option<String>) {
     let phase = course.phase;
     conditions.set(PROGRESSING, phase.is_progressing(), phase.as_str(), course.message.clone());
+    // By the target of another program neither a halt ends nor one begins.
+    if phase != Phase::Contested {
+        halted(conditions, course, followed);
+    }
+    let reason = course.mistakes.first().map_or("", |(mistake, _)| mistake.as_str());
+    let messages: Vec<&str> = course.mistakes.iter().map(|(_, message)| &**message).collect();
+    conditions.set(INVALID, !messages.is_empty(), reason, messages.join("; "));
+}
+
+fn halted(conditions: &mut Conditions<'_>, course: &Course, followed: Option<String>) {
     match (&course.halt, followed) {
         (Some(cause), _) => conditions.set(HALTED, true, course.halt_reason, cause.clone()),
         (None, Some(followed)) => conditions.set(HALTED, false, POLICY_FOLLOWED, followed),
         (None, None) => conditions.set(HALTED, false, "", String::new()),
     }
-    let reason = course.mistakes.first().map_or("", |(mistake, _)| mistake.as_str());
-    let messages: Vec<&str> = course.mistakes.iter().map(|(_, message)| &**message).collect();
-    conditions.set(INVALID, !messages.is_empty(), reason, messages.join("; "));
 }
 
 /// Names the pods and the budgets that drains wait for.
@@ -142,7 +175,7 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(
         match why {
             Unwritten::Refused => format!("node {name} can't be written: {cause}"),
             Unwritten::Unanswered => format!("a write to node {name} got no answer: {cause}"),
-            Unwritten::SetBack => format!("node {name}: {cause}"),
+            Unwritten::SetBack | Unwritten::Alternates => format!("node {name}: {cause}"),
         }
     });
     let named = named.chain(undrained.iter().map(|(name, cause)| {
@@ -163,7 +196,9 @@ fn unwritten(conditions: &mut Conditions<'_>, census: &Tally<'_>, undrained: &[(
         (1, _) => "; 1 of these nodes takes a place of maxUnavailable".to_owned(),
         (taken, _) => format!("; {taken} of these nodes take places of maxUnavailable"),
     });
-    message.push_str("; the controller retries when a node changes, after 5 minutes at most");
+    let minutes = if nodes.iter().any(|(_, why, _)| *why == Unwritten::Alternates) { 30 } else { 5 };
+    message
+        .push_str(&format!("; the controller retries when a node changes, after {minutes} minutes at most"));
     conditions.set(NOT_WRITTEN, true, first.as_str(), message);
 }
 

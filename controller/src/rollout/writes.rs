@@ -9,6 +9,7 @@
 //!   changed, or it was read afterwards and the API server no longer works on the request ([`IN_SERVER`]).
 //! - An answer of 5xx is one of a request that is over: reading the node is enough.
 //! - A target that **another program** sets back is given again at once, and then with growing pauses.
+//! - A **former target**, as that of the other pool when a label goes back and forth, is given twice at once, and then with growing pauses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use super::Pair;
 use super::node::Node;
 use super::patch::NodePatch;
-use crate::retry::{LONGEST, is_same, pause};
+use crate::retry::{FORMER, LONGEST, MAX_TURNS, REMEMBERED, is_same, pause, turn};
 
 /// The longest time for which an API server works on a request: its own limit (`--request-timeout`).
 const IN_SERVER: Duration = Duration::from_secs(60);
@@ -65,7 +66,7 @@ pub struct NodeWrites {
     /// Those that are not answered yet: the version they were sent for, and whether they give a target.
     sent: BTreeMap<String, (String, bool)>,
     given: BTreeMap<String, Given>,
-    /// Those that were given the same target again and again.
+    /// Those that were given the same target again and again, or several in turn.
     repeated: BTreeSet<String>,
 }
 
@@ -91,6 +92,10 @@ struct Given {
     pair: Pair,
     times: u32,
     at: Duration,
+    /// Those before it.
+    former: Vec<Pair>,
+    /// So often it was given a former one.
+    turns: u32,
 }
 
 /// A node that is not written to as it should be.
@@ -113,12 +118,14 @@ pub(super) enum Unwritten {
     Unanswered,
     /// Another program sets its target back.
     SetBack,
+    /// It was given several targets in turn.
+    Alternates,
 }
 
 impl Unwritten {
     /// All of them: the documentation is compared with it.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 3] = [Self::Refused, Self::Unanswered, Self::SetBack];
+    pub(super) const ALL: [Self; 4] = [Self::Refused, Self::Unanswered, Self::SetBack, Self::Alternates];
 
     /// Returns its word.
     pub(super) fn as_str(self) -> &'static str {
@@ -126,6 +133,7 @@ impl Unwritten {
             Self::Refused => "NodeWriteRefused",
             Self::Unanswered => "NodeWriteUnanswered",
             Self::SetBack => "NodeTargetSetBack",
+            Self::Alternates => "NodeTargetAlternates",
         }
     }
 }
@@ -160,14 +168,9 @@ impl NodeWrites {
     pub fn written(&mut self, patch: &NodePatch) {
         self.failed.remove(&patch.node);
         let Some(pair) = &patch.pair else { return };
-        let before = self.given.get(&patch.node).filter(|given| {
-            // One that held for long is a new matter.
-            let is_recent = self.now.saturating_sub(given.at) < LONGEST.saturating_mul(2);
-            given.uid == patch.uid && given.pair == *pair && is_recent
-        });
-        let times = before.map_or(0, |given| given.times).saturating_add(1);
-        let given = Given { uid: patch.uid.clone(), pair: pair.clone(), times, at: self.now };
-        if times >= MAX_REPEATED {
+        let before = self.given.remove(&patch.node).filter(|given| given.uid == patch.uid);
+        let given = Given::after(before, patch.uid.clone(), pair.clone(), self.now);
+        if given.times >= MAX_REPEATED || given.turns >= MAX_TURNS {
             self.repeated.insert(patch.node.clone());
         } else {
             self.repeated.remove(&patch.node);
@@ -261,7 +264,8 @@ impl NodeWrites {
             [Some(failed.next), settled]
         };
         let failed = self.failed.values().flat_map(of_failed).flatten();
-        let given = self.repeated.iter().filter_map(|name| self.given.get(name)?.next());
+        let given = self.repeated.iter().filter_map(|name| self.given.get(name));
+        let given = given.flat_map(|given| [given.next(), given.next_turn()]).flatten();
         let waits = failed.chain(given).filter_map(|at| at.checked_sub(self.now));
         waits.filter(|wait| !wait.is_zero()).min()
     }
@@ -271,7 +275,10 @@ impl NodeWrites {
         if self.failed.is_empty() && self.given.is_empty() && self.sent.is_empty() {
             return None;
         }
-        self.under_way(node).or_else(|| self.failure(node, target)).or_else(|| self.set_back(node, target))
+        self.under_way(node)
+            .or_else(|| self.failure(node, target))
+            .or_else(|| self.set_back(node, target))
+            .or_else(|| self.alternates(node, target))
     }
 
     fn under_way(&self, node: &Node) -> Option<Obstacle<'_>> {
@@ -310,6 +317,14 @@ impl NodeWrites {
         let named = Some((Unwritten::SetBack, "another program sets its target back; stop it"));
         is_back.then_some(Obstacle { next, takes_place: false, named })
     }
+
+    fn alternates(&self, node: &Node, target: Option<&Pair>) -> Option<Obstacle<'_>> {
+        let given = self.given.get(&node.name).filter(|given| given.uid == node.uid)?;
+        let target = target.filter(|target| node.desired != **target && given.pair != **target)?;
+        let next = given.next_turn().filter(|next| *next > self.now && given.former.contains(target))?;
+        let cause = "it was given several targets in turn; find who changes its labels or the pool's MachineConfigs, and stop it";
+        Some(Obstacle { next, takes_place: false, named: Some((Unwritten::Alternates, cause)) })
+    }
 }
 
 impl Failed {
@@ -319,6 +334,31 @@ impl Failed {
 }
 
 impl Given {
+    /// The target that a node is given after another one, or the same once more.
+    fn after(before: Option<Self>, uid: String, pair: Pair, now: Duration) -> Self {
+        let new = Self { uid, pair, times: 1, at: now, former: Vec::new(), turns: 0 };
+        // One that held for long is a new matter.
+        let Some(before) = before.filter(|before| now.saturating_sub(before.at) < REMEMBERED) else {
+            return new;
+        };
+        let Self { mut former, turns, times, .. } = before;
+        if before.pair == new.pair {
+            let is_recent = now.saturating_sub(before.at) < LONGEST.saturating_mul(2);
+            let times = if is_recent { times.saturating_add(1) } else { 1 };
+            return Self { times, former, turns, ..new };
+        }
+        let turns = turns.saturating_add(u32::from(former.contains(&new.pair)));
+        former.retain(|one| *one != new.pair && *one != before.pair);
+        former.push(before.pair);
+        former.drain(..former.len().saturating_sub(FORMER));
+        Self { former, turns, ..new }
+    }
+
+    /// Returns when a former target is given again, where that happened too often.
+    fn next_turn(&self) -> Option<Duration> {
+        Some(self.at.saturating_add(turn(self.turns)?))
+    }
+
     /// Returns when it is given again, where that happened too often.
     fn next(&self) -> Option<Duration> {
         let surplus = self.times.checked_sub(MAX_REPEATED - 1).filter(|surplus| *surplus > 0)?;

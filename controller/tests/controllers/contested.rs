@@ -29,7 +29,7 @@ use crate::seams::drain::until_event;
 const MAX_WRITES: usize = 6;
 
 /// Another program, until it is dropped: it patches an object whenever that is to be another one.
-fn rival<K>(
+pub fn rival<K>(
     api: Api<K>,
     name: &'static str,
     of_status: bool,
@@ -315,8 +315,9 @@ async fn taints_of_successive_targets_are_not_contested() {
         ready_node(&cluster.client, name, &target).await;
     }
     let _agents = Agents::start(&cluster.bench).await;
-    for change in 1..=6 {
-        cluster.config("worker", config(&(change % 2).to_string())).await;
+    // More turns than these wait.
+    for contents in ["1", "0", "1", "2", "3", "4"] {
+        cluster.config("worker", config(contents)).await;
         target = cluster.until_target("worker", &target).await;
         for name in ["n1", "n2", "n3"] {
             until_has(&cluster, name, &target).await;

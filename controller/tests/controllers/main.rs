@@ -63,6 +63,7 @@ mod refused_documents;
 mod render;
 mod restored;
 mod rights;
+mod rivals;
 mod rollout;
 mod seams;
 mod seed;

@@ -42,7 +42,7 @@ async fn label(cluster: &Cluster, value: Value) {
     cluster.patch_pool("worker", labels).await;
 }
 
-async fn until_gone(api: &Api<DynamicObject>, name: &str) {
+pub async fn until_gone(api: &Api<DynamicObject>, name: &str) {
     within("it is gone", async {
         while api.get_opt(name).await.unwrap().is_some() {
             tokio::task::yield_now().await;

@@ -234,7 +234,7 @@ impl Controller {
         let apply_by = self.apply_by;
         let input = format!("{action:?}");
         let field = report::field(group, desired, action);
-        let contested = field.as_ref().and_then(|(field, _)| self.contested.wait(field, &input));
+        let contested = field.as_ref().and_then(|field| self.contested.wait(field, &input));
         if let Some(wait) = course.retries.wait("", &input, uptime()).or(contested) {
             course.again = Some(Instant::now() + wait);
             return Ok(Step::Rest);
@@ -250,8 +250,8 @@ impl Controller {
                 Some((desired.name.clone(), uid))
             });
             Reporter { client, group, build, answers: &course.answers }.report(action).await;
-            if let Some((field, about)) = field {
-                self.contested.wrote(client, &field, &input, &about).await;
+            if let Some(field) = field {
+                self.contested.wrote(client, &field, &input).await;
             }
         }
         // Answers of registries and pods do not change with the pool's condition.

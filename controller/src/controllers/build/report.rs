@@ -7,6 +7,7 @@ use super::group::Group;
 use crate::build::{
     Action, Answers, BuilderType, DeletionReason, DesiredBuild, PoolCondition, State, Status,
 };
+use crate::controllers::contested::Field;
 use crate::controllers::events::{About, Severity, emit};
 
 /// The most of a message that a line has: a builder's last words may be long.
@@ -173,14 +174,11 @@ impl Reporter<'_> {
 }
 
 /// Names a field that another program may set back, and the object that has it.
-pub(super) fn field(
-    group: &Group,
-    desired: Option<&DesiredBuild>,
-    action: &Action,
-) -> Option<(String, About)> {
+pub(super) fn field(group: &Group, desired: Option<&DesiredBuild>, action: &Action) -> Option<Field> {
     let uid = group.os_config.as_ref().map(|config| config.build.uid.as_str()).unwrap_or_default();
     let of_config = |field: &str| {
-        Some((format!("{field} of MachineOSConfig {}", group.name), About::os_config(&group.name, uid)))
+        let about = About::os_config(&group.name, uid);
+        Some(Field::new(about, format!("{field} of MachineOSConfig {}", group.name)))
     };
     match action {
         Action::NameBuild => of_config("annotation current-machine-os-build"),
@@ -188,13 +186,13 @@ pub(super) fn field(
         Action::WriteStatus(_) => {
             let name = &desired?.name;
             let uid = &group.builds.get(name)?.build.uid;
-            Some((format!("status of MachineOSBuild {name}"), About::os_build(name, uid)))
+            Some(Field::new(About::os_build(name, uid), format!("status of MachineOSBuild {name}")))
         }
         Action::SetCondition(_) => {
             let pool = &group.object.as_ref()?.metadata;
             let name = pool.name.as_deref().unwrap_or_default();
             let about = About::pool(name, pool.uid.as_deref().unwrap_or_default());
-            Some((format!("condition ImageBuildDegraded of pool {name}"), about))
+            Some(Field::new(about, format!("condition ImageBuildDegraded of pool {name}")))
         }
         // They are of objects of ours.
         Action::Query(_)

@@ -8,6 +8,7 @@ use tracing::warn;
 use super::{Controller, Outcome, RENDER_DEGRADED};
 use crate::api::MachineConfigPool;
 use crate::controllers::client::RequestError;
+use crate::controllers::contested::Field;
 use crate::controllers::events::{About, Severity, emit};
 
 impl Outcome {
@@ -46,6 +47,7 @@ impl Controller {
         if About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default()).is_gone(&self.cache.lock()) {
             return None;
         }
+        self.stand_for_present(&pool);
         self.metrics.wrote("render", "failed");
         let failed = self.tries.failed(&name, &input, &error);
         // Not each try.
@@ -74,7 +76,7 @@ impl Controller {
     }
 
     /// Returns true if a value may be written now. Otherwise another program sets it back again and again, and it waits.
-    pub(super) fn may_repeat(&mut self, what: &str, value: &str) -> bool {
+    pub(super) fn may_repeat(&mut self, what: &Field, value: &str) -> bool {
         let Some(wait) = self.contested.wait(what, value) else { return true };
         self.try_later(wait);
         false

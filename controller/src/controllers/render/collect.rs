@@ -11,6 +11,7 @@ use crate::api::MachineConfig;
 use crate::controllers::cached::Cached;
 use crate::controllers::client::RequestError;
 use crate::controllers::conflict::{Expected, judge};
+use crate::controllers::contested::Field;
 use crate::controllers::events::{About, Severity, emit};
 use crate::controllers::unused::unused;
 use crate::controllers::write::{Write, write};
@@ -43,14 +44,24 @@ impl Controller {
         let Err(error) = deleted else {
             info!("Deleted {name}: no node and no pool uses it");
             self.metrics.wrote("render", "deleted");
-            self.contested.changed(&format!("MachineConfig {name}"));
-            self.cache.change(|snapshot| <Lenient<MachineConfig> as Cached>::remove(snapshot, &name));
+            self.deleted(&name);
             self.deletions.succeeded(&name);
             return None;
         };
         // Somebody else changed or deleted it: the watch brings the next decision.
         let error = judge(Write::RenderedConfigDeletion, error, &expected, configs.get(&name)).await.err()?;
         Some(self.not_deleted(&name, &uid, &error).await)
+    }
+
+    /// Removes a rendered config that was deleted. Its pool may make it again.
+    fn deleted(&self, name: &str) {
+        self.cache.change(|snapshot| {
+            if let Some(rendered) = snapshot.rendered.get(name) {
+                let about = About::pool(&rendered.pool, &rendered.pool_uid);
+                self.contested.changed(&Field::new(about, format!("MachineConfig {name}")));
+            }
+            <Lenient<MachineConfig> as Cached>::remove(snapshot, name)
+        });
     }
 
     /// Tells of a deletion that failed; returns the pause before the next try.

@@ -16,6 +16,7 @@ use super::{Controller, Decision, LONGEST_WAIT};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 use crate::controllers::cached::Cached as _;
 use crate::controllers::client::{RequestError, limited, send, uptime};
+use crate::controllers::contested::Field;
 use crate::controllers::events::{About, POOL, Severity, emit};
 use crate::controllers::node::NodeObject;
 use crate::controllers::node_write::write_body;
@@ -119,8 +120,8 @@ impl Controller {
         patches: &[NodePatch],
     ) -> Duration {
         let wait = |patch: &NodePatch| {
-            let (field, value) = patch.content(target)?;
-            self.contested.wait(&field, &value)
+            let (name, value) = patch.content(target)?;
+            self.contested.wait(&field(patch, name), &value)
         };
         let later = patches.iter().filter_map(wait).min().unwrap_or(LONGEST_WAIT);
         let due: Vec<&NodePatch> = patches
@@ -185,12 +186,11 @@ impl Controller {
                 self.writes.observe(uptime());
                 self.writes.written(&patch);
                 self.emit_event(&pool, &patch).await;
-                for field in patch.changed_beside() {
-                    self.contested.changed(&field);
+                for name in patch.changed_beside() {
+                    self.contested.changed(&field(&patch, name));
                 }
-                if let Some((field, value)) = patch.content(target.as_ref()) {
-                    let about = About::node(&patch.node, &patch.uid);
-                    self.contested.wrote(&self.client, &field, &value, &about).await;
+                if let Some((name, value)) = patch.content(target.as_ref()) {
+                    self.contested.wrote(&self.client, &field(&patch, name), &value).await;
                 }
             }
             Ok(false) => self.metrics.wrote("node", "conflict"),
@@ -252,6 +252,11 @@ impl Controller {
     }
 }
 
+/// Names a field of the very node that is written to.
+fn field(patch: &NodePatch, name: String) -> Field {
+    Field::new(About::node(&patch.node, &patch.uid), name)
+}
+
 /// Returns true if later decisions read what changed: the config that all nodes have, and whose rollout a policy rules.
 pub(super) fn is_gate(old: Option<&MachineConfigPoolStatus>, new: &MachineConfigPoolStatus) -> bool {
     let halted = |status: &MachineConfigPoolStatus| {
@@ -264,15 +269,15 @@ impl Controller {
     /// Records what became of a status, and tells of it once.
     async fn settle(&mut self, sent: &StatusFor, written: Result<Written, RequestError>) {
         let StatusFor { about, version, status, .. } = sent;
-        let name = about.to_string();
+        let key = about.key();
         let error = match written {
-            Ok(Written::Same) => return self.statuses.changed_nothing(&name, version.clone(), status),
+            Ok(Written::Same) => return self.statuses.changed_nothing(&key, version.clone(), status),
             Ok(Written::Conflict) => return,
             Ok(Written::Made) => {
-                self.statuses.succeeded(&name);
-                if self.statuses.repeats.wrote(&name, status, uptime()) {
+                self.statuses.succeeded(&key);
+                if self.statuses.repeats.wrote(&key, status, uptime()) {
                     let text = format!(
-                        "The status of {name} was written several times in a row: another program writes it, too; find \
+                        "The status of {about} was written several times in a row: another program writes it, too; find \
                          it in metadata.managedFields and stop it"
                     );
                     warn!("{text}");
@@ -283,7 +288,7 @@ impl Controller {
             Err(error) => error,
         };
         self.metrics.wrote("node", "failed");
-        if !self.statuses.failed(&name, status, &error).is_told || about.is_gone(&self.cache.lock()) {
+        if !self.statuses.failed(&key, status, &error).is_told || about.is_gone(&self.cache.lock()) {
             return;
         }
         // What is not refused may pass at any moment.
@@ -292,7 +297,7 @@ impl Controller {
         } else {
             ("is not written", "; the controller retries by itself")
         };
-        let text = format!("The status of {name} {what}: {error}");
+        let text = format!("The status of {about} {what}: {error}");
         warn!("{text}{next}");
         emit(&self.client, about, Severity::Warning, "StatusNotWritten", &text).await;
     }

@@ -59,29 +59,29 @@ impl Default for Statuses {
 impl Statuses {
     /// Returns the time to wait before a status is written again; `None` if it is due.
     pub(super) fn wait<S: Serialize>(&self, about: &About, status: &S, now: Duration) -> Option<Duration> {
-        let (name, status) = (about.to_string(), content(status));
+        let (name, status) = (about.key(), content(status));
         let waits = [self.tries.wait(&name, &status), self.repeats.wait(&name, &status, now)];
         waits.into_iter().flatten().max()
     }
 
     /// Returns the cause of the last failure of a status that has not been written since.
     pub(super) fn failure(&self, about: &About) -> Option<String> {
-        self.tries.cause(&about.to_string())
+        self.tries.cause(&about.key())
     }
 
     /// Records that a write of a status was sent.
     pub(super) fn sent(&mut self, about: &About) {
-        self.under_way.insert(about.to_string());
+        self.under_way.insert(about.key());
     }
 
     /// Records that it was answered.
     pub(super) fn answered(&mut self, about: &About) {
-        self.under_way.remove(&about.to_string());
+        self.under_way.remove(&about.key());
     }
 
     /// Returns true if a write of a status is not answered yet.
     pub(super) fn is_under_way(&self, about: &About) -> bool {
-        self.under_way.contains(&about.to_string())
+        self.under_way.contains(&about.key())
     }
 
     /// Records that the status of a pool was written.
@@ -114,7 +114,7 @@ impl Statuses {
         version: Option<&str>,
         status: &S,
     ) -> bool {
-        let known = self.unchanged.get(&about.to_string());
+        let known = self.unchanged.get(&about.key());
         known.is_some_and(|(known, last)| known.as_deref() == version && *last == content(status))
     }
 
@@ -125,8 +125,9 @@ impl Statuses {
 
     /// Forgets pools that are gone.
     pub(super) fn keep_pools(&mut self, pools: &BTreeSet<String>) {
-        let is_kept =
-            |name: &str| name.strip_prefix(POOL).is_none_or(|pool| pools.contains(pool.trim_start()));
+        // By kind, name and uid.
+        let name = |key: &str| key.strip_prefix(POOL)?.split_whitespace().next().map(str::to_owned);
+        let is_kept = |key: &str| name(key).is_none_or(|name| pools.contains(&name));
         self.tries.keep(is_kept);
         self.unchanged.retain(|name, _| is_kept(name));
         self.written.retain(|pool, _| pools.contains(pool));

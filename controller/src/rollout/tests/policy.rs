@@ -135,6 +135,30 @@ fn failed_canary_halts_with_its_cause_until_corrected() {
     assert_eq!(condition(&decide_at(&pool, &nodes, minutes(3)), "RolloutHalted").0, "False");
 }
 
+/// Another program sets the target back to the config that the nodes had: with the own one it is as it was.
+#[test]
+fn target_of_another_program_ends_no_halt() {
+    let mut pool = with_policy("b", json!({"canary": {"nodes": 1}}));
+    let mut nodes = nodes(4, "a");
+    settle(&mut pool, &mut nodes, now());
+    fail(&mut nodes, "n00", "unit app.service failed");
+    assert!(settle(&mut pool, &mut nodes, minutes(1)).is_empty());
+    let halt = pool.policies[0].status.halt.clone();
+    assert!(halt.is_some());
+    pool.configuration.name = Some("a".to_owned());
+    pool.contested = Some("another program".to_owned());
+    assert!(settle(&mut pool, &mut nodes, minutes(2)).is_empty());
+    assert_eq!(phase(&pool), "Contested");
+    let rollout = decide_at(&pool, &nodes, minutes(2));
+    assert_eq!(condition(&rollout, "RolloutHalted").0, "True");
+    assert!(rollout.patches.is_empty(), "{:?}", rollout.patches);
+    pool.configuration.name = Some("b".to_owned());
+    pool.contested = None;
+    assert!(settle(&mut pool, &mut nodes, minutes(3)).is_empty());
+    assert_eq!(phase(&pool), "Halted");
+    assert_eq!(pool.policies[0].status.halt, halt);
+}
+
 #[test]
 fn halt_is_resumed_once_by_each_value_or_by_more_allowed_failures() {
     let mut pool = with_policy("b", json!({}));

@@ -216,6 +216,31 @@ fn target_that_is_set_back_is_given_again_with_growing_pauses() {
     assert_eq!(super::world::given(&shell.decide()), ["n00"]);
 }
 
+/// Its pools, or the MachineConfigs of its pool, want another target each second.
+#[test]
+fn former_target_is_given_twice_and_then_rarely() {
+    let mut shell = Shell::new(1);
+    shell.nodes.truncate(1);
+    let mut given = Vec::new();
+    for second in 0..600 {
+        shell.pool.configuration.name = Some(["b", "a"][usize::from(second % 2 == 1)].to_owned());
+        if !shell.step("", Answer::Refused).is_empty() {
+            given.push(second);
+            super::world::finish(&mut shell.nodes, "n00");
+        }
+        shell.pass(1);
+    }
+    assert_eq!(given, [0, 1, 2, 3, 34, 95, 216, 457]);
+    shell.pool.configuration.name = Some("b".to_owned());
+    let rollout = shell.decide();
+    let (status, reason, message) = condition(&rollout, "RolloutNodesNotWritten");
+    assert_eq!((&*status, &*reason), ("True", "NodeTargetAlternates"));
+    assert!(message.starts_with("node n00: it was given several targets in turn; "), "{message}");
+    // One that is new is given at once.
+    shell.pool.configuration.name = Some("c".to_owned());
+    assert_eq!(shell.step("", Answer::Refused), ["n00"]);
+}
+
 /// A kind that can't be read may forbid the next step; the pool says so.
 #[test]
 fn nothing_is_given_while_policies_are_unread_or_unrecorded() {

@@ -41,12 +41,12 @@ fn seam(kind: &str, node: &str) -> Seam {
     }
 }
 
-async fn request(client: &Client, node: &str, what: &str) {
+pub async fn request(client: &Client, node: &str, what: &str) {
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { key("desiredDrain"): what } } }));
     node_api(client).patch(node, &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn until_done(client: &Client, node: &str, what: &str) {
+pub async fn until_done(client: &Client, node: &str, what: &str) {
     node_until(client, node, what, |node| annotation(node, "lastAppliedDrain") == Some(what)).await;
 }
 
