@@ -125,6 +125,8 @@ pub(super) fn of_bootstrap(error: &BootstrapError) -> Vec<Refusal> {
         BootstrapError::Seed(_)
         | BootstrapError::Containerfile { .. }
         | BootstrapError::NoPool
+        | BootstrapError::Secret { .. }
+        | BootstrapError::Left { .. }
         | BootstrapError::NoBase { .. } => vec![Refusal {
             class: FaultClass::Degraded.as_str(),
             reason: FAILED,
