@@ -90,6 +90,20 @@ pub enum BootstrapError {
     Render(#[from] RenderError),
 }
 
+impl BootstrapError {
+    /// Returns the field that it names; none where a pool can't be rendered, which has fields of its own.
+    pub fn field(&self) -> Option<String> {
+        match self {
+            Self::NoPool | Self::Render(_) => None,
+            Self::Seed(error) => Some(error.field()),
+            Self::Containerfile { place, .. } => Some(format!("spec.containerFile[{place}].content")),
+            Self::NoBase { .. } => Some("spec.osImageURL".to_owned()),
+            Self::Secret { field, .. } => Some((*field).to_owned()),
+            Self::Left { .. } => Some("--leave-to-cluster".to_owned()),
+        }
+    }
+}
+
 /// Renders the pools; fails with all that is wrong.
 pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec<BootstrapError>> {
     let mut errors: Vec<BootstrapError> = Vec::new();

@@ -67,6 +67,21 @@ pub enum SeedError {
     },
 }
 
+impl SeedError {
+    /// Returns the field that it names.
+    pub fn field(&self) -> String {
+        match self {
+            Self::NoImage { .. } | Self::Source(SourceError::Image { .. }) => {
+                format!("metadata.annotations[{PRE_BUILT_IMAGE}]")
+            }
+            Self::Source(SourceError::Unselected { .. }) => "spec.machineConfigSelector".to_owned(),
+            Self::Pool { .. } | Self::Twice { .. } => "spec.machineConfigPool.name".to_owned(),
+            Self::Name { .. } | Self::Source(SourceError::Taken { .. }) => "metadata.name".to_owned(),
+            Self::Taken { .. } => "spec.osImageURL".to_owned(),
+        }
+    }
+}
+
 /// Returns the MachineConfigs, and all that is wrong.
 pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<SeedError>) {
     let (mut configs, mut errors, mut pools) = (Vec::new(), Vec::new(), BTreeSet::new());
