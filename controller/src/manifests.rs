@@ -53,6 +53,10 @@ pub struct Manifests {
     pub unread_os_configs: BTreeMap<String, MachineOSConfig>,
     /// Rules of rollouts, by name.
     pub rollout_policies: BTreeMap<String, RolloutPolicy>,
+    /// `MachineOSConfig`s whose images the cluster builds: they need none before.
+    pub left_to_cluster: BTreeSet<String>,
+    /// Secrets by name, of any namespace: a local build takes its credentials from them.
+    pub secrets: BTreeMap<String, Vec<WholeObject>>,
     /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
     pub notes: Vec<String>,
     /// Objects that were read.
@@ -284,7 +288,7 @@ impl Manifests {
                 errors.refused(&document.refuse_whole(cause));
                 return;
             }
-            Handling::Foreign => return,
+            Handling::Foreign => return self.keep_secret(document),
         };
         self.taken += 1;
         let Some(object) = errors.take(document.read::<Value>()) else { return };
@@ -320,6 +324,14 @@ impl Manifests {
                     self.policy = Some(policy.value);
                 }
             }
+        }
+    }
+
+    /// Keeps a Secret as it is: its faults matter only to a build that needs it.
+    fn keep_secret(&mut self, document: &Document) {
+        if document.kind() == "Secret" {
+            let object = WholeObject(document.read::<Value>().map(|read| read.value).unwrap_or_default());
+            self.secrets.entry(document.name().to_owned()).or_default().push(object);
         }
     }
 

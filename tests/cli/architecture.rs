@@ -76,7 +76,7 @@ const CONTROLLER_IMPORTS: [(&str, &[&str]); 22] = [
     ("manifests", &["api", "reading", "render"]),
     ("opt_in", &["api", "build", "render", "rollout"]),
     ("view", &["api", "drain", "rollout"]),
-    ("bootstrap", &["api", "build", "image", "manifests", "render", "seed"]),
+    ("bootstrap", &["api", "build", "image", "manifests", "registry", "render", "seed"]),
     (
         "controllers",
         &[

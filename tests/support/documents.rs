@@ -103,6 +103,8 @@ const IGNITION: &[Row] = &[
     (Taken, "storage: {files: [{path: /etc/a, contents: {source: 'data:,a'}}]}"),
     (Taken, "storage: {files: [{path: /etc/a, contents: {source: null}}]}"),
     (Taken, "storage: {files: [{path: /etc/a, contents: {compression: '', source: 'data:;base64,YQ=='}}]}"),
+    (Taken, "storage: {files: [{path: /etc/a, contents: {compression: gzip}}]}"),
+    (Taken, "storage: {files: [{path: /etc/a, contents: {source: null, compression: gzip}}]}"),
     (Taken, "storage: {files: [{path: /etc/a, user: {name: core}, group: {id: 0}}]}"),
     (Taken, "storage: {files: [{path: /etc/a, overwrite: true, contents: {source: 'data:,x'}}]}"),
     (Refused("storage.files \"/etc/a\" overwrite"), "storage: {files: [{path: /etc/a, overwrite: true}]}"),

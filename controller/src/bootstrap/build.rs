@@ -28,6 +28,10 @@ pub struct Unbuilt {
     pub containerfile: String,
     /// The tag that it is pushed to.
     pub push: String,
+    /// The Secret for the pull of the base.
+    pub pull_secret: Option<String>,
+    /// The Secret for the push.
+    pub push_secret: String,
 }
 
 /// Adds a `MachineOSConfig` for each pool that has none; returns their names.
@@ -51,7 +55,7 @@ pub fn generate(manifests: &mut Manifests, repository: &str, push_secret: &str) 
     names
 }
 
-/// Returns the missing builds, or all errors. One that a cluster has taken over already is left to it.
+/// Returns the missing builds, or all errors. One that a cluster has taken over already is left to it, and one that a person leaves to it.
 pub fn unbuilt(manifests: &Manifests, release: &Release) -> Result<Vec<Unbuilt>, Vec<BootstrapError>> {
     let (mut found, mut errors) = (Vec::new(), Vec::new());
     let configs: Vec<MachineConfig> = manifests.configs.values().cloned().collect();
@@ -59,10 +63,9 @@ pub fn unbuilt(manifests: &Manifests, release: &Release) -> Result<Vec<Unbuilt>,
         let has_image = seed::image(config.metadata.annotations.as_ref()).is_some();
         let pool = &config.spec.machine_config_pool.name;
         // One of no pool is refused with all else.
-        let Some(object) = manifests.pools.get(pool).filter(|_| !has_image && !seed::is_seeded(config))
-        else {
-            continue;
-        };
+        let is_left = manifests.left_to_cluster.contains(name);
+        let is_built = !has_image && !is_left && !seed::is_seeded(config);
+        let Some(object) = manifests.pools.get(pool).filter(|_| is_built) else { continue };
         let rendered = match render_first(object, &configs, release) {
             Ok(rendered) => rendered,
             Err(refused) => {
@@ -81,6 +84,8 @@ pub fn unbuilt(manifests: &Manifests, release: &Release) -> Result<Vec<Unbuilt>,
             push: push_spec(&config.spec.rendered_image_push_spec, rendered.name()),
             rendered: rendered.object,
             base,
+            pull_secret: config.spec.base_image_pull_secret.as_ref().map(|secret| secret.name.clone()),
+            push_secret: config.spec.rendered_image_push_secret.name.clone(),
             containerfile: user_lines(&config.spec).to_owned(),
         });
     }

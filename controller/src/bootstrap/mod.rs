@@ -4,12 +4,14 @@
 //! The same functions as in the cluster, so the same names (BOOT-015): a node that was provisioned so finds its config there.
 
 mod build;
+mod credentials;
 mod output;
 mod seed;
 
 use std::collections::BTreeMap;
 
 pub use build::{Unbuilt, generate, set_image, unbuilt};
+pub use credentials::{Credentials, Purpose, credentials};
 pub use output::{OutputError, write};
 pub use seed::{SeedError, component_configs};
 
@@ -61,9 +63,45 @@ pub enum BootstrapError {
         /// The pool.
         pool: String,
     },
+    /// Credentials among the manifests that can't be used.
+    #[error("MachineOSConfig {object}: {field}: Secret {secret}: {cause}")]
+    Secret {
+        /// The object.
+        object: String,
+        /// Its field.
+        field: &'static str,
+        /// The Secret.
+        secret: String,
+        /// Cause and next step.
+        cause: String,
+    },
+    /// A `MachineOSConfig` to leave to the cluster that is not there.
+    #[error(
+        "--leave-to-cluster {object}: the manifests have no MachineOSConfig {object}; name one of: {known}"
+    )]
+    Left {
+        /// The object.
+        object: String,
+        /// Those that there are.
+        known: String,
+    },
     /// A pool that can't be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
+}
+
+impl BootstrapError {
+    /// Returns the field that it names; none where a pool can't be rendered, which has fields of its own.
+    pub fn field(&self) -> Option<String> {
+        match self {
+            Self::NoPool | Self::Render(_) => None,
+            Self::Seed(error) => Some(error.field()),
+            Self::Containerfile { place, .. } => Some(format!("spec.containerFile[{place}].content")),
+            Self::NoBase { .. } => Some("spec.osImageURL".to_owned()),
+            Self::Secret { field, .. } => Some((*field).to_owned()),
+            Self::Left { .. } => Some("--leave-to-cluster".to_owned()),
+        }
+    }
 }
 
 /// Renders the pools; fails with all that is wrong.
@@ -72,6 +110,7 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
     if manifests.pools.is_empty() {
         errors.push(BootstrapError::NoPool);
     }
+    errors.extend(unknown_left(manifests));
     let (components, refused) = component_configs(manifests);
     errors.extend(refused.into_iter().map(BootstrapError::Seed));
     let os_configs = manifests.os_configs.iter().chain(&manifests.unread_os_configs);
@@ -95,6 +134,18 @@ pub fn bootstrap(manifests: &Manifests, release: &Release) -> Result<Output, Vec
         }
     }
     if errors.is_empty() { Ok(output) } else { Err(errors) }
+}
+
+/// Refuses names that are to be left to the cluster and are not there.
+fn unknown_left(manifests: &Manifests) -> impl Iterator<Item = BootstrapError> {
+    let is_there = |name: &&String| {
+        manifests.os_configs.contains_key(*name) || manifests.unread_os_configs.contains_key(*name)
+    };
+    let unknown = manifests.left_to_cluster.iter().filter(move |name| !is_there(name));
+    unknown.map(|name| {
+        let known = manifests.os_configs.keys().cloned().collect::<Vec<_>>().join(", ");
+        BootstrapError::Left { object: name.clone(), known }
+    })
 }
 
 /// Checks the lines of a `MachineOSConfig`, whatever else is wrong with it.

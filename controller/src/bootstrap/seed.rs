@@ -14,8 +14,8 @@ use crate::seed::{self, COMPONENT_PREFIX, SourceError, is_seeded};
 pub enum SeedError {
     /// SEED-001.
     #[error(
-        "MachineOSConfig {object}: metadata.annotations[{PRE_BUILT_IMAGE}] is missing; an installation builds no image, so name \
-         one by digest there"
+        "MachineOSConfig {object}: metadata.annotations[{PRE_BUILT_IMAGE}] is missing: name an image by digest there, build one \
+         with bootstrap --build, or have the cluster build it later with --leave-to-cluster {object}"
     )]
     NoImage {
         /// The object.
@@ -67,6 +67,21 @@ pub enum SeedError {
     },
 }
 
+impl SeedError {
+    /// Returns the field that it names.
+    pub fn field(&self) -> String {
+        match self {
+            Self::NoImage { .. } | Self::Source(SourceError::Image { .. }) => {
+                format!("metadata.annotations[{PRE_BUILT_IMAGE}]")
+            }
+            Self::Source(SourceError::Unselected { .. }) => "spec.machineConfigSelector".to_owned(),
+            Self::Pool { .. } | Self::Twice { .. } => "spec.machineConfigPool.name".to_owned(),
+            Self::Name { .. } | Self::Source(SourceError::Taken { .. }) => "metadata.name".to_owned(),
+            Self::Taken { .. } => "spec.osImageURL".to_owned(),
+        }
+    }
+}
+
 /// Returns the MachineConfigs, and all that is wrong.
 pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<SeedError>) {
     let (mut configs, mut errors, mut pools) = (Vec::new(), Vec::new(), BTreeSet::new());
@@ -86,7 +101,7 @@ pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<Seed
             let known = manifests.pools.keys().cloned().collect::<Vec<_>>().join(", ");
             errors.push(SeedError::Pool { object: object(), pool: pool.clone(), known });
         }
-        match image(name, os_config) {
+        match image(manifests, name, os_config) {
             Ok(None) => {}
             Ok(Some(image)) => match component(manifests, name, pool, &image) {
                 Ok(config) => configs.push(config),
@@ -98,10 +113,14 @@ pub fn component_configs(manifests: &Manifests) -> (Vec<MachineConfig>, Vec<Seed
     (configs, errors)
 }
 
-/// Returns the image to begin with; none where a cluster has taken it over already.
-fn image(name: &str, os_config: &MachineOSConfig) -> Result<Option<String>, SeedError> {
+/// Returns the image to begin with; none where a cluster has taken it over already, or will build it.
+fn image(
+    manifests: &Manifests,
+    name: &str,
+    os_config: &MachineOSConfig,
+) -> Result<Option<String>, SeedError> {
     match seed::image(os_config.metadata.annotations.as_ref()) {
-        None if is_seeded(os_config) => Ok(None),
+        None if is_seeded(os_config) || manifests.left_to_cluster.contains(name) => Ok(None),
         None => Err(SeedError::NoImage { object: name.to_owned() }),
         Some(Ok(image)) => Ok(Some(image)),
         Some(Err(cause)) => Err(SourceError::Image { object: name.to_owned(), cause }.into()),

@@ -74,7 +74,11 @@ fn all_errors_come_together() {
     ));
     let field = "metadata.annotations[machineconfiguration.openshift.io/pre-built-image]";
     let rows = [
-        ["MachineOSConfig a: ", field, "is missing; an installation builds no image"],
+        [
+            "MachineOSConfig a: ",
+            field,
+            "is missing: name an image by digest there, build one with bootstrap --build, or have the cluster build it later with --leave-to-cluster a",
+        ],
         ["MachineOSConfig b: ", field, "registry.test/os:latest"],
         ["MachineOSConfig c: ", field, "its digest is not sha256"],
         ["MachineOSConfig d: ", field, "write REGISTRY/NAME@sha256:"],

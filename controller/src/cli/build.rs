@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::build_accounts::{Account, Accounts};
 use super::build_log::BuildLog;
-use super::build_registry::{AuthFile, by_digest, check_push};
+use super::build_registry::{by_digest, check_push};
 use super::input::Unknown;
 use super::{CliError, VerbOutput};
 use crate::api::MachineConfig;
@@ -93,6 +94,17 @@ pub(super) struct BuilderFlags {
     timeout: u64,
 }
 
+impl BuilderFlags {
+    /// Returns the accounts that a person names; one that is named alone pulls and pushes.
+    pub(super) fn accounts(&self) -> Result<Accounts, CliError> {
+        let read = |path: &PathBuf| Ok::<_, CliError>(Account::of_file(path, text(path)?));
+        Ok(Accounts {
+            pull: self.authfile.as_ref().map(read).transpose()?,
+            push: self.push_authfile.as_ref().or(self.authfile.as_ref()).map(read).transpose()?,
+        })
+    }
+}
+
 /// Program that applies the config to the image.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum By {
@@ -118,7 +130,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
         arguments.base.as_deref().or(rendered.spec.os_image_url.as_deref()).filter(|base| !base.is_empty());
     let base =
         base.ok_or_else(|| CliError::Usage("the config has no osImageURL; name --base IMAGE".to_owned()))?;
-    let pinned = if arguments.print { None } else { by_digest_now(base, &arguments.builder)? };
+    let accounts = arguments.builder.accounts()?;
+    let pinned = if arguments.print { None } else { by_digest_now(base, &arguments.builder, &accounts)? };
     let base = pinned.as_deref().unwrap_or(base);
     let containerfile = arguments.containerfile.as_deref().map(text).transpose()?.unwrap_or_default();
     let trust = arguments.trust_bundle.as_deref().map(text).transpose()?;
@@ -148,7 +161,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     };
     let mut log = BuildLog::open(&arguments.builder.work_dir)?;
     log.line(&format!("{}: builds {push}", rendered.metadata.name.as_deref().unwrap_or_default()));
-    let (image, digest) = run_build(&arguments.builder, &order, &mut log)?;
+    let (image, digest) = run_build(&arguments.builder, &accounts, &order, &mut log)?;
     Ok(VerbOutput::done(match arguments.output {
         Output::Text => format!("{image}\n"),
         Output::Json => {
@@ -163,21 +176,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
 /// Builds and pushes an image; returns it by digest, and the digest. Each line is on standard error, and in the log.
 pub(super) fn run_build(
     flags: &BuilderFlags,
+    accounts: &Accounts,
     order: &Order<'_>,
     log: &mut BuildLog,
 ) -> Result<(String, String), CliError> {
     let repository = repository(order.push)?;
     let order = Order {
-        authfile: flags.authfile.as_deref(),
-        push_authfile: flags.push_authfile.as_deref(),
+        authfile: accounts.pull.as_ref().map(Account::path),
+        push_authfile: accounts.push.as_ref().map(Account::path),
         ..order.clone()
     };
     let builder = builder(flags)?;
     let runtime = runtime()?;
-    if let Some(path) = flags.push_authfile.as_deref().or(flags.authfile.as_deref()) {
-        let contents = text(path)?;
-        let authfile = AuthFile { path, contents: &contents };
-        let checked = runtime.block_on(check_push(order.push, authfile, flags.insecure));
+    if let Some(account) = &accounts.push {
+        let checked = runtime.block_on(check_push(order.push, account, flags.insecure));
         checked.inspect_err(|error| log.line(&error.to_string()))?;
     }
     let built = runtime.block_on(builder.build(&order, &mut |line| {
@@ -191,11 +203,12 @@ pub(super) fn run_build(
 }
 
 /// Asks for the digest of a base by tag.
-fn by_digest_now(base: &str, flags: &BuilderFlags) -> Result<Option<String>, CliError> {
-    let contents = flags.authfile.as_deref().map(text).transpose()?;
-    let authfile = flags.authfile.as_deref().zip(contents.as_deref());
-    let authfile = authfile.map(|(path, contents)| AuthFile { path, contents });
-    Ok(runtime()?.block_on(by_digest(base, authfile, flags.insecure)))
+pub(super) fn by_digest_now(
+    base: &str,
+    flags: &BuilderFlags,
+    accounts: &Accounts,
+) -> Result<Option<String>, CliError> {
+    Ok(runtime()?.block_on(by_digest(base, accounts.pull.as_ref(), flags.insecure)))
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, CliError> {

@@ -122,15 +122,14 @@ pub(super) fn of_manifest(error: &ManifestError) -> Vec<Refusal> {
 pub(super) fn of_bootstrap(error: &BootstrapError) -> Vec<Refusal> {
     match error {
         BootstrapError::Render(error) => of_render(error),
+        BootstrapError::Left { .. } => vec![Refusal { field: error.field(), ..usage(error.to_string()) }],
         BootstrapError::Seed(_)
         | BootstrapError::Containerfile { .. }
         | BootstrapError::NoPool
+        | BootstrapError::Secret { .. }
         | BootstrapError::NoBase { .. } => vec![Refusal {
-            class: FaultClass::Degraded.as_str(),
-            reason: FAILED,
-            field: None,
-            message: error.to_string(),
-            next: None,
+            field: error.field(),
+            ..Refusal::new(FaultClass::Degraded.as_str(), FAILED, error.to_string())
         }],
     }
 }

@@ -34,10 +34,10 @@ pub(super) fn refuse<T>(
 /// Returns true if an error may be there only because another object can't be read.
 fn follows(error: &BootstrapError) -> bool {
     match error {
-        BootstrapError::NoPool | BootstrapError::NoBase { .. } => true,
+        BootstrapError::NoPool | BootstrapError::NoBase { .. } | BootstrapError::Left { .. } => true,
         BootstrapError::Render(error) => matches!(error, RenderError::NoConfigs { .. }),
         BootstrapError::Seed(error) => matches!(error, SeedError::Pool { known, .. } if known.is_empty()),
-        BootstrapError::Containerfile { .. } => false,
+        BootstrapError::Containerfile { .. } | BootstrapError::Secret { .. } => false,
     }
 }
 

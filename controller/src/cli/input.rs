@@ -18,6 +18,14 @@ pub(super) struct Input {
     pub(super) unknown: Unknown,
 }
 
+/// `MachineOSConfig`s that need no image at the installation.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Left {
+    /// Leave the image of this pool to the cluster, which builds it later
+    #[arg(long, value_name = "POOL")]
+    pub(super) leave_to_cluster: Vec<String>,
+}
+
 /// Treatment of fields that nobody knows.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Unknown {

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod build;
+mod build_accounts;
 mod build_log;
 mod build_registry;
 mod completions;

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::bootstrap::text;
 use super::faults::refuse;
+use super::input::Left;
 use super::plan::Output;
 use super::{CliError, Input, VerbOutput};
 use crate::bootstrap::bootstrap;
@@ -17,6 +18,8 @@ use crate::render::RenderError;
 pub(super) struct Arguments {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    left: Left,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -26,6 +29,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<VerbOutput, CliError> {
     let input = &arguments.input;
     let (mut manifests, unread) = Manifests::collect(&input.manifests, input.unknown.fields())?;
+    manifests.left_to_cluster = arguments.left.leave_to_cluster.iter().cloned().collect();
     let release = manifests.release(input.os_image.as_deref());
     let output = refuse(&manifests, &unread, bootstrap(&manifests, &release));
     let notes = std::mem::take(&mut manifests.notes);

@@ -36,6 +36,7 @@ mod client;
 mod config;
 mod config_node;
 mod conflict;
+mod connections;
 mod contested;
 mod costs;
 mod drain;

@@ -1,11 +1,11 @@
-//! Transport to the API server: HTTP/2, so that all watches and requests share one connection, as those of client-go do.
+//! Transport to the API server: HTTP/2, so that watches and requests share a connection, as those of client-go do, while it has room.
 //! kube's own client speaks HTTP/1.1, where each watch holds a connection.
 
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::{Client as HttpClient, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -13,8 +13,10 @@ use kube::Config;
 use kube::client::{Body, ClientBuilder, ConfigExt as _, DynBody};
 use tower::timeout::TimeoutLayer;
 use tower::util::BoxService;
-use tower::{BoxError, ServiceBuilder, ServiceExt as _};
+use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_http::decompression::DecompressionLayer;
+
+use super::connections::Connections;
 
 /// Time without a frame after which the connection is probed, and time for the answer: those of client-go. A watch has no
 /// other sign of a server that is gone without a word.
@@ -30,6 +32,29 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// kube's own name for it is not public.
 type Transport = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// A way to the API server.
+type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+
+/// A client with connections of its own: one with HTTP/2.
+#[derive(Debug, Clone)]
+struct Connected {
+    client: HttpClient<Connector, Body>,
+    connector: Connector,
+}
+
+impl Connected {
+    fn new(connector: Connector) -> Self {
+        let client = HttpClient::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .http2_keep_alive_while_idle(true)
+            .build(connector.clone());
+        Self { client, connector }
+    }
+}
 
 /// Builds kube's client on this transport. A server or a load balancer without HTTP/2 gets HTTP/1.1.
 pub(super) fn builder(config: Config) -> Result<ClientBuilder<Transport>, BoxError> {
@@ -56,20 +81,29 @@ fn builder_with(config: Config, answer_timeout: Duration) -> Result<ClientBuilde
     let mut connector = TimeoutConnector::new(tls.enable_http1().enable_http2().wrap_connector(tcp));
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_write_timeout(config.write_timeout);
-    let client: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .http2_keep_alive_while_idle(true)
-        .build(connector);
+    let connections =
+        Connections::new(Connected::new(connector), |first| Connected::new(first.connector.clone()));
+    let answer = move |request: Request<Body>| {
+        let taken = connections.take();
+        async move {
+            let Some((connected, place)) = taken else { return Err(BoxError::from("no connection")) };
+            let response = connected.client.request(request).await?;
+            // A watch has its place until its last byte.
+            Ok(response.map(|body| {
+                body.map_frame(move |frame| {
+                    let _held = &place;
+                    frame
+                })
+            }))
+        }
+    };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .layer(DecompressionLayer::new())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .layer(TimeoutLayer::new(answer_timeout))
-        .service(client);
+        .service(service_fn(answer));
     let service = service.map_response(|response: Response<_>| {
         response.map(|body| {
             let body: Box<DynBody> = Box::new(body.map_err(BoxError::from));

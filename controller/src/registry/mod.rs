@@ -7,12 +7,14 @@ mod failure;
 pub(crate) mod fuzzing;
 mod options;
 mod reference;
+mod secret;
 mod session;
 
 use std::pin::Pin;
 
 pub use client::Client;
 pub use options::Options;
+pub use secret::credentials_of_secret;
 
 /// An answer that takes time.
 pub type RegistryFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RegistryError>> + Send + 'a>>;

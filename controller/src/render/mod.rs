@@ -273,8 +273,12 @@ fn overwrite_files(config: &mut Map<String, Value>) {
             file.insert("overwrite".to_owned(), Value::Bool(true));
             let contents = file.entry("contents").or_insert_with(|| json!({}));
             // A field that nobody knows is no source.
-            if let Some(contents) = contents.as_object_mut() {
-                contents.entry("source").or_insert_with(|| json!("data:,"));
+            let lacks_source =
+                |contents: &&mut Map<String, Value>| contents.get("source").is_none_or(Value::is_null);
+            if let Some(contents) = contents.as_object_mut().filter(lacks_source) {
+                contents.insert("source".to_owned(), json!("data:,"));
+                // Of nothing, which is no archive.
+                contents.remove("compression");
             }
         }
     }
@@ -329,7 +333,10 @@ fn fields(object: &MachineConfig) -> Fields {
 /// Names the MachineConfigs that an error of the whole comes from, where one has it alone; then what they have only together.
 fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> Vec<RenderError> {
     let RenderError::Model(whole) = error else { return vec![error] };
-    let blame = |config: &&MachineConfig| Some((name_of(config).to_owned(), host_spec(config).err()?));
+    let blame = |config: &&MachineConfig| {
+        let error = host_spec(config).err().or_else(|| refused_as_rendered(config))?;
+        Some((name_of(config).to_owned(), error))
+    };
     let parts: Vec<(String, RenderError)> = chosen.iter().filter_map(blame).collect();
     if parts.is_empty() {
         return vec![of_release(whole, release)];
@@ -345,6 +352,17 @@ fn blamed(error: RenderError, chosen: &[&MachineConfig], release: &Release) -> V
         if cause.contains(&name) { error } else { RenderError::Part { config: name, cause } }
     };
     parts.into_iter().map(part).chain(together).collect()
+}
+
+/// Returns what is wrong with a MachineConfig by the version of rendered configs, where its own is newer.
+fn refused_as_rendered(config: &MachineConfig) -> Option<RenderError> {
+    let mut older = config.clone();
+    let version = older.spec.config.as_mut()?.pointer_mut("/ignition/version")?;
+    if version.as_str().is_none_or(|version| version <= IGNITION) {
+        return None;
+    }
+    *version = Value::from(IGNITION);
+    host_spec(&older).err()
 }
 
 /// Refuses what each node would refuse; names the MachineConfig that has it.

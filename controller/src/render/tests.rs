@@ -162,6 +162,14 @@ fn refusals_name_object_cause_and_next_step() {
         ),
         (
             pool("worker", &["worker"]),
+            one(
+                json!({ "config": { "ignition": { "version": "3.6.0" }, "storage": { "luks": [{ "name": "d", "device": "/dev/vda",
+                "clevis": { "custom": { "pin": "own", "config": "{}" } } }] } } }),
+            ),
+            ["50-bad", "clevis", "before Ignition 3.6"],
+        ),
+        (
+            pool("worker", &["worker"]),
             one(json!({ "config": { "storage": {} } })),
             ["50-bad", "version is missing", "write 3.5.0"],
         ),

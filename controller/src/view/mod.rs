@@ -168,7 +168,7 @@ fn state(pool: &Pool) -> (String, String) {
 /// Returns problems that a person has to solve besides.
 fn problems(pool: &Pool) -> Vec<String> {
     let conditions = pool.status.conditions.as_deref().unwrap_or_default();
-    let kinds = ["RenderDegraded", "ImageBuildDegraded", "RolloutInvalid"];
+    let kinds = ["RenderDegraded", "ImageBuildDegraded", "RolloutInvalid", "UnknownFields"];
     let bad = kinds.iter().filter_map(|kind| {
         let mut all = conditions.iter();
         let found = all.find(|condition| condition.type_ == *kind && condition.status == "True")?;

@@ -356,3 +356,15 @@ worker-5  worker  Created   30m
         assert_eq!(serde_json::to_value(row.step).unwrap(), row.step.as_str());
     }
 }
+
+/// Fields that nobody knows are not in the rendered config: the pool alone can name them.
+#[test]
+fn unknown_fields_are_named() {
+    let mut cluster = Cluster::default();
+    let unknown = "MachineConfig 50-a: spec.kernelargs is not known (did you mean kernelArguments?)";
+    let condition = json!([{ "type": "UnknownFields", "status": "True", "message": unknown }]);
+    cluster.state("worker", "Complete", "", &condition);
+    let view = cluster.view(20);
+    assert_eq!(view.pools[0].problems, [format!("UnknownFields: {unknown}")]);
+    assert!(text(&view).contains(unknown));
+}

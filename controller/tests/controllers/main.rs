@@ -26,6 +26,7 @@ mod ran;
 mod refused_samples;
 
 mod bad_input;
+mod bootstrap;
 mod build;
 mod build_apart;
 mod build_course;

@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 const POOL: &str = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: worker}\nspec: \
     {machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}\n";
 
+const OS_CONFIG: &str = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineOSConfig\nmetadata: {name: worker}\nspec: \
+    {machineConfigPool: {name: worker}, imageBuilder: {imageBuilderType: Job}, renderedImagePushSecret: {name: push}, \
+    renderedImagePushSpec: 'registry.test/os:1'}\n";
+
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -46,6 +50,9 @@ fn place() -> tempfile::TempDir {
     put("never/50-mode.yaml", &config("50-mode", never));
     put("both/50-mode.yaml", &config("50-mode", never));
     put("both/50-typo.yaml", &config("50-typo", "{kernelArgs: [quiet]}"));
+    put("image/pool.yaml", POOL);
+    put("image/00-base.yaml", &config("00-base", "{kernelArguments: [quiet]}"));
+    put("image/os.yaml", OS_CONFIG);
     put("fips.yaml", &config("50-fips", "{fips: true}"));
     put("settings.yaml", "jobs: [");
     put(
@@ -128,7 +135,7 @@ fn unknown_fields_that_are_allowed_are_named() {
 #[test]
 fn refusals_are_json_where_json_was_asked_for() {
     let place = place();
-    let rows: [(i32, &[&str], &str, &str, Value); 8] = [
+    let rows: [(i32, &[&str], &str, &str, Value); 9] = [
         (
             2,
             &["validate", "--manifest", "good", "-o", "json"],
@@ -159,6 +166,13 @@ fn refusals_are_json_where_json_was_asked_for() {
             "degraded",
             "InvalidDocument",
             json!("spec.kernelArgs"),
+        ),
+        (
+            4,
+            &["validate", "--manifests", "image", "-o", "json"],
+            "degraded",
+            "InvalidConfig",
+            json!("metadata.annotations[machineconfiguration.openshift.io/pre-built-image]"),
         ),
         (
             4,

@@ -91,6 +91,10 @@ const CONFIG_MAKERS: [&str; 6] = [
     "ImageContentPolicy",
 ];
 
+/// Settings of a cluster from which it makes some, too. Other groups have objects of these names.
+const CLUSTER_SETTINGS: [&str; 6] =
+    ["APIServer", "ClusterImagePolicy", "FeatureGate", "Image", "ImagePolicy", "Node"];
+
 const NO_OBJECT: &str = "it is not a mapping of fields to values";
 const NO_KIND: &str =
     "it has no kind, so it is not read; add apiVersion and kind, or move it to another directory";
@@ -209,7 +213,8 @@ impl Document {
             return Handling::Read(kind);
         }
         let group = self.api_version.as_deref().unwrap_or_default();
-        if CONFIG_MAKERS.contains(&self.kind()) {
+        let is_setting = group.starts_with("config.openshift.io/") && CLUSTER_SETTINGS.contains(&self.kind());
+        if is_setting || CONFIG_MAKERS.contains(&self.kind()) {
             let cause = "this kind is not handled: its settings are in none of the rendered configs";
             return Handling::Named(cause);
         }
@@ -652,6 +657,11 @@ mod tests {
         let own = handling("{kind: MachineConfigNode, apiVersion: machineconfiguration.openshift.io/v1}");
         assert!(matches!(own, Handling::Named(_)));
         assert_eq!(handling("{kind: Deployment, apiVersion: apps/v1}"), Handling::Foreign);
+        for kind in CLUSTER_SETTINGS {
+            let setting = handling(&format!("{{kind: {kind}, apiVersion: config.openshift.io/v1}}"));
+            assert!(matches!(setting, Handling::Named(_)), "{kind}");
+        }
+        assert_eq!(handling("{kind: Node, apiVersion: v1}"), Handling::Foreign);
     }
 
     #[test]

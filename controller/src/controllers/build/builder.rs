@@ -5,9 +5,7 @@
 
 use std::pin::Pin;
 
-use k8s_openapi::api::core::v1::Secret;
 use machine_config_core::model::reference::is_digest;
-use serde_json::{Value, json};
 
 use crate::build::{JobRequest, Outcome, push_spec};
 use crate::controllers::cache::Snapshot;
@@ -118,16 +116,6 @@ pub(super) struct PodOutcome {
     pub(super) is_gone: bool,
 }
 
-/// Returns the credentials of a Secret, of either form.
-pub(super) fn credentials(secret: &Secret) -> Option<Vec<u8>> {
-    let data = secret.data.as_ref()?;
-    if let Some(config) = data.get(".dockerconfigjson") {
-        return Some(config.0.clone());
-    }
-    let auths: Value = serde_json::from_slice(&data.get(".dockercfg")?.0).ok()?;
-    Some(json!({ "auths": auths }).to_string().into_bytes())
-}
-
 /// Returns the image by digest.
 pub(super) fn image(tag: &str, digest: &str) -> Option<String> {
     let digest = Some(digest.trim()).filter(|digest| is_digest(digest))?;
@@ -137,10 +125,6 @@ pub(super) fn image(tag: &str, digest: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use k8s_openapi::ByteString;
-
     use super::*;
 
     #[test]
@@ -153,19 +137,5 @@ mod tests {
         for digest in ["", "sha256:", "sha256:A", "error: no space left", &digest[..70]] {
             assert_eq!(image("r.test/os:b", digest), None, "{digest}");
         }
-    }
-
-    #[test]
-    fn secrets_of_both_forms_have_credentials() {
-        let secret = |key: &str, value: &str| Secret {
-            data: Some(BTreeMap::from([(key.to_owned(), ByteString(value.as_bytes().to_vec()))])),
-            ..Secret::default()
-        };
-        assert_eq!(credentials(&secret(".dockerconfigjson", "{}")), Some(b"{}".to_vec()));
-        assert_eq!(
-            credentials(&secret(".dockercfg", "{\"r\":{}}")),
-            Some(b"{\"auths\":{\"r\":{}}}".to_vec())
-        );
-        assert_eq!(credentials(&secret("password", "{}")), None);
     }
 }

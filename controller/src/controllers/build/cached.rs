@@ -32,7 +32,7 @@ impl Cached for Secret {
     const LABELS: Option<&'static str> = Some("!machineconfiguration.openshift.io/ephemeral-build-object");
 
     fn insert(self, snapshot: &mut Snapshot) -> bool {
-        let has_credentials = super::builder::credentials(&self).is_some();
+        let has_credentials = crate::registry::credentials_of_secret(&self).is_some();
         let name = self.metadata.name.unwrap_or_default();
         let new =
             ObservedSecret { version: self.metadata.resource_version.unwrap_or_default(), has_credentials };

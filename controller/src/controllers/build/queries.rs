@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tokio::time::Instant;
 
-use super::builder::{Builder, EndedBuild, credentials, image};
+use super::builder::{Builder, EndedBuild, image};
 use crate::build::{Action, Answers, Deletion, PushAccess, Query, Registry as Found};
 use crate::controllers::client::{RequestError, send};
-use crate::registry::{Registry, RegistryError};
+use crate::registry::{Registry, RegistryError, credentials_of_secret};
 
 /// A query, or a deletion in a registry.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ pub(super) async fn read_credentials(
     name: &str,
 ) -> Result<Vec<u8>, RequestError> {
     match send(Api::<Secret>::namespaced(client.clone(), namespace).get(name)).await {
-        Ok(secret) => Ok(credentials(&secret).unwrap_or_else(|| NO_CREDENTIALS.to_vec())),
+        Ok(secret) => Ok(credentials_of_secret(&secret).unwrap_or_else(|| NO_CREDENTIALS.to_vec())),
         Err(error) if error.code() == 404 => Ok(NO_CREDENTIALS.to_vec()),
         Err(error) => Err(error),
     }

@@ -139,8 +139,7 @@ impl Local {
     fn push_arguments(&self, work: &Work, order: &Order<'_>) -> Vec<String> {
         let digest = work.join("context").join("digest");
         let mut arguments = vec!["push".to_owned(), format!("--tls-verify={}", self.tls_verify)];
-        let authfile = order.push_authfile.or(order.authfile);
-        arguments.extend(authfile.map(|path| format!("--authfile={}", path.display())));
+        arguments.extend(order.push_authfile.map(|path| format!("--authfile={}", path.display())));
         arguments.push(format!("--digestfile={}", digest.display()));
         arguments.extend([TAG.to_owned(), format!("docker://{}", order.push)]);
         arguments
