@@ -106,6 +106,7 @@ impl<C: ControlPlane> Agent<C> {
         let forced = self.is_forced()?;
         let start = Start { recovering: self.journal.is_recovering()?, forced };
         let mut origin = start.origin(self.journal.origin_spec()?)?;
+        to.leave_unapplied(start, &origin);
         let Some(facts) = self.facts_for(&origin, to.spec()).await? else { return Ok(()) };
         to.carry_over(start, &mut origin, &facts.observed);
         if forced {

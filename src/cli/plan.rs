@@ -94,7 +94,9 @@ pub(super) fn run(arguments: &Arguments, environment: &Environment) -> Result<u8
     Ok(match outcome {
         _ if is_unknown => 4,
         Err(_) => 3,
-        Ok(plan) if arguments.exit_code && !(plan.is_empty() && beside.drift.is_empty()) => 1,
+        // As `apply` ends, which would not begin.
+        Ok(_) if !beside.drift.is_empty() => 4,
+        Ok(plan) if arguments.exit_code && !plan.is_empty() => 1,
         Ok(_) => 0,
     })
 }
@@ -192,6 +194,7 @@ async fn from_current(
         Ahead::Committed | Ahead::Nothing | Ahead::GoesOn | Ahead::Held => {}
     }
     origin.settle(&host).await?;
+    start.leave_unapplied(&origin.spec, &mut to);
     let mut facts = facts_with(&host, &origin.spec, &to, look.source).await?;
     set_embedded_config(look.embedded, &mut facts)?;
     if let Some(open) = &state.open
@@ -233,6 +236,7 @@ async fn goes_on(
     let next = open.record.next_batch();
     let (start, mut origin) = origin(state.committed(&host.root)?, state, Ahead::GoesOn, forced)?;
     origin.settle(host).await?;
+    start.leave_unapplied(&origin.spec, to);
     let mut facts = facts_with(host, &origin.spec, to, source).await?;
     // A directory that the batch has made already, in the place of a file or a link, is not in its way.
     let batch = next.unwrap_or_else(|| plan.batches().len());

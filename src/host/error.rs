@@ -281,7 +281,7 @@ impl HostError {
             }
             Self::Kind { path, found, .. } if *found == MOUNT_POINT => {
                 format!(
-                    "Unmount {path} (findmnt {quoted}), or remove it from the MachineConfig.",
+                    "Unmount {path} (findmnt {quoted}).",
                     quoted = shell_word(path)
                 )
             }
@@ -291,7 +291,7 @@ impl HostError {
             Self::Kind { path, .. } if ACCOUNT_DATABASES.contains(&path.as_str()) => {
                 format!("Replace {path} by a regular file with its content.")
             }
-            Self::Kind { path, .. } => format!("Move {path} away, or remove it from the MachineConfig."),
+            Self::Kind { path, .. } => format!("Move {path} away."),
             Self::Malformed { path, format: ORIGINALS, .. } => format!(
                 "Restore {path} from a backup, or move it away if it is there: the managed path then stays on this host when the \
                  config no longer lists it."

@@ -2,10 +2,10 @@
 
 use super::HostError;
 use super::accounts::User;
-use super::durable::{Change, DesiredPath, Examined, examine};
+use super::durable::{Change, DesiredPath, Examined, examine, fixed_at};
 use super::root::{Entry, LaidPath, Look, Missing, Root};
 use super::saved::PathSnapshot;
-use crate::model::obstacles::InTheWay;
+use crate::model::obstacles::{InTheWay, Obstacle};
 use crate::model::users::KEYS_FILE;
 use crate::model::{ManagedPath, ObservedFile};
 
@@ -147,9 +147,12 @@ fn move_aside(
     Ok(aside.map(|aside| Moved { path: path.to_owned(), aside }))
 }
 
+/// The first directory of keys in a home.
+const SSH: &str = ".ssh";
+
 /// Returns the directories of keys below a home, each with the one above it.
 fn directories(home: &str) -> [(String, &'static str); 2] {
-    [(home.to_owned(), ".ssh"), (format!("{home}/.ssh"), "authorized_keys.d")]
+    [(home.to_owned(), SSH), (format!("{home}/.ssh"), "authorized_keys.d")]
 }
 
 /// Returns true if what is at the place of one of the directories is moved aside.
@@ -164,7 +167,40 @@ fn is_foreign(root: &Root, directory: &str, uid: u32) -> Result<bool, HostError>
 pub fn examined(root: &Root, home: &str, uid: u32) -> Result<Examined, HostError> {
     let home = home.trim_end_matches('/');
     let new = DesiredPath::file(&[], PRIVATE, uid, uid);
-    examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))
+    let mut examined = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))?;
+    if examined.obstacle.is_none() {
+        examined.obstacle = fixed(root, home, uid)?;
+    }
+    Ok(examined)
+}
+
+/// Returns the attribute of chattr(1) that keeps the directories and the file of the keys as they are.
+fn fixed(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>, HostError> {
+    let mut is_changed = false;
+    for (above, name) in directories(home).into_iter().rev() {
+        let path = format!("{above}/{name}");
+        let is_right = match standing(root, (&above, name), uid) {
+            Err(error) if error.is_of_names() => return Ok(None),
+            other => match other? {
+                Standing::Absent => {
+                    is_changed = true;
+                    continue;
+                }
+                Standing::InTheWay => false,
+                Standing::Own { .. } => {
+                    root.dress_of(&path)?.is_some_and(|(mode, owner, _)| (mode, owner) == (PRIVATE, uid))
+                }
+            },
+        };
+        let is_last = name != SSH;
+        if (is_changed || is_last || !is_right)
+            && let Some(obstacle) = fixed_at(root, &path)?
+        {
+            return Ok(Some(obstacle));
+        }
+        is_changed = !is_right;
+    }
+    fixed_at(root, &format!("{home}/{KEYS_FILE}"))
 }
 
 /// Returns the first directory between home and keys file that is not the account's own, or that others may write.

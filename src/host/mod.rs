@@ -54,7 +54,7 @@ pub(crate) mod fsync;
 mod future;
 mod lock_holder;
 pub(crate) mod mounts;
-mod selinux;
+pub mod selinux;
 mod stop;
 
 use std::fmt;

@@ -10,9 +10,38 @@ use rustix::io::Errno;
 use super::HostError;
 use super::os::worker::labels::Labeller;
 use super::root::Root;
+use crate::model::obstacles::Obstacle;
+use crate::model::text::chain;
 
 /// SELinux's configuration file.
-const CONFIG: &str = "/etc/selinux/config";
+pub const CONFIG: &str = "/etc/selinux/config";
+
+/// The directory of the policies.
+const POLICIES: &str = "/etc/selinux";
+
+/// Returns true if a policy below the root names labels: the configuration file alone has none.
+fn has_policy(root: &Root) -> Result<bool, HostError> {
+    for name in root.list(POLICIES)? {
+        if root.exists(&format!("{POLICIES}/{name}/contexts/files/file_contexts"))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns why new files can't have the labels of the host's policy; `is_brought` if an update brings the configuration file.
+pub fn obstacle(root: &Root, is_brought: bool) -> Result<Option<Obstacle>, HostError> {
+    if !(is_brought || root.exists(CONFIG)?) || !has_policy(root)? {
+        return Ok(None);
+    }
+    Ok(root.entered().worker().err().map(|error| Obstacle {
+        cause: format!(
+            "new files, also of the agent's state, need labels of this host's SELinux policy: {}",
+            chain(&error)
+        ),
+        next: error.next(),
+    }))
+}
 
 /// The labels of one policy.
 #[derive(Debug)]
@@ -23,8 +52,8 @@ pub(in crate::host) struct Labels {
 impl Labels {
     /// Opens the policy below the root; a missing one is ignored.
     pub(in crate::host) fn load(root: &Root) -> Result<Self, HostError> {
-        let has_policy = matches!(root.exists(CONFIG), Ok(true));
-        Ok(Self { labeller: if has_policy { Some(Labeller::start(root)?) } else { None } })
+        let is_used = matches!(root.exists(CONFIG), Ok(true)) && has_policy(root)?;
+        Ok(Self { labeller: if is_used { Some(Labeller::start(root)?) } else { None } })
     }
 
     /// Returns the label of a new regular file, as the kernel stores it.

@@ -69,6 +69,11 @@ impl Decoded {
         &self.stored.target
     }
 
+    /// Leaves out what stays unapplied, before the host is looked at.
+    pub fn leave_unapplied(&mut self, start: Start, origin: &HostSpec) {
+        start.leave_unapplied(origin, &mut self.spec);
+    }
+
     /// Takes over from the origin what was never applied to this host.
     pub fn carry_over(&mut self, start: Start, origin: &mut Rc<HostSpec>, observed: &Observation) {
         start.carry_over(origin, &mut self.spec, observed);

@@ -140,8 +140,9 @@ impl Ahead<'_> {
 
     /// Adds the homes that useradd makes.
     fn homes(&mut self, accounts: &Accounts) -> Result<(), HostError> {
-        for (name, account) in &self.specs.1.users.accounts {
-            if !account.is_made(name) || accounts.user(name.as_str()).is_some() {
+        let (from, to) = self.specs;
+        for (name, account) in &to.users.accounts {
+            if !to.makes_user(from, name.as_str()) || accounts.user(name.as_str()).is_some() {
                 continue;
             }
             let home = account_programs::home_of(self.root, name.as_str(), account)?;

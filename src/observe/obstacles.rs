@@ -25,8 +25,11 @@ use std::collections::BTreeSet;
 use crate::host::accounts::Accounts;
 use crate::host::durable::{Change, DesiredPath, Examined, examine};
 use crate::host::error::ANOTHER_PATH;
+use crate::host::saved::PathSnapshot;
 use crate::host::systemd::UnitLinks;
-use crate::host::{HostError, Root, account_ids, account_obstacles, account_programs, keys};
+use crate::host::{
+    HostError, Root, account_ids, account_obstacles, account_programs, keys, restore, selinux,
+};
 use crate::model::ids::{MCD_CONFIG, STATE_DIR};
 use crate::model::obstacles::Space;
 use crate::model::paths::LinkTarget;
@@ -65,6 +68,8 @@ pub(super) fn obstacles(
         accounts(root, &known, (from, to), &mut found).map_err(ObserveError::wrap("the accounts"))?;
         made(root, &known, to, &mut found).map_err(ObserveError::wrap("the accounts"))?;
     }
+    let is_brought = to.files.keys().any(|path| path.as_str() == selinux::CONFIG);
+    found.labels = selinux::obstacle(root, is_brought).map_err(ObserveError::wrap("the SELinux policy"))?;
     found.state = own_space(root, &format!("{STATE_DIR}/record.json"), &mut found)?;
     found.mcd = own_space(root, MCD_CONFIG, &mut found)?;
     Ok(found)
@@ -128,7 +133,11 @@ impl Paths<'_> {
         let owner = is.or(was).and_then(|entry| uid(entry.owners().0?, self.observed)).unwrap_or_default();
         // As `apply` walks: a unit's directory is in no other hands than root's.
         let enters = [self.specs.0, self.specs.1].iter().any(|spec| spec.is_listed(path));
-        let change = Change::new(path.as_str(), owner, desired(path, was, is, owner, self.restorable));
+        let desired = match (was, is) {
+            (Some(PathSpec::Directory(_)), None) => self.left_directory(path)?,
+            (Some(_) | None, _) => desired(path, is, owner, self.restorable),
+        };
+        let change = Change::new(path.as_str(), owner, desired);
         let change = match was {
             Some(PathSpec::Directory(_)) => change.over_directory(),
             None if self.parents.made.contains(path) => change.over_directory(),
@@ -139,10 +148,11 @@ impl Paths<'_> {
             found.devices.insert(path.clone(), device);
             found.spaces.entry(device).or_insert(space);
         }
-        // What leaves has no other path.
-        let next = |next: String| match is {
-            Some(_) => next,
-            None => next.replace(ANOTHER_PATH, "keep the entry in the MachineConfig"),
+        let next = |next: String| match (was, is) {
+            // What leaves has no other path.
+            (_, None) => next.replace(ANOTHER_PATH, "keep the entry in the MachineConfig"),
+            (Some(_), Some(_)) => next,
+            (None, Some(_)) => or_removed(path, next),
         };
         let obstacle = obstacle.map(|found| match self.closing(path) {
             // Originals are read, and names changed, in directories that are closed before the update begins.
@@ -160,6 +170,24 @@ impl Paths<'_> {
 }
 
 impl Paths<'_> {
+    /// Returns what becomes of a directory that leaves, as `apply` has it.
+    fn left_directory(&self, path: &ManagedPath) -> Result<DesiredPath<'static>, HostError> {
+        // It stays.
+        if self.observed.files.get(path).is_some_and(ObservedFile::is_other_than_directory) {
+            return Ok(DesiredPath::NoDirectory);
+        }
+        let original =
+            if self.restorable.contains(path) { restore::original(self.root, path)? } else { None };
+        let (mode, uid, gid) = match original {
+            Some(PathSnapshot::Directory { mode, uid, gid }) => (mode, uid, gid),
+            _ if self.entries.1.keys().any(|other| other.is_below(path.as_str())) => {
+                (FileMode::DIRECTORY.bits(), 0, 0)
+            }
+            Some(_) | None => return Ok(DesiredPath::NoDirectory),
+        };
+        Ok(DesiredPath::Directory { mode: Some(mode), uid: Some(uid), gid: Some(gid) })
+    }
+
     /// Returns the directory above a path that others can change, and that the new config closes to them.
     fn closing(&self, path: &ManagedPath) -> Option<&ManagedPath> {
         let is_closed = |(directory, entry): &(&ManagedPath, &PathSpec)| {
@@ -177,10 +205,20 @@ impl Paths<'_> {
     }
 }
 
+/// Adds the other way out of an entry that is new: without it nothing is to be done there. One of the old config would leave.
+fn or_removed(path: &ManagedPath, next: String) -> String {
+    let is_of_kind = |begin: &str| next.starts_with(&format!("{begin} {path} "));
+    match next.strip_suffix('.') {
+        Some(text) if is_of_kind("Move") || is_of_kind("Unmount") => {
+            format!("{text}, or remove it from the MachineConfig.")
+        }
+        Some(_) | None => next,
+    }
+}
+
 /// Returns what a path becomes, as far as an obstacle depends on it.
 fn desired<'a>(
     path: &ManagedPath,
-    was: Option<&PathSpec>,
     is: Option<&'a PathSpec>,
     owner: u32,
     restorable: &BTreeSet<ManagedPath>,
@@ -194,13 +232,8 @@ fn desired<'a>(
             LinkTarget::Soft(target) => DesiredPath::Link { target: target.clone(), owner: None },
             LinkTarget::Hard(target) => DesiredPath::HardLink { target: target.to_string() },
         },
-        None => match was {
-            Some(PathSpec::Directory(_)) => DesiredPath::NoDirectory,
-            Some(PathSpec::File(_) | PathSpec::Link(_)) | None if restorable.contains(path) => {
-                DesiredPath::file(&[], 0, owner, owner)
-            }
-            Some(PathSpec::File(_) | PathSpec::Link(_)) | None => DesiredPath::Absent,
-        },
+        None if restorable.contains(path) => DesiredPath::file(&[], 0, owner, owner),
+        None => DesiredPath::Absent,
     }
 }
 

@@ -303,6 +303,7 @@ async fn obstacle_of_account_is_refused_before_drain() {
 async fn node_takes_workload_back_when_obstacle_comes_after_drain() {
     let dir = host();
     let mut plane = plane("");
+    plane.course.host_changes_meanwhile();
     let (reports, way) = (Rc::clone(&plane.reports), dir.path().join(PATH));
     let blocks = Rc::new(std::cell::Cell::new(true));
     let once = Rc::clone(&blocks);

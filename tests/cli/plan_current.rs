@@ -31,7 +31,7 @@ const HEAD: &str =
 fn drift_of_same_config_is_in_plan() {
     let node = drifted();
     let (text, json) = plan(&node, "rendered-a.json");
-    assert!(text.code == 1 && text.out.contains(HEAD), "{}: {}", text.code, text.out);
+    assert!(text.code == 4 && text.out.contains(HEAD), "{}: {}", text.code, text.out);
     assert!(!text.out.contains("nothing differs"), "{}", text.out);
     assert_eq!((&json["drift"][0]["target"], &json["drift"][1]), (&"/etc/motd".into(), &Value::Null));
     let ran = node.apply("rendered-a.json");
@@ -47,7 +47,7 @@ fn drift_that_holds_update_is_in_its_plan() {
     let node = drifted();
     node.put("b.json", config("rendered-b", &files(&[("/etc/motd", "a"), ("/etc/new", "b")])));
     let (text, _) = plan(&node, "b.json");
-    assert!(text.code == 1 && text.out.contains(HEAD), "{}: {}", text.code, text.out);
+    assert!(text.code == 4 && text.out.contains(HEAD), "{}: {}", text.code, text.out);
     let ran = node.apply("b.json");
     assert!(
         ran.code == 4 && ran.err.contains("/etc/motd") && !node.path("root/etc/new").exists(),

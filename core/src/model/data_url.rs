@@ -33,14 +33,10 @@ impl<'a> DataUrl<'a> {
         };
         let broken = |what: &str| format!("its data URL is broken: {what}");
         // A quoted value may hold commas.
-        let mut is_quoted = false;
-        let end = rest.bytes().position(|byte| {
-            is_quoted ^= byte == b'"';
-            byte == b',' && !is_quoted
-        });
+        let end = unquoted(rest).find_map(|(at, byte)| (byte == b',').then_some(at));
         let end = end.ok_or_else(|| broken("no comma begins the data"))?;
         let (header, body) = (rest.get(..end).unwrap_or_default(), rest.get(end + 1..).unwrap_or_default());
-        let mut parts = split_unquoted(header);
+        let mut parts = split_unquoted(header).into_iter();
         let media = parts.next().unwrap_or_default();
         if !media.is_empty() && !is_media_type(media) {
             return Err(broken("its media type is none, such as text/plain"));
@@ -79,13 +75,30 @@ impl<'a> DataUrl<'a> {
     }
 }
 
-/// Splits a header at the semicolons outside of quotes.
-fn split_unquoted(header: &str) -> impl Iterator<Item = &str> {
-    let mut is_quoted = false;
-    header.split(move |c| {
-        is_quoted ^= c == '"';
-        c == ';' && !is_quoted
+/// Returns the bytes outside of quotes, with their places. In quotes, a backslash takes the next byte with it.
+fn unquoted(text: &str) -> impl Iterator<Item = (usize, u8)> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    text.bytes().enumerate().filter(move |(_, byte)| {
+        let is_plain = !is_quoted;
+        if is_escaped {
+            is_escaped = false;
+        } else {
+            is_quoted ^= *byte == b'"';
+            is_escaped = is_quoted && *byte == b'\\';
+        }
+        is_plain
     })
+}
+
+/// Splits a header at the semicolons outside of quotes.
+fn split_unquoted(header: &str) -> Vec<&str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for (at, _) in unquoted(header).filter(|(_, byte)| *byte == b';') {
+        parts.push(header.get(begin..at).unwrap_or_default());
+        begin = at + 1;
+    }
+    parts.push(header.get(begin..).unwrap_or_default());
+    parts
 }
 
 /// As in RFC 2045.
@@ -105,15 +118,51 @@ fn is_parameter(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else { return false };
     let is_name = !name.is_empty() && name.bytes().all(is_token);
     let is_value = match value.strip_prefix('"') {
-        Some(rest) => {
-            let inner = rest.strip_suffix('"');
-            inner.is_some_and(|inner| {
-                inner.bytes().all(|b| b.is_ascii() && !matches!(b, b'"' | b'\\' | b'\n'))
-            })
-        }
+        Some(rest) => rest.strip_suffix('"').is_some_and(is_go_string),
         None => !value.is_empty() && value.bytes().all(is_token) && unescaped(value).is_ok(),
     };
     is_name && is_value
+}
+
+/// Returns true for what strconv.Unquote of Go reads between double quotes, of ASCII.
+fn is_go_string(inner: &str) -> bool {
+    let mut rest = inner.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        match first {
+            b'"' | b'\n' => return false,
+            byte if !byte.is_ascii() => return false,
+            b'\\' => match go_escape(rest) {
+                Some(after) => rest = after,
+                None => return false,
+            },
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Returns what follows an escape of Go, after its backslash.
+fn go_escape(rest: &[u8]) -> Option<&[u8]> {
+    let (kind, after) = rest.split_first()?;
+    let number = |digits: &[u8], radix| u32::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok();
+    let is_digits = |digits: &[u8], radix| digits.iter().all(|digit| char::from(*digit).is_digit(radix));
+    let (len, digits, radix) = match kind {
+        b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'\\' | b'"' => return Some(after),
+        b'x' => (2, after, 16),
+        b'u' => (4, after, 16),
+        b'U' => (8, after, 16),
+        b'0'..=b'7' => (3, rest, 8),
+        _ => return None,
+    };
+    let (digits, after) = digits.split_at_checked(len)?;
+    let value = number(digits, radix).filter(|_| is_digits(digits, radix))?;
+    let is_valid = match len {
+        2 => true,
+        3 => value <= 0xff,
+        _ => char::from_u32(value).is_some(),
+    };
+    is_valid.then_some(after)
 }
 
 /// Characters that Ignition takes in a body that is not base64: those that are visible, but for `"#<>[\\]^{|}` and the backtick.
@@ -173,6 +222,8 @@ mod tests {
             "data:text/plain;charset=utf-8;base64,YSBiCg==",
             "data:text/plain;charset=\"a,b;c\",a%20b%0a",
             "data:x-own/any,a%20b%0a",
+            "data:text/plain;a=\"b\\\"c\",a%20b%0a",
+            "data:text/plain;a=\"\\\\\";b=\"\\x41\\101\\u00e4\\n,;\",a%20b%0a",
         ] {
             assert_eq!(decoded(source).as_deref(), Ok(&b"a b\n"[..]), "{source}");
         }
@@ -211,6 +262,12 @@ mod tests {
             "data:;a=,b",
             "data:;=a,b",
             "data:;a=\"b,c",
+            "data:;a=\"b\\\",c",
+            "data:;a=\"b\\c\",c",
+            "data:;a=\"\\x4\",c",
+            "data:;a=\"\\'\",c",
+            "data:;a=\"\\777\",c",
+            "data:;a=\"\\ud800\",c",
             "data:,a b",
             "data:,a[1]",
             "data:,\u{e4}",

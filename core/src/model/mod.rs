@@ -46,6 +46,7 @@ pub mod rehearsal;
 pub mod settings;
 pub mod soft_reboot;
 pub mod spec;
+pub mod take_over;
 pub mod text;
 pub mod time;
 pub mod units;

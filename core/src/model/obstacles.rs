@@ -73,6 +73,8 @@ pub struct Obstacles {
     pub real_paths: BTreeMap<ManagedPath, String>,
     /// Paths of the agent and of the system that links of the host lead to.
     pub places: BTreeMap<&'static str, Place>,
+    /// Of each new file: nothing on the host reads their labels from its SELinux policy.
+    pub labels: Option<Obstacle>,
     /// Of the links of units.
     pub units: BTreeMap<UnitName, Obstacle>,
     /// Of the keys of accounts.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::in_the_way::waiting;
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Batch, Op, Step};
@@ -228,12 +229,14 @@ fn groups(input: &PlanInput<'_>, field: &str, (user, account): (&UserName, &Acco
     let needed = account.groups.iter().map(|group| ("groups", group));
     let needed = needed.chain(account.primary_group.iter().map(|group| ("primaryGroup", group)));
     let refused = needed.filter_map(|(part, group)| {
-        if facts.missing_groups.contains(group) && !users.makes_group(group, has_user) {
+        if facts.missing_groups.contains(group) && !input.to.makes_group(input.from, group, has_user) {
             let message = if group.as_str() == user.as_str() && account.has_user_group() {
                 "the group of its name is made with the account, as its primary one; remove it from groups"
                     .to_owned()
             } else {
-                format!("this host has no group {group:?}; add it to passwd.groups, or create it first")
+                let next = waiting(input, "group", group);
+                let next = next.unwrap_or_else(|| "add it to passwd.groups, or create it first".to_owned());
+                format!("this host has no group {group:?}; {next}")
             };
             return Some(unreachable(ReasonKind::MissingGroup, format!("{field} {part}"), message));
         }

@@ -32,6 +32,7 @@ pub(super) fn blocked(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unreachable>
     reasons.extend(of_accounts);
     reasons.extend(places::refused(input));
     reasons.extend(shared::of_keys(input, steps));
+    reasons.extend(labels(input, steps));
     reasons.extend(layers(input, steps));
     reasons.extend(originals(input, steps));
     reasons.extend(live(input, steps));
@@ -153,6 +154,12 @@ fn closed<'a>(
     );
     let mut below = closed.iter().filter(|(other, _)| is_directory && other.is_below(path.as_str()));
     closed.get(path).or_else(|| below.next().map(|(_, obstacle)| obstacle))
+}
+
+/// Each update writes new files, were they of the agent's own state alone, and they get labels of the host's policy.
+fn labels(input: &PlanInput<'_>, steps: &[Step]) -> Option<Unreachable> {
+    let obstacle = input.facts.obstacles.labels.as_ref()?;
+    steps.first().map(|step| stated(field(&step.op), obstacle))
 }
 
 /// Packages on a host whose backend layers none, or finds none. Another image drops those of the old one by itself.

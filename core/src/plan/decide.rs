@@ -43,6 +43,7 @@ pub fn plan(
     warnings.extend(warnings::lost(&input));
     warnings.extend(warnings::unknown_base(&input, &steps));
     warnings.extend(warnings::databases(&input));
+    warnings.extend(warnings::others(&input));
     let (mode, to_target) = (input.mode, to.target());
     let (drain, after) = (cost.drain, cost.after);
     let plan = Plan { from, to: to_target, mode, steps, drain, after, not_applied, warnings };

@@ -83,7 +83,10 @@ pub(super) fn judge(input: &PlanInput<'_>, steps: &[Step], policy: &DisruptionPo
     // What was in a directory that was made for it has its own policy.
     let is_bare =
         |step: &&Step| step.op.path().is_some_and(|path| input.is_spare(&path) && !input.restorable(&path));
-    for touched in touched(steps.iter().filter(|step| !is_bare(step)))
+    // Links that a unit no longer asks for go: nothing that runs has changed.
+    let is_stray =
+        |step: &&Step| matches!(step.op, Op::EnableUnit { .. }) && step.because == StepReason::Drifted;
+    for touched in touched(steps.iter().filter(|step| !is_bare(step) && !is_stray(step)))
         .into_iter()
         .flat_map(|touched| owners(input, touched))
         .collect::<BTreeSet<_>>()

@@ -7,6 +7,7 @@ use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Op, Step};
 use crate::model::ids::UNIT_DIR;
 use crate::model::paths::LinkTarget;
+use crate::model::users::{group_field, user_field};
 use crate::model::{LinkSpec, ManagedPath, ObservedFile, PathSpec, Principal, UnitName};
 
 /// Returns the owner of a path whom the host does not know.
@@ -19,20 +20,36 @@ pub(super) fn unknown_owner(input: &PlanInput<'_>, path: &ManagedPath) -> Option
     // The same plan may make the account.
     let made = |principal: &Principal, what: &str| match (principal, what) {
         (Principal::Id(_), _) => true,
-        (Principal::Name(name), "user") => input.to.users.makes_user(name),
+        (Principal::Name(name), "user") => input.to.makes_user(input.from, name),
         (Principal::Name(name), _) => {
-            input.to.users.makes_group(name, |user| input.facts.observed.accounts.contains_key(user))
+            let has_user = |user: &str| input.facts.observed.accounts.contains_key(user);
+            input.to.makes_group(input.from, name, has_user)
         }
     };
     let (principal, _, what) = unknown
         .into_iter()
         .find(|(principal, ids, what)| id_of(principal, ids).is_none() && !made(principal, what))?;
     let Principal::Name(name) = principal else { return None };
-    let message = format!("this host has no {what} {name:?}; create it first, or give its number");
+    let next = waiting(input, what, name).unwrap_or_else(|| "create it first, or give its number".to_owned());
+    let message = format!("this host has no {what} {name:?}; {next}");
     Some(unreachable(
         ReasonKind::UnknownOwner,
         format!("{} {:?} {what}", entry.section(), path.as_str()),
         message,
+    ))
+}
+
+/// Returns the next step for a user or a group of the config that came with a take-over and was never applied: nothing makes it yet.
+pub(super) fn waiting(input: &PlanInput<'_>, what: &str, name: &str) -> Option<String> {
+    let has_user = || input.to.has_waiting_user(input.from, name);
+    let has_group = || input.to.has_waiting_group(input.from, name);
+    let field = match what {
+        "user" => has_user().then(|| user_field(name)),
+        _ if has_group() => Some(group_field(name)),
+        _ => (has_user() && input.to.users.makes_group(name, |_| false)).then(|| user_field(name)),
+    }?;
+    Some(format!(
+        "its entry came with a config that was applied without it: create it first, or change {field}, which brings it in"
     ))
 }
 

@@ -57,7 +57,8 @@ impl<'a> PlanInput<'a> {
         let left = from.files.keys().chain(from.links.keys());
         let left = left.filter(|path| !new.contains_key(*path) && holds_any(&new, path));
         let left = left.filter(|path| !from.unapplied.contains(*path));
-        let replaced = to.directories.keys().chain(left).filter(is_other).collect();
+        let listed = to.directories.keys().filter(|path| !waits.contains(*path));
+        let replaced = listed.chain(left).filter(is_other).collect();
         Self { from, to, facts, mode, old, new, masked: masked.collect(), replaced }
     }
 
@@ -132,7 +133,7 @@ impl<'a> PlanInput<'a> {
         if self.new.contains_key(path) || self.from.unapplied.contains(path) || self.masked.contains(path) {
             return None;
         }
-        if self.is_lost(path) || self.is_agents(path) {
+        if self.is_lost(path) || self.is_agents(path) || self.is_others(path) {
             return None;
         }
         let absent = self.facts.observed.files.get(path) == Some(&ObservedFile::Absent);
@@ -220,6 +221,18 @@ impl<'a> PlanInput<'a> {
         }
         names.retain(|name| name != path.as_str());
         names
+    }
+
+    /// Returns true if a person put something in the place of a file or a link of the old config that no config brings there: it is not
+    /// the old config's, and stays. Where something has to come back, or is needed below it, it is in the way.
+    pub(super) fn is_others(&self, path: &ManagedPath) -> bool {
+        let is_entry = matches!(self.old.get(path), Some(PathSpec::File(_) | PathSpec::Link(_)));
+        let found = self.facts.observed.files.get(path);
+        is_entry
+            && !self.new.contains_key(path)
+            && !self.restorable(path)
+            && matches!(found, Some(ObservedFile::Directory { .. } | ObservedFile::Special))
+            && !holds_any(&self.new, path)
     }
 
     /// Returns true if a path of the old config is the agent's by now: somebody made a directory on the way a link since.

@@ -148,6 +148,7 @@ fn open_to_others(to: &HostSpec, keys: &ManagedPath) -> Option<Unreachable> {
     let mode = |directory: &DirectorySpec| directory.mode.map_or(0, crate::model::FileMode::bits);
     let open = |(path, directory): &(&ManagedPath, &DirectorySpec)| {
         keys.is_below(path.as_str())
+            && !to.unapplied.contains(*path)
             && own_paths::is_of_keys(path, keys)
             && mode(directory) & OTHERS_MAY_WRITE != 0
     };
@@ -217,10 +218,11 @@ fn walk(
     trusted: Owner,
     enters: bool,
 ) -> Option<Unreachable> {
-    let above = to.directories.iter().filter(|(other, _)| *other != path && path.is_below(other.as_str()));
+    let directories = || to.directories.iter().filter(|(other, _)| !to.unapplied.contains(*other));
+    let above = directories().filter(|(other, _)| *other != path && path.is_below(other.as_str()));
     let hands = Hands { trusted: trusted.uid, enters };
     let mut walk = Walk { reached: Reached::default(), hands, is_of_config: trusted.is_of_config };
-    let is_listed = |directory: &str| to.directories.keys().any(|listed| listed.as_str() == directory);
+    let is_listed = |directory: &str| directories().any(|(listed, _)| listed.as_str() == directory);
     let mut parent = SHARED.into_iter().find(|shared| path.is_below(shared) && !is_listed(shared));
     if parent.is_some() {
         walk.reached = walk.reached.enter(SHARED_MODE, None, hands, Use::Way).unwrap_or(walk.reached);

@@ -44,6 +44,13 @@ impl Start {
         Ok(origin)
     }
 
+    /// Leaves out of the new config what stays unapplied, before the host is looked at.
+    pub fn leave_unapplied(self, origin: &HostSpec, to: &mut HostSpec) {
+        if !self.forced {
+            to.leave_unapplied(origin);
+        }
+    }
+
     /// Takes over from the old config what was never applied to this host.
     pub fn carry_over(self, origin: &mut Rc<HostSpec>, to: &mut HostSpec, observed: &Observation) {
         if !self.forced {

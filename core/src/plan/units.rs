@@ -168,10 +168,19 @@ fn touched(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> Option<(S
         (_, Some(old)) if old != spec || is_turned(input, name, spec) || loses_instance(input, name) => {
             Some(StepReason::Changed)
         }
+        (_, Some(_)) if has_lost_install(input, name, spec) => Some(StepReason::Drifted),
         (_, Some(_)) if spec.enablement == Enablement::Preset => moved_presets(input),
         (_, Some(_)) => None,
     };
     because.map(|because| (because, Rewritten::No))
+}
+
+/// Returns true if an update of the OS left a unit without the `[Install]` section that its links are from: they are no longer asked
+/// for, and nothing else would take them away.
+fn has_lost_install(input: &PlanInput<'_>, name: &UnitName, spec: &UnitSpec) -> bool {
+    let observed = &input.facts.observed;
+    let is_static = observed.units.get(name).is_some_and(|found| found.enabled == UnitFileState::Static);
+    spec.enablement == Enablement::Enabled && is_static && !strays(input.to, name, observed).is_empty()
 }
 
 /// Returns true if links of storage, as they come and go, leave a unit otherwise than its entry has it.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::compare::found_word;
 use super::differences::{Difference, DifferenceKind};
 use super::input::PlanInput;
 use super::{BatchOp, FileOp, Op, Step, files};
@@ -100,6 +101,21 @@ pub(super) fn lost(input: &PlanInput<'_>) -> Vec<Warning> {
     let next = "restore preimages/kept from a backup before the update, or remove the path on this host";
     let stays = old.difference(&new).filter(|path| input.is_lost(path));
     stays.map(|path| of_lost(input.from, path, &format!("{LOST}; {next}"))).collect()
+}
+
+/// Returns the warnings about what a person put in the place of entries that leave.
+pub(super) fn others(input: &PlanInput<'_>) -> Vec<Warning> {
+    let old = input.from.entries();
+    let stays = old.keys().filter(|path| input.is_others(path));
+    let warning = |path: &ManagedPath| {
+        let found = found_word(input.found(path));
+        of_lost(
+            input.from,
+            path,
+            &format!("{found} is in its place by now, which no config brought, and stays"),
+        )
+    };
+    stays.map(warning).collect()
 }
 
 /// Returns the warnings about databases of accounts that leave with the old config and stay, as nothing else has the accounts.

@@ -1,5 +1,7 @@
 //! Changes of paths, and their result.
 
+use rustix::fs::Stat;
+
 use crate::host::root::Hands;
 use crate::model::{ObservedFile, Sha256};
 
@@ -170,6 +172,12 @@ impl<'a> Change<'a> {
     /// Returns true if the path becomes a directory.
     pub fn makes_directory(&self) -> bool {
         matches!(self.want, DesiredPath::Directory { .. })
+    }
+
+    /// Returns true if the path becomes a directory with these attributes, all of which the change names.
+    pub(super) fn has_dress_of(&self, stat: &Stat) -> bool {
+        matches!(self.want, DesiredPath::Directory { mode: Some(mode), uid: Some(uid), gid: Some(gid) }
+            if (mode, uid, gid) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid))
     }
 
     /// Returns true if a file or a link is to replace a directory.

@@ -5,13 +5,13 @@
 //! | a directory of another account, a link in one, no directory on the way, a name that is too long | yes, by the same walk |
 //! | a directory, a device, a pipe or a socket in its place; a mount over it, but for a directory of root's | yes |
 //! | a directory at the name of its new version | yes |
-//! | a read-only file system; an immutable or append-only file or directory | yes |
+//! | a read-only file system; an immutable or append-only file, directory or target of a hard link | yes |
 //! | more extended attributes than are kept; a file beyond the process's limit of file sizes | yes |
 //! | no space, no inodes; an original that is too large | as numbers, which the plan adds up |
 //! | quotas, NFS's `root_squash`, access by SELinux, broken disks | no: only a write tells |
 
 use rustix::fd::AsFd;
-use rustix::fs::{IFlags, StatVfsMountFlags};
+use rustix::fs::{IFlags, OFlags, StatVfsMountFlags};
 use rustix::process::{Resource, getrlimit};
 
 use super::temp_file::temporary;
@@ -141,12 +141,20 @@ fn in_place(dir: &Dir, name: &str, change: &Change<'_>, is_whole: bool) -> Resul
             attributes(&file, path)?;
             fixed(rustix::fs::ioctl_getflags(&file), path).map_or(Standing::Replaceable, Standing::Fixed)
         }
-        Entry::Directory { .. } if change.makes_directory() => {
+        Entry::Directory { .. } if !change.may_be_directory() => {
+            return Err(in_the_way(change, "a directory"));
+        }
+        Entry::Directory { stat } if change.makes_directory() => {
+            if change.has_dress_of(&stat) {
+                return Ok(Standing::Kept);
+            }
             let own = dir.open_directory(name).map_err(|errno| HostError::io("open", path, errno))?;
             closed(&own, path, path)?.map_or(Standing::Kept, Standing::Fixed)
         }
-        Entry::Directory { .. } if change.may_be_directory() => Standing::Replaceable,
-        Entry::Directory { .. } => return Err(in_the_way(change, "a directory")),
+        Entry::Directory { .. } => {
+            let own = dir.open_directory(name).map_err(|errno| HostError::io("open", path, errno))?;
+            fixed(rustix::fs::ioctl_getflags(&own), path).map_or(Standing::Replaceable, Standing::Fixed)
+        }
         Entry::Other(_) if change.is_directory() && change.is_removal() => Standing::Nothing,
         Entry::Other(found) => {
             let expected = "a file, a link or nothing";
@@ -198,18 +206,42 @@ fn limit(change: &Change<'_>) -> Option<Obstacle> {
 /// Returns why a hard link can't be made to its file from a device.
 fn no_link(root: &Root, change: &Change<'_>, device: u64) -> Result<Option<Obstacle>, HostError> {
     let Some(target) = change.hard_target() else { return Ok(None) };
-    let (directory, _) = split(target).ok_or_else(|| no_name(target))?;
-    let dir = match root.walk_existing(directory, change.hands()) {
-        Ok((dir, _)) => dir,
+    let (directory, name) = split(target).ok_or_else(|| no_name(target))?;
+    let (dir, is_whole) = match root.walk_existing(directory, change.hands()) {
+        Ok(walked) => walked,
         Err(error @ HostError::UnsafeDirectory { .. }) => return Ok(Some((&named(error, target)).into())),
         // What is in the way there may go before the link is made.
         Err(error) if error.is_lasting() => return Ok(None),
         Err(error) => return Err(named(error, target)),
     };
-    Ok((space(&dir, target)?.0 != device).then(|| Obstacle {
-        cause: format!("{} and {target} are on different file systems", change.path()),
-        next: "Make it a symbolic link (hard: false).".to_owned(),
-    }))
+    if space(&dir, target)?.0 != device {
+        return Ok(Some(Obstacle {
+            cause: format!("{} and {target} are on different file systems", change.path()),
+            next: "Make it a symbolic link (hard: false).".to_owned(),
+        }));
+    }
+    if !is_whole {
+        return Ok(None);
+    }
+    match Entry::of(&dir, name, target) {
+        // The kernel gives no further name to a file that is fixed.
+        Ok(Entry::File { file, .. }) => Ok(fixed(rustix::fs::ioctl_getflags(&file), target)),
+        Ok(Entry::Absent | Entry::Link { .. } | Entry::Directory { .. } | Entry::Other(_)) => Ok(None),
+        Err(error) if error.is_lasting() => Ok(Some((&error).into())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the obstacle of an attribute of chattr(1) on the file or the directory at a path.
+pub fn fixed_at(root: &Root, path: &str) -> Result<Option<Obstacle>, HostError> {
+    match Entry::at(root, path)? {
+        Entry::File { file, .. } => Ok(fixed(rustix::fs::ioctl_getflags(&file), path)),
+        Entry::Directory { .. } => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+            Ok(root.resolve(path, flags).ok().and_then(|fd| fixed(rustix::fs::ioctl_getflags(&fd), path)))
+        }
+        Entry::Absent | Entry::Link { .. } | Entry::Other(_) => Ok(None),
+    }
 }
 
 /// Returns the obstacle of a directory in the place of the new version, which is no leftover of a run.

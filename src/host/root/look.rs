@@ -125,6 +125,11 @@ impl Root {
         })
     }
 
+    /// Returns true if anything is laid over the disk.
+    pub(super) fn has_laid(&self) -> bool {
+        self.laid.is_some()
+    }
+
     /// Returns what is laid at a path without links on its way; `None` where the disk tells.
     pub(super) fn laid_at(&self, real: &str) -> Option<&LaidPath> {
         self.laid.as_ref()?.at(&absolute(real))

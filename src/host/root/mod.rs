@@ -124,7 +124,7 @@ impl Root {
     }
 
     /// Opens a path, links inside the root followed but for the last component if the flags forbid it.
-    fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(in crate::host) fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let relative = relative(path);
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let mut tries = 0;

@@ -1,7 +1,7 @@
 //! Directories as a whole: made, removed, and where they really are.
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir as Listing, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::laid::Look;
@@ -150,6 +150,9 @@ impl Root {
     }
 
     fn follow(&self, path: &str, followed: &mut Vec<String>) -> Result<String, HostError> {
+        if let Some(plain) = self.plain(path) {
+            return Ok(plain);
+        }
         let mut real: Vec<String> = Vec::new();
         let mut rest: Vec<String> = relative(path).split('/').rev().map(str::to_owned).collect();
         let mut links = 0_u32;
@@ -178,6 +181,21 @@ impl Root {
             rest.extend(relative(&target).split('/').rev().map(str::to_owned));
         }
         Ok(format!("/{}", real.join("/")))
+    }
+
+    /// Returns a path as it is written if its directory is there and no link leads to it: one question of the kernel, and not one for
+    /// each part.
+    fn plain(&self, path: &str) -> Option<String> {
+        let parts: Vec<&str> = relative(path).split('/').collect();
+        let (_, directory) = parts.split_last()?;
+        let is_odd = parts.iter().any(|part| matches!(*part, "" | "." | ".."));
+        if self.has_laid() || directory.is_empty() || is_odd {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(&*self.fd, directory.join("/"), flags, Mode::empty(), how).ok()?;
+        Some(format!("/{}", parts.join("/")))
     }
 
     pub(super) fn link_target(&self, at: &str, path: &str) -> Result<Option<String>, HostError> {

@@ -267,7 +267,7 @@ impl<'a> Way<'a> {
 
 impl Way<'_> {
     fn begin(&mut self) -> Result<(), HostError> {
-        self.base = self.check(self.root.as_fd(), "")?;
+        self.base = self.check(self.root.as_fd(), String::new)?;
         Ok(())
     }
 
@@ -328,7 +328,7 @@ impl Way<'_> {
     }
 
     fn check_strictly(&self, fd: BorrowedFd<'_>, path: &str) -> Result<(), HostError> {
-        self.check_as(fd, path, Use::Trust).map(drop)
+        self.check_as(fd, || path.to_owned(), Use::Trust).map(drop)
     }
 
     fn here(&self) -> BorrowedFd<'_> {
@@ -359,7 +359,7 @@ impl Way<'_> {
     }
 
     fn push(&mut self, fd: OwnedFd, name: &str) -> Result<(), HostError> {
-        let reached = self.check(fd.as_fd(), &format!("{}/{name}", self.path()))?;
+        let reached = self.check(fd.as_fd(), || format!("{}/{name}", self.path()))?;
         self.stack.push(Passed { fd, name: name.to_owned(), reached });
         Ok(())
     }
@@ -459,22 +459,25 @@ impl Way<'_> {
         Ok(())
     }
 
-    fn check(&self, fd: BorrowedFd<'_>, path: &str) -> Result<Reached, HostError> {
+    fn check(&self, fd: BorrowedFd<'_>, path: impl Fn() -> String) -> Result<Reached, HostError> {
         self.check_as(fd, path, Use::Way)
     }
 
-    /// Checks a directory that the way would lead to; returns where it is then.
-    fn check_as(&self, fd: BorrowedFd<'_>, path: &str, of: Use) -> Result<Reached, HostError> {
+    /// Checks a directory that the way would lead to; returns where it is then. Its path is put together where it is needed: of each
+    /// directory on a deep way, it would cost more than the walk.
+    fn check_as(&self, fd: BorrowedFd<'_>, path: impl Fn() -> String, of: Use) -> Result<Reached, HostError> {
         let mut stat = self.error("inspect the directory of", rustix::fs::fstat(fd))?;
         // As the undo of an open update leaves it.
-        if let Some(LaidPath::Directory { mode, uid, .. }) = self.root.laid_at(path) {
+        if self.root.has_laid()
+            && let Some(LaidPath::Directory { mode, uid, .. }) = self.root.laid_at(&path())
+        {
             (stat.st_mode, stat.st_uid) = (*mode, *uid);
         }
-        if let Some(ahead) = self.ahead.and_then(|ahead| ahead.get(path)) {
+        if let Some(ahead) = self.ahead.and_then(|ahead| ahead.get(&path())) {
             (stat.st_mode, stat.st_uid) = (ahead.mode, ahead.uid);
         }
         self.reached().enter(stat.st_mode, other_hands(stat.st_uid), self.hands, of).map_err(|closed| {
-            let directory = real_path(fd, self.root).unwrap_or_else(|| path.to_owned());
+            let directory = real_path(fd, self.root).unwrap_or_else(path);
             self.unsafe_directory(directory, unsafe_because(closed, stat.st_uid, stat.st_mode & 0o7777))
         })
     }

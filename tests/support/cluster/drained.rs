@@ -6,6 +6,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// Faults of a write that a plan sees before, by their reasons (`src/observe/obstacles.rs`). Others only a run tells.
+const SEEN_BEFORE: [&str; 6] = [
+    "FileTooLarge",
+    "ReadOnlyFilesystem",
+    "UnexpectedKind",
+    "UnitNotEnabled",
+    "UnknownAccount",
+    "UnsafeDirectory",
+];
+
 /// Returns the host's root of an agent's command line.
 pub fn root(command: &Command) -> Option<PathBuf> {
     let words: Vec<&OsStr> = command.get_args().collect();
@@ -21,12 +31,16 @@ pub fn without_write(root: &Path) -> Vec<String> {
     entries.filter(is_without_write).map(|entry: Value| entry.to_string()).collect()
 }
 
-/// An update that was superseded before its write, or whose drain itself failed, ends without one.
+/// An update that was superseded before its write, or whose drain itself failed, ends without one. A first step that failed is no
+/// write, where a plan could have seen that.
 fn is_without_write(entry: &Value) -> bool {
     let was_in = |phase: &str| entry["durations"].get(phase).is_some();
     let is_drained = entry["drained"] == true || was_in("draining");
     let is_of_drain = entry["outcome"] == "superseded" || entry["fault"]["reason"] == "FailedToDrain";
-    is_drained && !is_of_drain && (!was_in("applying") || entry["steps"] == 0)
+    let is_all_written = was_in("rebooting") || was_in("verifying");
+    let reason = entry["fault"]["reason"].as_str().unwrap_or_default();
+    let is_refused = entry["outcome"] == "rolled-back" && !is_all_written && SEEN_BEFORE.contains(&reason);
+    is_drained && !is_of_drain && (!was_in("applying") || entry["steps"] == 0 || is_refused)
 }
 
 #[test]
@@ -45,6 +59,9 @@ fn drain_without_write_is_found_in_history() {
         (entry(true, &["draining"], "committed", None), true),
         (entry(true, &["draining"], "rolled-back", Some("PathInTheWay")), true),
         (entry(false, &["draining"], "rolled-back", Some("PathInTheWay")), true),
+        (entry(true, &["draining", "applying"], "rolled-back", Some("UnexpectedKind")), true),
+        (entry(true, &["draining", "applying"], "rolled-back", Some("CommandFailed")), false),
+        (entry(true, &["draining", "applying", "verifying"], "rolled-back", Some("UnexpectedKind")), false),
         (entry(true, &["draining"], "superseded", None), false),
         (entry(false, &["draining"], "rolled-back", Some("FailedToDrain")), false),
         (entry(false, &["planned"], "rolled-back", Some("PathInTheWay")), false),

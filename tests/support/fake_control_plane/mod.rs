@@ -12,6 +12,7 @@
 
 pub mod course;
 pub mod os;
+mod seen_before;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
