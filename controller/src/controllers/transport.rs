@@ -91,7 +91,7 @@ fn builder_with(config: Config, answer_timeout: Duration) -> Result<ClientBuilde
             // A watch has its place until its last byte.
             Ok(response.map(|body| {
                 body.map_frame(move |frame| {
-                    let _held = &place;
+                    place.hold();
                     frame
                 })
             }))
