@@ -131,11 +131,11 @@ fn unknown_fields_that_are_allowed_are_named() {
     }
 }
 
-/// Class, reason, field and next step, for what the parser refuses as well.
-#[test]
-fn refusals_are_json_where_json_was_asked_for() {
-    let place = place();
-    let rows: [(i32, &[&str], &str, &str, Value); 9] = [
+/// Exit code, command line, class, reason and field of a refusal.
+type Row = (i32, &'static [&'static str], &'static str, &'static str, Value);
+
+fn refused_rows() -> [Row; 9] {
+    [
         (
             2,
             &["validate", "--manifest", "good", "-o", "json"],
@@ -181,8 +181,14 @@ fn refusals_are_json_where_json_was_asked_for() {
             "SetupFailed",
             Value::Null,
         ),
-    ];
-    for (code, words, class, reason, field) in rows {
+    ]
+}
+
+/// Class, reason, field and next step, for what the parser refuses as well.
+#[test]
+fn refusals_are_json_where_json_was_asked_for() {
+    let place = place();
+    for (code, words, class, reason, field) in refused_rows() {
         let ran = run(place.path(), words);
         assert_eq!(ran.code, Some(code), "{words:?}: {}", ran.err);
         let document: Value =
