@@ -51,12 +51,15 @@ fn course(input: &BuildInput<'_>) -> Course {
         return Ok(action);
     }
     let found = input.builds.get(&desired.name);
+    // A request for a rebuild is no proof that the build of that name is ours.
+    if found.is_some_and(|build| !build.owner.is_empty() && build.owner != config.uid) {
+        return Err(Waiting::Removal);
+    }
     if let Some(course) = rebuild(input, config, desired, found) {
         return course;
     }
     let Some(build) = found else { return create(input, config, desired) };
-    let is_foreign = !build.owner.is_empty() && build.owner != config.uid;
-    if build.deleting || is_foreign {
+    if build.deleting {
         return Err(Waiting::Removal);
     }
     let case = Case { input, config, desired, build };
@@ -102,6 +105,11 @@ fn rebuild(
         return Some(Err(Waiting::Removal));
     }
     let (name, uid) = (desired.name.clone(), build.uid.clone());
+    if build.owner != config.uid {
+        return Some(Err(Waiting::Missing(format!(
+            "MachineOSBuild {name} is to be built again, and no MachineOSConfig controls it; delete it"
+        ))));
+    }
     (!is_kept).then_some(Ok(Action::DeleteBuild { name, uid, reason: DeletionReason::Rebuild }))
 }
 

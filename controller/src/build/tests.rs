@@ -86,6 +86,36 @@ fn invalid_text_ends_build_of_earlier_text() {
     assert!(condition.is_degraded && condition.message.contains(&why), "{condition:?}");
 }
 
+/// A rebuild is requested, and the build of the desired name is not ours: it stays.
+#[test]
+fn rebuild_deletes_no_build_of_others() {
+    let mut config =
+        OsConfig { uid: "config".to_owned(), generation: 2, rebuild: true, ..OsConfig::default() };
+    let desired = DesiredBuild { name: "worker-new".to_owned(), inputs: "i".to_owned(), ready: Ready::Yes };
+    let pool = Pool { name: "worker".to_owned(), ..Pool::default() };
+    let decided = |config: &OsConfig, owner: &str| {
+        let build = Build { uid: "b".to_owned(), owner: owner.to_owned(), ..Build::default() };
+        decide(&BuildInput {
+            os_config: Some(config),
+            pool: Some(&pool),
+            desired: Some(&desired),
+            builds: &BTreeMap::from([("worker-new".to_owned(), build)]),
+            jobs: &BTreeMap::new(),
+            used_images: &BTreeSet::new(),
+            answers: &Answers::default(),
+        })
+    };
+    let is_begun = |action: &Action| matches!(action, Action::BeginRebuild { .. });
+    assert!(is_begun(&decided(&config, "config")) && !is_begun(&decided(&config, "another")));
+    config.replaces = Some("b".to_owned());
+    let is_deleted = |action: &Action| matches!(action, Action::DeleteBuild { .. });
+    assert!(is_deleted(&decided(&config, "config")) && !is_deleted(&decided(&config, "another")));
+    let Action::SetCondition(told) = decided(&config, "") else { panic!("the pool says why") };
+    let words =
+        "MachineOSBuild worker-new is to be built again, and no MachineOSConfig controls it; delete it";
+    assert!(told.is_degraded && told.message.contains(words), "{told:?}");
+}
+
 /// Only what controls it proves whose it is: a running build of nobody, and a Job of nobody in the way, stay.
 #[test]
 fn builds_and_jobs_of_others_are_not_deleted() {

@@ -31,12 +31,13 @@ use super::evict::{delete, evict};
 use super::failure::Failure;
 use super::metrics::Metrics;
 use super::node_write::write_node;
+use super::tries::Tries;
 use super::unread;
 use super::write::Write;
 use crate::drain::pods::{PodSeen, seen};
 use crate::drain::{DESIRED, DrainRules, FAILED_AFTER, NodeView, Pod, Pods, Request, SLOW_AFTER, Step};
 use crate::drain::{blocked, failed, lasts, next, request, retry};
-use crate::retry::{Retries, is_same};
+use crate::retry::is_same;
 use crate::rollout::{Membership, Node, Selectors};
 use crate::watches;
 use crate::watches::Answers;
@@ -56,9 +57,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for which a drain waits for a report.
 const REPORT_TIME: Duration = Duration::from_secs(1);
-
-/// Wait for a retry, if nothing changes before.
-const RETRY: Duration = Duration::from_secs(5);
 
 type PodEvents = Pin<Box<dyn Stream<Item = watcher::Result<Event<PartialObjectMeta<PodObject>>>> + Send>>;
 
@@ -219,8 +217,8 @@ struct NodeTask {
     reported: Reported,
     /// Report in the MachineConfigNode that is not answered yet.
     report: Option<JoinHandle<bool>>,
-    /// Writes to the node that the API server refused.
-    refusals: Retries,
+    /// Writes to the node that failed.
+    tries: Tries,
     /// Number of times that the API server went back.
     restores: u64,
 }
@@ -253,7 +251,7 @@ impl NodeTask {
             is_deleting: false,
             reported: Reported::default(),
             report: None,
-            refusals: Retries::default(),
+            tries: Tries::default(),
             restores: watches::restores(),
         }
     }
@@ -411,10 +409,10 @@ impl NodeTask {
         let outcome = written.as_ref().map_or("failed", |done| if *done { "written" } else { "conflict" });
         self.context.metrics.wrote("drain", outcome);
         if let Err(error) = &written {
-            let pause = self.refused(node, error).await;
+            let pause = self.failed(node, error).await;
             self.until_changed(node, pause).await;
         } else {
-            self.refusals = Retries::default();
+            self.tries.succeeded(&self.name);
             self.tell_pool(None);
         }
         let is_written = matches!(written, Ok(true));
@@ -435,24 +433,22 @@ impl NodeTask {
         drop(timeout(wait, self.context.cache.until(is_other)).await);
     }
 
-    /// Tells once of a write that the API server refuses; returns the pause before the next try.
-    async fn refused(&mut self, node: &Node, error: &RequestError) -> Duration {
-        if !error.is_refusal() {
-            warn!("node {}: {error}", self.name);
-            return RETRY;
-        }
-        let (pause, is_news) = self.refusals.failed(&self.name, "", &error.to_string(), uptime());
-        if is_news {
-            self.tell_pool(Some(error.to_string()));
-            let text = format!(
-                "Node {} can't be cordoned or uncordoned, or its agent's request can't be answered: {error}",
-                self.name
-            );
+    /// Tells once of a write that failed; returns the pause before the next try.
+    async fn failed(&mut self, node: &Node, error: &RequestError) -> Duration {
+        let failed = self.tries.failed(&self.name, "", error);
+        let text = format!(
+            "Node {} can't be cordoned or uncordoned, or its agent's request can't be answered: {error}",
+            self.name
+        );
+        if failed.is_logged {
             warn!("{text}");
+        }
+        if failed.is_told {
+            self.tell_pool(Some(error.to_string()));
             let about = About::node(&node.name, &node.uid);
             emit(&self.context.client, &about, Severity::Warning, "DrainNotWritten", &text).await;
         }
-        pause
+        failed.wait
     }
 
     /// Has the node's pool say that the node is not written to, or that it is.

@@ -84,6 +84,7 @@ impl OsConfig {
             spec,
             seed: seed::Source {
                 name: object.metadata.name.clone().unwrap_or_default(),
+                uid: object.metadata.uid.clone().unwrap_or_default(),
                 pool,
                 image: seed::image(object.metadata.annotations.as_ref()),
             },

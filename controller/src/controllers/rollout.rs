@@ -5,7 +5,8 @@
 //!
 //! Order of a decision's writes: the policy's status, the nodes, the pool's status. Each names the observed version. A write
 //! that is refused, or lost with the process, is decided again by what is there then. The pool's status is written whatever
-//! fails before it, and says what did.
+//! fails before it, and says what did. Where a policy rules the rollout, the decision itself gives no node a target before the pool's
+//! status that says so was read back.
 
 mod definition;
 mod execute;
@@ -486,6 +487,8 @@ fn decide(
         unread: unread::message(snapshot, &unread::NODE),
         contested: (standing == Standing::Contested).then(|| CONTESTED.to_owned()),
         unrecorded: controller.statuses.unrecorded(name),
+        is_status_failing: controller.statuses.failure(&about_pool(&object)).is_some(),
+        halted: controller.statuses.halted(&object),
         layering: layering(name, &target, &snapshot.os_configs, &snapshot.os_builds),
         os_image: os_image(&object, snapshot),
         unavailable_elsewhere: controller.fleet.unavailable_elsewhere(name),
@@ -515,12 +518,20 @@ fn decide(
     };
     let mut decided = rollout(&input, controller.fleet.census(name)?);
     controller.fleet.mark_left(name, &mut decided.patches);
+    controller.statuses.decided(&object, &decided.status);
     Some(Decision {
         pool: object,
         target: pool.target(),
         policy: policies.first().map(|policy| (*policy).clone()),
         rollout: decided,
     })
+}
+
+fn about_pool(pool: &MachineConfigPool) -> About {
+    About::pool(
+        pool.metadata.name.as_deref().unwrap_or_default(),
+        pool.metadata.uid.as_deref().unwrap_or_default(),
+    )
 }
 
 /// Returns the nodes of a pool that the drain controller can't write to.

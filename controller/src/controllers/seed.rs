@@ -20,7 +20,7 @@ use super::write::{Write, write, write_and_read};
 use crate::api::{MachineConfig, MachineConfigPool};
 use crate::reading::Lenient;
 use crate::render::{Rendered, render, render_first};
-use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, selected, with_components};
+use crate::seed::{Action, COMPONENT_PREFIX, Source, actions, has_no_maker, selected, with_components};
 
 /// So many are written at once.
 const MAX_AT_ONCE: usize = 4;
@@ -102,12 +102,16 @@ impl Components<'_> {
             Action::Create(_) => Expected::Absent,
             Action::Update(config) | Action::Delete(config) => Expected::of(&config.metadata),
         };
+        let is_told = matches!(&action, Action::Delete(config) if has_no_maker(config));
         let api = Api::<Lenient<MachineConfig>>::all(self.client.clone());
         let error = match execute(&api, self.cache, action).await {
             Ok(done) => {
                 info!("{done}");
                 self.metrics.wrote("render", outcome);
                 self.tries.succeeded(&field);
+                if is_told {
+                    self.tell_deletion(&name).await;
+                }
                 return None;
             }
             Err(error) => judged(Write::SeedConfig, error, &expected, api.get(&name)).await,
@@ -127,6 +131,16 @@ impl Components<'_> {
             emit(self.client, &about, Severity::Warning, "PrebuiltImageNotWritten", &text).await;
         }
         Some(failed.wait)
+    }
+
+    /// Tells of a MachineConfig that named no maker: a person's would look like it.
+    async fn tell_deletion(&self, name: &str) {
+        let Some(about) = self.pool_of(name) else { return };
+        let text = format!(
+            "Deleted MachineConfig {name}, which names no maker: it was as the Machine Config Operator makes it, and no MachineOSConfig \
+             is for this pool. If it was yours, set osImageURL in a MachineConfig of another name"
+        );
+        emit(self.client, &about, Severity::Warning, "PrebuiltImageDeleted", &text).await;
     }
 
     /// Returns the pool whose nodes have the image of such a MachineConfig.

@@ -10,7 +10,7 @@ use super::node::{Node, Pair};
 use super::pools::{Conflict, SelectorError};
 use super::topology::Topology;
 use super::writes::NodeWrites;
-use crate::api::pool::Configuration;
+use crate::api::pool::{Condition, Configuration};
 use crate::api::rollout_policy::RESUME;
 use crate::api::{
     MachineConfigPool, MachineConfigPoolStatus, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
@@ -82,6 +82,10 @@ pub struct Pool {
     pub contested: Option<String>,
     /// Message on the policy's status, which could not be written: the next steps are not recorded.
     pub unrecorded: Option<String>,
+    /// Its own status could not be written.
+    pub is_status_failing: bool,
+    /// Its condition `RolloutHalted` as this process decided it last: the API server may not have it.
+    pub halted: Option<Condition>,
 }
 
 /// Nodes that left a pool while they were at work for it.

@@ -35,6 +35,7 @@ pub(super) fn course(
         }
         _ => orphan::halt(Course::from_stop(stop, census, input), input, census),
     };
+    orphan::hold(&mut course, input.pool);
     course.mistakes = mistakes;
     if let Some(left) = left(input, course.phase) {
         course.message.push_str(&left);

@@ -15,6 +15,7 @@
 //!   failure is recorded in [`NodeWrites`], and so is each success.
 //! - The status of the policy is written before the patches of the same call, both with their resource version. Any order
 //!   is safe, and so is any write that is lost; with this one, nothing is watched longer than it has to be.
+//! - [`Pool::status`] is what the API server has: no policy gives a node a target before it says that a policy rules the rollout.
 //!
 //! # Rules
 //!

@@ -1,7 +1,8 @@
 //! A rollout whose policy is gone: a person deleted it while the rollout followed it.
 //!
 //! Without a policy the operator's rules hold, so the nodes that a canary, a window or a halt kept back would all get the target at
-//! once. It halts instead, and asks. What it remembers is in the pool's condition `RolloutHalted`: the policy's status went with it.
+//! once. It halts instead, and asks. What it remembers is in the pool's condition `RolloutHalted`: the policy's status went with it. So a
+//! policy gives no node a target before the API server has that condition.
 
 use super::census::Census;
 use super::course::Course;
@@ -16,9 +17,34 @@ pub(super) const POLICY_FOLLOWED: &str = "PolicyFollowed";
 /// Reason of `RolloutHalted`: the policy is gone.
 pub(super) const POLICY_DELETED: &str = "PolicyDeleted";
 
-fn condition(pool: &Pool) -> Option<&Condition> {
+/// Returns the condition as the API server has it.
+fn stored(pool: &Pool) -> Option<&Condition> {
     let mut conditions = pool.status.conditions.iter().flatten();
     conditions.find(|condition| condition.type_ == HALTED)
+}
+
+/// Returns the condition as it was decided last, whether or not the API server has it.
+fn condition(pool: &Pool) -> Option<&Condition> {
+    pool.halted.as_ref().or_else(|| stored(pool))
+}
+
+/// Returns true if a rollout with this condition halts once its policy is gone.
+fn outlasts_policy(old: &Condition, config: &str) -> bool {
+    let is_own = is_reason(old, POLICY_FOLLOWED) || is_reason(old, POLICY_DELETED);
+    (is_own && names(old, config)) || is_failed(old, config)
+}
+
+/// Gives no node a target before the API server has the condition by which the rollout halts without its policy.
+pub(super) fn hold(course: &mut Course, pool: &Pool) {
+    let config = pool.configuration.name.as_deref().unwrap_or_default();
+    if !has_policy(pool) || stored(pool).is_some_and(|old| outlasts_policy(old, config)) {
+        return;
+    }
+    let is_cut = std::mem::take(&mut course.limit) > 0;
+    // The pool can't say it: its status is what fails.
+    if let Some(memory) = course.memory.as_mut().filter(|_| is_cut && pool.is_status_failing) {
+        memory.phase = Some(Phase::Unrecorded.as_str().to_owned());
+    }
 }
 
 fn is_reason(condition: &Condition, reason: &str) -> bool {
@@ -53,9 +79,7 @@ pub(super) fn halt(course: Course, input: &RolloutInput<'_>, census: &Census) ->
         return course;
     }
     let Some(old) = condition(pool) else { return course };
-    let is_followed =
-        (is_reason(old, POLICY_FOLLOWED) || is_reason(old, POLICY_DELETED)) && names(old, config);
-    if !is_followed && !is_failed(old, config) {
+    if !outlasts_policy(old, config) {
         return course;
     }
     let (reason, failed) = if is_failed(old, config) {

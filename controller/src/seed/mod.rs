@@ -9,7 +9,7 @@
 //! - The annotation stays, and rules the component: it is created, updated and deleted with it, as the source document has it. Merged
 //!   upstream removes the annotation after the seeding and freezes the component.
 //! - What upstream seeded is understood: without the annotation, its component stays as it is until the `MachineOSConfig` goes. One of
-//!   this program names its maker ([`MADE_BY`]).
+//!   this program names its maker ([`MADE_BY`], [`MADE_FOR`]), and is deleted only where that one, or nobody, rules its pool. A copy stays.
 //! - A pool is rendered with its component before the API server has it: there is no moment at which nodes that were installed with the
 //!   image would be given another one.
 //! - An image that can't be read changes nothing: the pool is not rendered, and says why.
@@ -28,6 +28,9 @@ pub const COMPONENT_PREFIX: &str = "10-prebuiltimage-osimageurl-";
 
 /// The annotation of a component that was made here: the name of its `MachineOSConfig`.
 pub const MADE_BY: &str = "machine-config-agent.io/machine-os-config";
+
+/// Another one: pool and UID of that `MachineOSConfig`. A copy has another name than it says.
+pub const MADE_FOR: &str = "machine-config-agent.io/made-for";
 
 /// The longest name of an image, as in the fields of a `MachineOSBuild`, which the API server would refuse.
 const MAX_IMAGE: usize = 447;
@@ -87,6 +90,8 @@ fn annotation<'a>(annotations: Option<&'a BTreeMap<String, String>>, key: &str) 
 pub struct Source {
     /// Its name.
     pub name: String,
+    /// Its UID.
+    pub uid: String,
     /// Its pool.
     pub pool: String,
     /// The image that was built before, or its error.
@@ -145,17 +150,16 @@ pub enum SourceError {
 fn action(source: &Source, there: Option<&MachineConfig>) -> Result<Option<Action>, SourceError> {
     let (object, config) = (source.name.clone(), format!("{COMPONENT_PREFIX}{}", source.pool));
     let image = match &source.image {
-        None => {
-            return Ok(there.filter(|there| is_made_here(there)).cloned().map(Box::new).map(Action::Delete));
-        }
+        None => return Ok(None),
         Some(Err(cause)) => return Err(SourceError::Image { object, cause: cause.clone() }),
         Some(Ok(image)) => image,
     };
     let mut desired = component(&source.pool, image);
     let annotations = desired.metadata.annotations.get_or_insert_default();
     annotations.insert(MADE_BY.to_owned(), object.clone());
+    annotations.insert(MADE_FOR.to_owned(), format!("{}/{}", source.pool, source.uid));
     let Some(there) = there else { return Ok(Some(Action::Create(Box::new(desired)))) };
-    if !is_component(there) {
+    if !is_component(there) || is_copy(there) {
         return Err(SourceError::Taken { config, object });
     }
     if there.spec.os_image_url.as_ref() == Some(image) {
@@ -182,9 +186,7 @@ pub fn actions(
     }
     let prefixed = configs.range(COMPONENT_PREFIX.to_owned()..);
     let own = prefixed.take_while(|(name, _)| name.starts_with(COMPONENT_PREFIX));
-    let has_source =
-        |name: &str| sources.iter().any(|source| name.strip_prefix(COMPONENT_PREFIX) == Some(&source.pool));
-    let left = own.filter(|(name, config)| is_deletable(config) && !has_source(name));
+    let left = own.filter(|(_, config)| is_left(config, sources));
     actions.extend(left.map(|(_, config)| Action::Delete(Box::new(config.clone()))));
     (actions, errors)
 }
@@ -197,16 +199,14 @@ pub fn with_components<'a>(
 ) -> Result<Vec<Cow<'a, MachineConfig>>, SourceError> {
     let name = format!("{COMPONENT_PREFIX}{pool}");
     let mut component = configs.get(&name).map(Cow::Borrowed);
-    let mut has_source = false;
     for source in sources.iter().filter(|source| source.pool == pool) {
-        has_source = true;
         match action(source, component.as_deref())? {
             Some(Action::Create(config) | Action::Update(config)) => component = Some(Cow::Owned(*config)),
             Some(Action::Delete(_)) => component = None,
             None => {}
         }
     }
-    let component = component.filter(|config| has_source || !is_component(config));
+    let component = component.filter(|config| !is_left(config, sources));
     let others = configs.iter().filter(|(other, _)| **other != name);
     Ok(others.map(|(_, config)| Cow::Borrowed(config)).chain(component).collect())
 }
@@ -225,8 +225,35 @@ fn is_component(config: &MachineConfig) -> bool {
     annotation(config.metadata.annotations.as_ref(), PRE_BUILT_IMAGE).is_some()
 }
 
-/// Returns true if a component names its maker, or is in each field as upstream makes it. A person's may have more in it.
-fn is_deletable(config: &MachineConfig) -> bool {
+/// Returns true if a component was left by its `MachineOSConfig`, of which there is proof.
+fn is_left(config: &MachineConfig, sources: &[Source]) -> bool {
+    let pool = pool_of(config);
+    let of_pool = || sources.iter().filter(|source| source.pool == pool);
+    if of_pool().any(|source| source.image.is_some()) {
+        return false;
+    }
+    let maker = annotation(config.metadata.annotations.as_ref(), MADE_BY);
+    let of_maker = |source: &&Source| Some(&source.name) == maker;
+    match (is_made_here(config), made_for(config)) {
+        (false, _) => has_no_maker(config) && is_as_upstream(config) && of_pool().next().is_none(),
+        // Its maker is gone, has no image, or is for another pool now.
+        (true, Some((_, uid))) => sources.iter().filter(|source| source.uid == uid).all(|one| of_maker(&one)),
+        // By the name alone it may be a copy: of another pool, or beside another one's.
+        (true, None) => match sources.iter().find(of_maker) {
+            Some(maker) => maker.pool == pool,
+            None => of_pool().next().is_none(),
+        },
+    }
+}
+
+/// Returns true if a component names no maker. To delete it is told: nobody proves that it is upstream's.
+pub fn has_no_maker(config: &MachineConfig) -> bool {
+    let annotations = config.metadata.annotations.as_ref();
+    annotation(annotations, MADE_BY).is_none() && annotation(annotations, MADE_FOR).is_none()
+}
+
+/// Returns true if a component is in each field as upstream makes it. A person's may have more in it.
+fn is_as_upstream(config: &MachineConfig) -> bool {
     let image = annotation(config.metadata.annotations.as_ref(), PRE_BUILT_IMAGE);
     let has_image = |image: &String| config.spec.os_image_url.as_ref() == Some(image);
     let has_parts =
@@ -235,11 +262,29 @@ fn is_deletable(config: &MachineConfig) -> bool {
         MachineConfigSpec { os_image_url: config.spec.os_image_url.clone(), ..MachineConfigSpec::default() };
     let is_alone = MachineConfigSpec { config: None, ..config.spec.clone() } == alone
         && !config.spec.config.as_ref().is_some_and(has_parts);
-    is_made_here(config) || (image.is_some_and(has_image) && is_alone)
+    image.is_some_and(has_image) && is_alone
 }
 
+/// Returns true if a component names its maker, and was made under its own name.
 fn is_made_here(config: &MachineConfig) -> bool {
-    is_component(config) && annotation(config.metadata.annotations.as_ref(), MADE_BY).is_some()
+    let has_maker = annotation(config.metadata.annotations.as_ref(), MADE_BY).is_some();
+    is_component(config) && has_maker && !is_copy(config)
+}
+
+/// Returns true for a copy of another pool's component: a person's.
+fn is_copy(config: &MachineConfig) -> bool {
+    made_for(config).is_some_and(|(pool, _)| pool != pool_of(config))
+}
+
+/// Returns the pool that a component is of, by its name.
+fn pool_of(config: &MachineConfig) -> &str {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    name.strip_prefix(COMPONENT_PREFIX).unwrap_or_default()
+}
+
+/// Returns pool and UID of the `MachineOSConfig` that a component was made for.
+fn made_for(config: &MachineConfig) -> Option<(&str, &str)> {
+    annotation(config.metadata.annotations.as_ref(), MADE_FOR)?.split_once('/')
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ fn digested(digit: char) -> String {
 
 fn source(image: Option<&str>) -> Source {
     let annotations = image.map(|image| BTreeMap::from([(PRE_BUILT_IMAGE.to_owned(), image.to_owned())]));
-    Source { name: "worker".to_owned(), pool: "worker".to_owned(), image: super::image(annotations.as_ref()) }
+    let image = super::image(annotations.as_ref());
+    Source { name: "worker".to_owned(), uid: "u".to_owned(), pool: "worker".to_owned(), image }
 }
 
 /// Upstream refuses names that are short for another one; the API server refuses a build with one of over 447 characters.
@@ -132,6 +133,38 @@ fn component_with_more_than_image_is_not_deleted() {
     assert_eq!(change(&|own| own.spec.kernel_arguments = Some(vec!["debug".to_owned()])), 0);
     assert_eq!(change(&|own| own.spec.config = Some(json!({ "storage": {} }))), 0);
     assert_eq!(change(&|own| own.spec.os_image_url = Some(digested('2'))), 0);
+}
+
+/// A person copied the component of `worker` for `infra`: neither the end of the one's `MachineOSConfig` nor that of any other takes it, and
+/// it is rendered.
+#[test]
+fn copy_of_person_is_kept_and_rendered() {
+    let mut made = BTreeMap::new();
+    settle(&[source(Some(&digested('1')))], &mut made);
+    let mut copy = made.values().next().unwrap().clone();
+    copy.metadata.name = Some("10-prebuiltimage-osimageurl-infra".to_owned());
+    let copied = BTreeMap::from([(copy.metadata.name.clone().unwrap(), copy.clone())]);
+    let of_infra =
+        |image: Option<&str>| Source { name: "infra".to_owned(), pool: "infra".to_owned(), ..source(image) };
+    for sources in [vec![], vec![source(None)], vec![source(Some(&digested('1')))], vec![of_infra(None)]] {
+        let deleted = |action: &Action| matches!(action, Action::Delete(_));
+        assert!(!actions(&sources, &copied).0.iter().any(deleted), "{sources:?}");
+        let rendered = with_components("infra", &sources, &copied).unwrap();
+        assert_eq!(rendered.len(), 1, "{sources:?}");
+    }
+    let error = actions(&[of_infra(Some(&digested('2')))], &copied).1[0].to_string();
+    assert!(error.contains("rename it"), "{error}");
+    // Of a time without the pool in it: its maker rules another pool.
+    copy.metadata.annotations.as_mut().unwrap().remove(MADE_FOR);
+    let copied = BTreeMap::from([(copy.metadata.name.clone().unwrap(), copy)]);
+    assert!(!actions(&[source(None)], &copied).0.iter().any(|one| matches!(one, Action::Delete(_))));
+    // The name of the maker alone is anybody's to write; with its UID it is proof, also once it is gone.
+    let other = Source { name: "other".to_owned(), uid: "v".to_owned(), ..source(None) };
+    assert_eq!(actions(&[other.clone()], &made).0.len(), 1);
+    for config in made.values_mut() {
+        config.metadata.annotations.as_mut().unwrap().remove(MADE_FOR);
+    }
+    assert_eq!(actions(&[other], &made).0, []);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::cluster::{MachineConfigBuilder, create_object, key, object_api, object_until, own_only, within};
 use crate::lost_answers::{lose_all, made};
 use crate::process::{Cluster, condition, target};
+use crate::seams::drain::until_event;
 
 const COMPONENT: &str = "10-prebuiltimage-osimageurl-worker";
 
@@ -118,6 +119,44 @@ async fn component_of_upstream_stays_until_its_os_config_goes() {
     until_gone(&cluster).await;
     let third = cluster.until_target("worker", &second).await;
     assert_eq!(os_image(&cluster, &third).await, Value::Null);
+}
+
+/// A component that names no maker goes with the `MachineOSConfig` of its pool, and that is told; a copy for another pool stays, and its
+/// nodes get it.
+#[tokio::test]
+async fn deletion_without_maker_is_told_and_copy_stays() {
+    let cluster = Cluster::new().await;
+    os_config(&cluster, json!({ key("pre-built-image"): image('1') })).await;
+    cluster.config("worker", config("1")).await;
+    cluster.pool("worker").await;
+    cluster.config("infra", MachineConfigBuilder::new("50-b").file("/etc/b.conf", 0o644, "1")).await;
+    cluster.pool("infra").await;
+    let _controller = cluster.start("a", &["--controllers", "render"]);
+    cluster.until_target("worker", "").await;
+    let made = object_until(&configs(&cluster), COMPONENT, "the component", |_| true).await;
+    let named = |name: &str, pool: &str, annotations: Value| {
+        json!({
+            "metadata": { "name": name, "labels": { key("role"): pool }, "annotations": annotations },
+            "spec": { "osImageURL": image('1') },
+        })
+    };
+    let copy = "10-prebuiltimage-osimageurl-infra";
+    let annotations = json!(made.metadata.annotations);
+    create_object(&cluster.client, "machineconfigs", copy, named(copy, "infra", annotations)).await.unwrap();
+    // A person's config is rendered.
+    let mut infra = cluster.until_target("infra", "").await;
+    while os_image(&cluster, &infra).await != image('1') {
+        infra = cluster.until_target("infra", &infra).await;
+    }
+    object_api(&cluster.client, "machineosconfigs").delete("worker", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster).await;
+    let bare = json!({ key("pre-built-image"): image('1') });
+    create_object(&cluster.client, "machineconfigs", COMPONENT, named(COMPONENT, "worker", bare))
+        .await
+        .unwrap();
+    until_event(&cluster.client, "PrebuiltImageDeleted", "worker", "which names no maker").await;
+    until_gone(&cluster).await;
+    assert!(configs(&cluster).get_opt(copy).await.unwrap().is_some());
 }
 
 /// No write is answered: the component follows its annotation all the same.

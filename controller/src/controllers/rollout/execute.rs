@@ -11,8 +11,8 @@ use tracing::{info, warn};
 
 use super::provisioned;
 use super::sent::{Purpose, Sent, StatusFor};
-use super::statuses::{Written, content};
-use super::{Controller, Decision, LONGEST_WAIT};
+use super::statuses::{Written, content, halted};
+use super::{Controller, Decision, LONGEST_WAIT, about_pool};
 use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 use crate::controllers::cached::Cached as _;
 use crate::controllers::client::{RequestError, limited, send, uptime};
@@ -21,7 +21,7 @@ use crate::controllers::events::{About, POOL, Severity, emit};
 use crate::controllers::node::NodeObject;
 use crate::controllers::node_write::write_body;
 use crate::controllers::write::Write;
-use crate::rollout::{Answer, HALTED, Node, NodePatch, Pair};
+use crate::rollout::{Answer, Node, NodePatch, Pair};
 
 /// So many nodes are written to at once.
 const MAX_WRITES: usize = 16;
@@ -62,7 +62,7 @@ impl Controller {
         status: &MachineConfigPoolStatus,
     ) -> Duration {
         let name = pool.metadata.name.clone().unwrap_or_default();
-        let about = About::pool(&name, pool.metadata.uid.as_deref().unwrap_or_default());
+        let about = about_pool(pool);
         let version = pool.metadata.resource_version.clone();
         if pool.status.as_ref() == Some(status)
             || self.statuses.changes_nothing(&about, version.as_deref(), status)
@@ -259,9 +259,6 @@ fn field(patch: &NodePatch, name: String) -> Field {
 
 /// Returns true if later decisions read what changed: the config that all nodes have, and whose rollout a policy rules.
 pub(super) fn is_gate(old: Option<&MachineConfigPoolStatus>, new: &MachineConfigPoolStatus) -> bool {
-    let halted = |status: &MachineConfigPoolStatus| {
-        status.conditions.iter().flatten().find(|one| one.type_ == HALTED).cloned()
-    };
     old.is_none_or(|old| old.configuration != new.configuration || halted(old) != halted(new))
 }
 

@@ -7,10 +7,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::api::pool::Condition;
+use crate::api::{MachineConfigPool, MachineConfigPoolStatus};
 use crate::controllers::client::RequestError;
 use crate::controllers::events::{About, POOL};
 use crate::controllers::tries::{Failed, Tries};
 use crate::retry::Repeats;
+use crate::rollout::HALTED;
 
 /// A pool's status is written so often at most.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,6 +44,8 @@ pub(super) struct Statuses {
     written: BTreeMap<String, Duration>,
     /// Message by pool whose policy's status could not be written.
     unrecorded: BTreeMap<String, String>,
+    /// The condition `RolloutHalted` of each pool as it was decided last, with the pool's UID.
+    halted: BTreeMap<String, (Option<String>, Condition)>,
 }
 
 impl Default for Statuses {
@@ -52,6 +57,7 @@ impl Default for Statuses {
             under_way: BTreeSet::new(),
             written: BTreeMap::new(),
             unrecorded: BTreeMap::new(),
+            halted: BTreeMap::new(),
         }
     }
 }
@@ -132,6 +138,22 @@ impl Statuses {
         self.unchanged.retain(|name, _| is_kept(name));
         self.written.retain(|pool, _| pools.contains(pool));
         self.unrecorded.retain(|pool, _| pools.contains(pool));
+        self.halted.retain(|pool, _| pools.contains(pool));
+    }
+
+    /// Records the status that was decided for a pool: a halt holds, and a deleted policy is missed, although the API server does not take it.
+    pub(super) fn decided(&mut self, pool: &MachineConfigPool, status: &MachineConfigPoolStatus) {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        match halted(status) {
+            Some(condition) => drop(self.halted.insert(name, (pool.metadata.uid.clone(), condition.clone()))),
+            None => drop(self.halted.remove(&name)),
+        }
+    }
+
+    /// Returns the condition `RolloutHalted` that was decided last for this very pool.
+    pub(super) fn halted(&self, pool: &MachineConfigPool) -> Option<Condition> {
+        let (uid, condition) = self.halted.get(pool.metadata.name.as_deref()?)?;
+        (*uid == pool.metadata.uid).then(|| condition.clone())
     }
 
     pub(super) fn unrecorded(&self, pool: &str) -> Option<String> {
@@ -145,6 +167,11 @@ impl Statuses {
             None => self.unrecorded.remove(pool).is_some(),
         }
     }
+}
+
+/// Returns the condition of a halt.
+pub(super) fn halted(status: &MachineConfigPoolStatus) -> Option<&Condition> {
+    status.conditions.iter().flatten().find(|one| one.type_ == HALTED)
 }
 
 /// Returns the content of a status, without times that change with each write.

@@ -265,6 +265,47 @@ fn policy_deleted_in_rollout_halts_it_until_a_person_decides() {
     assert_eq!(settle(&mut pool, &mut all, now()).len(), 1);
 }
 
+/// What makes a rollout halt without its policy is the pool's condition: before the API server has it, no node is given the target.
+#[test]
+fn no_node_gets_target_before_pool_says_that_policy_is_followed() {
+    let mut pool = with_policy("b", json!({ "canary": { "nodes": 1, "soak": "1h" } }));
+    let nodes = nodes(4, "a");
+    let unwritten = pool.status.clone();
+    for _ in 0..5 {
+        let rollout = decide(&pool, &nodes);
+        assert_eq!(given(&rollout), [""; 0]);
+        assert_eq!(condition(&rollout, "RolloutHalted").1, "PolicyFollowed");
+        write(&rollout, &mut pool, &mut nodes.clone());
+        pool.status = unwritten.clone();
+    }
+    assert_eq!(phase(&pool), "Updating");
+    pool.is_status_failing = true;
+    let rollout = decide(&pool, &nodes);
+    assert_eq!(rollout.policy_status.as_ref().unwrap().phase.as_deref(), Some("Unrecorded"));
+    assert_eq!(
+        condition(&rollout, "RolloutProgressing").1,
+        "Updating",
+        "its status is written, or says nothing"
+    );
+    // What was decided counts as well: this process knows of the policy.
+    let halted = rollout.status.conditions.iter().flatten().find(|one| one.type_ == "RolloutHalted").cloned();
+    let deleted = Pool { policies: Vec::new(), halted, ..pool.clone() };
+    let rollout = decide(&deleted, &nodes);
+    assert_eq!((given(&rollout).len(), &*condition(&rollout, "RolloutHalted").1), (0, "PolicyDeleted"));
+    // The condition of an earlier rollout is not about this one.
+    let mut nodes = nodes;
+    pool.is_status_failing = false;
+    assert_eq!(settle(&mut pool, &mut nodes, now()), ["n00"]);
+    pool.configuration.name = Some("c".to_owned());
+    let before = pool.status.clone();
+    for _ in 0..5 {
+        let rollout = decide(&pool, &nodes);
+        assert_eq!(given(&rollout), [""; 0]);
+        write(&rollout, &mut pool, &mut nodes);
+        pool.status = before.clone();
+    }
+}
+
 /// To delete it and create it again is no way out of a halt.
 #[test]
 fn halt_outlives_its_policy() {

@@ -182,6 +182,7 @@ fn unanswered_canary_keeps_its_wave() {
     let spec =
         serde_json::from_value(serde_json::json!({ "canary": { "nodes": 1, "soak": "10m" } })).unwrap();
     shell.pool.policies = vec![Policy { name: "worker".to_owned(), spec, ..Policy::default() }];
+    shell.pool.status = shell.decide().status;
     let first = shell.step("n00", Answer::Missing);
     let all: Vec<_> = (0..3).flat_map(|_| shell.step("n00", Answer::Missing)).collect();
     assert_eq!((first.as_slice(), all.as_slice()), (&["n00".to_owned()][..], &[][..]));
