@@ -474,6 +474,26 @@ fn faults_of_other_kinds_do_not_hide_each_other() {
     }
 }
 
+/// A label that the API server refuses is refused here, with its key; a namespace it drops.
+#[test]
+fn faults_of_metadata_are_named() {
+    let place = place();
+    let labels = "namespace: a, finalizers: ['a b'], ownerReferences: [{}], annotations: {'a b': c}, labels: {'a b': c, d: 'x y', ";
+    let text = config("50-a", "{}").replace("labels: {", labels);
+    std::fs::write(place.path().join("good/50-a.yaml"), text).unwrap();
+    let ran = run(place.path(), &["validate", "--manifests", "good"]);
+    for part in [
+        "8 errors:\n",
+        "50-a.yaml: MachineConfig 50-a: metadata.labels: \"a b\" is no key of a label; write it as NAME or DOMAIN/NAME",
+        "metadata.labels: \"x y\" of \"d\" is no value of a label; write at most 63 of",
+        "metadata.annotations: \"a b\" is no key",
+        "metadata.finalizers: \"a b\" is no name",
+        "metadata.ownerReferences[0].uid: it ",
+    ] {
+        assert!(ran.code == Some(4) && ran.err.contains(part), "{part}: {}", ran.err);
+    }
+}
+
 /// No entry of a directory is left out in silence, by any verb, also where another one is refused.
 #[test]
 fn entries_that_are_not_read_are_named() {
