@@ -128,6 +128,7 @@ fn unknown_fields_that_are_allowed_are_named() {
         let told = ran.out + &ran.err;
         assert_eq!((refused.code, ran.code), (Some(4), Some(0)), "{words:?}: {}{told}", refused.err);
         assert!(told.contains("spec.kernelArgs"), "{words:?}: {told}");
+        assert!(refused.err.contains("--allow-unknown-fields"), "{words:?}: {}", refused.err);
     }
 }
 
