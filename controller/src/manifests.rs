@@ -61,7 +61,7 @@ pub struct Manifests {
     pub pinned_sets: BTreeSet<String>,
     /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
     pub notes: Vec<String>,
-    /// What the directory has and could not be read.
+    /// Objects of the directory that could not be read.
     pub unread: Unread,
     /// Objects that were read.
     pub taken: usize,
