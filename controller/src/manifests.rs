@@ -21,8 +21,8 @@ use serde_json::Value;
 use crate::api::controller_config::CONTROLLER_CONFIG;
 use crate::api::os_config::{ContainerFile, MachineOSConfigSpec};
 use crate::api::{
-    ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, ROLE, RolloutPolicy, Violation,
-    check, rendered_for,
+    ControllerConfig, MachineConfig, MachineConfigPool, MachineOSConfig, PinnedImageSet, ROLE, RolloutPolicy,
+    Violation, check, rendered_for,
 };
 use crate::plan::Irreconcilable;
 use crate::reading::{Examined, Object, examine};
@@ -57,12 +57,29 @@ pub struct Manifests {
     pub left_to_cluster: BTreeSet<String>,
     /// Secrets by name, of any namespace: a local build takes its credentials from them.
     pub secrets: BTreeMap<String, Vec<WholeObject>>,
+    /// Names of the sets of pinned images that were checked.
+    pub pinned_sets: BTreeSet<String>,
     /// Objects without effect: kinds that are not handled, configs of no pool, unknown fields that were let pass.
     pub notes: Vec<String>,
+    /// Objects of the directory that could not be read.
+    pub unread: Unread,
     /// Objects that were read.
     pub taken: usize,
     /// Kinds and names of the file that is being read.
     pub of_file: BTreeSet<(&'static str, String)>,
+}
+
+/// Objects with faults: another fault may be there only because one of them is missing.
+#[derive(Debug, Default)]
+pub struct Unread {
+    /// Nobody knows of what kind it is.
+    pub any: bool,
+    /// Pools, by the names that they have.
+    pub pools: BTreeSet<String>,
+    /// A `ControllerConfig`.
+    pub controller_config: bool,
+    /// Labels of MachineConfigs; `None` where they can't be read either.
+    pub configs: Vec<Option<BTreeMap<String, String>>>,
 }
 
 /// An object as it was read, with fields that no type of ours has.
@@ -177,6 +194,7 @@ impl Manifests {
             if path.is_file() {
                 errors.extend(manifests.add_file(&path, reading));
             } else {
+                manifests.unread.any = true;
                 let cause = "not a regular file, or a dangling link; fix or remove it".to_owned();
                 errors.push(ManifestError::Unread { path, cause });
             }
@@ -234,6 +252,16 @@ impl Manifests {
         self.configs.iter().filter(|(_, config)| !is_selected(config)).map(note).collect()
     }
 
+    /// Returns true if a MachineConfig with faults may be one of a pool.
+    pub fn lacks_config_of(&self, pool: &str) -> bool {
+        let selector = self.pools.get(pool).and_then(|pool| pool.spec.machine_config_selector.clone());
+        let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
+        let may_be = |labels: &Option<BTreeMap<String, String>>| {
+            selector.as_ref().zip(labels.as_ref()).is_none_or(|(selector, labels)| selector.matches(labels))
+        };
+        self.unread.any || self.unread.configs.iter().any(may_be)
+    }
+
     /// Returns the images of the release: those of the `ControllerConfig`, with another OS image where one is given.
     pub fn release(&self, os_image: Option<&str>) -> Release {
         let spec = self.controller_config.as_ref().and_then(|config| config.0.get("spec"));
@@ -247,7 +275,10 @@ impl Manifests {
         let source = path.display().to_string();
         let bytes = match read(path) {
             Ok(bytes) => bytes,
-            Err(cause) => return vec![unread(cause)],
+            Err(cause) => {
+                self.unread.any = true;
+                return vec![unread(cause)];
+            }
         };
         self.of_file.clear();
         let mut errors = Errors { path, found: Vec::new() };
@@ -261,7 +292,10 @@ impl Manifests {
                     self.add(document, reading, &mut errors);
                 }
             }
-            Err(error) => errors.refused(&error),
+            Err(error) => {
+                self.unread.any = true;
+                errors.refused(&error);
+            }
         }
         errors.found
     }
@@ -282,31 +316,46 @@ impl Manifests {
                     format!("{}: {}", path.display(), document.title())
                 };
                 self.notes.push(format!("{title}: {cause}"));
+                if document.is_pinned_set() {
+                    self.check_pinned_set(document, reading, errors);
+                }
                 return;
             }
             Handling::Refused(cause) => {
+                self.unread.any = true;
                 errors.refused(&document.refuse_whole(cause));
                 return;
             }
             Handling::Foreign => return self.keep_secret(document),
         };
         self.taken += 1;
-        let Some(object) = errors.take(document.read::<Value>()) else { return };
-        let in_file =
-            |found: Violation| Violation { text: format!("{}: {}", path.display(), found.text), ..found };
-        self.violations.extend(check(&object.value).into_iter().map(in_file));
+        let Some(object) = errors.take(document.read::<Value>()) else {
+            self.unread.any = true;
+            return;
+        };
+        self.check_as_server(&object.value, path);
         match kind {
             Kind::MACHINE_CONFIG => {
                 let read = self.read_object::<MachineConfig>(document, reading, errors);
+                if read.is_none() {
+                    self.unread.configs.push(labels(&object.value));
+                }
                 self.put(|all| &mut all.configs, kind, read, reading, errors);
             }
             Kind::POOL => {
                 let read = self.read_object::<MachineConfigPool>(document, reading, errors);
+                if read.is_none() {
+                    self.unread.pools.insert(document.name().to_owned());
+                }
                 self.put(|all| &mut all.pools, kind, read, reading, errors);
             }
             Kind::OS_CONFIG => {
                 let read = self.read_object::<MachineOSConfig>(document, reading, errors);
                 if read.is_none() {
+                    // The image that it names would be a MachineConfig of its pool.
+                    let pool = object.value.pointer("/spec/machineConfigPool/name").and_then(Value::as_str);
+                    let of_pool = pool.map(|pool| BTreeMap::from([(ROLE.to_owned(), pool.to_owned())]));
+                    self.unread.configs.push(of_pool);
                     self.unread_os_configs.insert(document.name().to_owned(), readable(&object.value));
                 }
                 self.put(|all| &mut all.os_configs, kind, read, reading, errors);
@@ -317,6 +366,7 @@ impl Manifests {
             }
             Kind::CONTROLLER_CONFIG => {
                 self.add_controller_config(document, object.value, reading, errors);
+                self.unread.controller_config = self.controller_config.is_none();
             }
             _ => {
                 let Some(policy) = errors.take(DisruptionPolicy::of_document(document)) else { return };
@@ -324,6 +374,23 @@ impl Manifests {
                     self.policy = Some(policy.value);
                 }
             }
+        }
+    }
+
+    /// Keeps what an API server would refuse of an object.
+    fn check_as_server(&mut self, object: &Value, path: &Path) {
+        let in_file =
+            |found: Violation| Violation { text: format!("{}: {}", path.display(), found.text), ..found };
+        self.violations.extend(check(object).into_iter().map(in_file));
+    }
+
+    /// Checks a set as the API server and the nodes will, which are to keep its images.
+    fn check_pinned_set(&mut self, document: &Document, reading: Reading, errors: &mut Errors<'_>) {
+        let Some(object) = errors.take(document.read::<Value>()) else { return };
+        self.check_as_server(&object.value, errors.path);
+        if let Some((name, _)) = self.read_object::<PinnedImageSet>(document, reading, errors) {
+            let is_second = !self.pinned_sets.insert(name.clone());
+            self.check_twice(is_second, (Kind::PINNED_SET, name), reading, errors);
         }
     }
 
@@ -417,6 +484,15 @@ impl Manifests {
                 true
             }
         }
+    }
+}
+
+/// Returns the labels of an object, where all can be read.
+fn labels(object: &Value) -> Option<BTreeMap<String, String>> {
+    let metadata = object.get("metadata")?.as_object()?;
+    match metadata.get("labels") {
+        None | Some(Value::Null) => Some(BTreeMap::new()),
+        Some(labels) => from_tree(labels).ok().map(|found| found.value),
     }
 }
 

@@ -13,10 +13,11 @@ use serde_json::Value;
 
 use crate::api::{
     ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, MachineOSBuild, MachineOSConfig,
-    RolloutPolicy, rendered_for,
+    PinnedImageSet, RolloutPolicy, rendered_for,
 };
 use crate::model::faults::Faults;
 use crate::model::machineconfig::Fields;
+use crate::model::pinned::unpinnable;
 use crate::model::{ModelError, NotApplied};
 use crate::plan::{Irreconcilable, refused_at_first};
 use crate::rollout::{check_max_unavailable, check_policy};
@@ -150,6 +151,15 @@ impl Object for RolloutPolicy {
 
     fn check(&self) -> Vec<String> {
         check_policy(&self.spec)
+    }
+}
+
+/// Nodes read it from the cluster; in files it is only checked.
+impl Object for PinnedImageSet {
+    const KIND: Kind = Kind::PINNED_SET;
+
+    fn check(&self) -> Vec<String> {
+        unpinnable(self.spec.pinned_images.iter().map(|image| image.name.as_str()))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `verify`: the differences between a config and the host.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::host::{HostFlags, runtime};
@@ -111,7 +113,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, CliError> {
     let is_current = arguments.config == CURRENT;
     let not_restorable =
         if is_current { not_restorable(&spec, &lost(&host.root, &spec)?) } else { Vec::new() };
-    let named = Named { not_applied: not_applied(&spec, &observed), not_restorable, refused };
+    let mut not_applied = not_applied(&spec, &observed);
+    // What is refused is told once.
+    let reasons = refused.iter().flat_map(|refused: &Irreconcilable| &refused.reasons);
+    let fields: BTreeSet<&str> = reasons.map(|reason| reason.field.as_str()).collect();
+    not_applied.retain(|one| !fields.contains(one.field.as_str()));
+    let named = Named { not_applied, not_restorable, refused };
     match arguments.output {
         Output::Json => {
             print_json(&verified(&spec, &found, &named))?;

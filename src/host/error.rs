@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::model::FaultClass;
+use crate::model::ids::UNIT_DIR;
 use crate::model::text::shell_word;
 pub(in crate::host) use crate::model::walk::OTHERS_MAY_WRITE;
 
@@ -430,7 +431,13 @@ impl Unsafe {
     /// Returns the next step.
     fn next_step(self, path: &str) -> String {
         let quoted = shell_word(path);
+        let is_of_unit = path.strip_prefix(UNIT_DIR).is_some_and(|below| below.starts_with('/'));
         match self {
+            // It may be a program's own.
+            Self::Owner { .. } if is_of_unit => format!(
+                "See whose it is (ls -ld {quoted}): root runs what is written there, so no other account may own it; move it away, or \
+                 remove the drop-in from the MachineConfig."
+            ),
             Self::Owner { mode, .. } if mode & OTHERS_MAY_WRITE != 0 => {
                 format!("Check what it holds, then: chown root:root {quoted}; chmod go-w {quoted}")
             }
@@ -544,6 +551,23 @@ mod tests {
             assert_eq!(error.reason(), "UnsafeDirectory", "{error}");
             assert!(error.next().contains("namei") && !error.next().contains("chown"), "{}", error.next());
         }
+    }
+
+    /// Root runs what lies there: nobody else may own it, and it may be a program's all the same.
+    #[test]
+    fn no_step_takes_directory_of_drop_ins_from_account() {
+        use crate::host::root::Missing;
+        let dir = tempfile::tempdir().unwrap();
+        let root = crate::host::Root::open(dir.path()).unwrap();
+        let directory = "/etc/systemd/system/a.service.d";
+        let at = dir.path().join(directory.trim_start_matches('/'));
+        std::fs::create_dir_all(&at).unwrap();
+        std::os::unix::fs::chown(&at, Some(4711), Some(4711)).unwrap();
+        let walked = root.walk(directory, crate::host::Hands::from(0), Missing::Leave, &mut Vec::new());
+        let Err(error) = walked else { panic!("it is walked") };
+        let next = error.next();
+        assert_eq!(error.reason(), "UnsafeDirectory", "{error}");
+        assert!(next.contains("ls -ld /etc/systemd/system/a.service.d") && !next.contains("chown"), "{next}");
     }
 
     /// Item 5: whatever the kernel says once, the next try comes by itself.

@@ -167,11 +167,32 @@ fn is_foreign(root: &Root, directory: &str, uid: u32) -> Result<bool, HostError>
 pub fn examined(root: &Root, home: &str, uid: u32) -> Result<Examined, HostError> {
     let home = home.trim_end_matches('/');
     let new = DesiredPath::file(&[], PRIVATE, uid, uid);
-    let mut examined = examine(root, &Change::new(format!("{home}/.ssh.mca-new"), uid, new))?;
+    let mut examined = examine(root, &Change::new(first_write(root, home, uid)?, uid, new))?;
     if examined.obstacle.is_none() {
         examined.obstacle = fixed(root, home, uid)?;
     }
     Ok(examined)
+}
+
+/// Returns a name in the first directory that is written: those above one that is right already stay as they are.
+fn first_write(root: &Root, home: &str, uid: u32) -> Result<String, HostError> {
+    let new = |path: &str| format!("{path}.mca-new");
+    for (above, name) in directories(home) {
+        let path = format!("{above}/{name}");
+        match standing(root, (&above, name), uid) {
+            Ok(Standing::Own { .. }) if is_dressed(root, &path, uid)? => {}
+            Err(error) if !error.is_lasting() && !error.is_of_names() => return Err(error),
+            Ok(Standing::Absent | Standing::InTheWay | Standing::Own { .. }) | Err(_) => {
+                return Ok(new(&path));
+            }
+        }
+    }
+    Ok(new(&format!("{home}/{KEYS_FILE}")))
+}
+
+/// Returns true for a directory with the mode and the owner that it gets.
+fn is_dressed(root: &Root, path: &str, uid: u32) -> Result<bool, HostError> {
+    Ok(root.dress_of(path)?.is_some_and(|(mode, owner, _)| (mode, owner) == (PRIVATE, uid)))
 }
 
 /// Returns the attribute of chattr(1) that keeps the directories and the file of the keys as they are.
@@ -187,9 +208,7 @@ fn fixed(root: &Root, home: &str, uid: u32) -> Result<Option<Obstacle>, HostErro
                     continue;
                 }
                 Standing::InTheWay => false,
-                Standing::Own { .. } => {
-                    root.dress_of(&path)?.is_some_and(|(mode, owner, _)| (mode, owner) == (PRIVATE, uid))
-                }
+                Standing::Own { .. } => is_dressed(root, &path, uid)?,
             },
         };
         let is_last = name != SSH;

@@ -122,3 +122,21 @@ fn flags_on_what_stays_are_no_obstacle() {
     let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
     assert_eq!((planned.code, applied.code), (0, 0), "{}{}", planned.out, applied.err);
 }
+
+/// Of a home whose directories of keys are right only the file is written.
+#[test]
+fn immutable_home_with_directories_of_keys_is_no_obstacle() {
+    for kept in ["root/home/core", "root/home/core/.ssh"] {
+        let node = Node::new();
+        node.commit("rendered-a.json", &keys("ssh-ed25519 AAAA a"));
+        node.put("b.json", config("rendered-b", &keys("ssh-ed25519 AAAA b")));
+        let Some(_flagged) = Flagged::new(node.path(kept), IFlags::IMMUTABLE) else {
+            ran::not_run("immutable_home_with_directories_of_keys_is_no_obstacle", "chattr");
+            return;
+        };
+        let (planned, applied) = (node.plan("b.json"), node.apply("b.json"));
+        assert_eq!((planned.code, applied.code), (0, 0), "{kept}: {}{}", planned.out, applied.err);
+        let written = node.read("root/home/core/.ssh/authorized_keys.d/ignition");
+        assert_eq!(written, "ssh-ed25519 AAAA b\n", "{kept}");
+    }
+}

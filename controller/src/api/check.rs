@@ -1,4 +1,4 @@
-//! Verdicts of an API server on an object: the schemas of [`definitions`], in pure code. As at a creation: the status is left
+//! Verdicts of an API server on an object: the schemas of [`definitions`] and the rules of [`metadata`], in pure code. As at a creation: the status is left
 //! out, unknown fields are ignored, and rules about the object of before do not apply.
 //!
 //! # Decisions
@@ -21,6 +21,7 @@ use machine_config_core::model::text::escaped;
 use serde_json::{Map, Value};
 
 use super::definitions::definitions;
+use super::metadata;
 
 /// The longest value that an error shows.
 const MAX_SHOWN: usize = 64;
@@ -58,16 +59,11 @@ pub struct Violation {
 
 /// Returns what the API server would refuse; nothing for an object of another kind.
 pub fn check(object: &Value) -> Vec<Violation> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (group, kind) = (text("/apiVersion").split('/').next().unwrap_or_default(), text("/kind"));
-    let is_it = |one: &&Definition| one.group == group && one.kind == kind;
-    let Some(definition) = DEFINITIONS.iter().find(is_it) else { return Vec::new() };
-    let mut errors = Errors::default();
-    errors.of(&definition.schema, object, "");
+    let Some(mut errors) = errors(object) else { return Vec::new() };
     if let Some((_, last)) = errors.found.last_mut().filter(|_| errors.more > 0) {
         *last += &format!("; and {} more faults", errors.more);
     }
-    let title = format!("{kind} {}", short(text("/metadata/name"), MAX_NAME));
+    let title = format!("{} {}", text(object, "/kind"), short(text(object, "/metadata/name"), MAX_NAME));
     errors
         .found
         .into_iter()
@@ -76,6 +72,24 @@ pub fn check(object: &Value) -> Vec<Violation> {
             Violation { text: escaped(&format!("{title}: {place}{cause}")), field: escaped(&field) }
         })
         .collect()
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns what is wrong with an object; `None` for one of another kind.
+fn errors(object: &Value) -> Option<Errors> {
+    let (group, kind) =
+        (text(object, "/apiVersion").split('/').next().unwrap_or_default(), text(object, "/kind"));
+    let is_it = |one: &&Definition| one.group == group && one.kind == kind;
+    let definition = DEFINITIONS.iter().find(is_it)?;
+    let mut errors = Errors::default();
+    for (field, cause) in metadata::faults(object) {
+        errors.add(&field, cause);
+    }
+    errors.of(&definition.schema, object, "");
+    Some(errors)
 }
 
 /// The fields that are wrong, and causes.

@@ -12,6 +12,7 @@ mod drain;
 mod duration;
 pub mod machine_configuration;
 pub mod machineconfig;
+mod metadata;
 pub mod os_build;
 pub mod os_config;
 pub mod owned;

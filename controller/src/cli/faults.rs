@@ -21,7 +21,7 @@ pub(super) fn refuse<T>(
         unread.iter().flat_map(of_manifest).partition(said);
     if let Err(errors) = &outcome {
         // What could not be read is missed there as well.
-        let is_own = |error: &&BootstrapError| unread.is_empty() || !follows(error);
+        let is_own = |error: &&BootstrapError| !follows(manifests, error);
         faults.extend(errors.iter().filter(is_own).flat_map(of_bootstrap));
     }
     faults.extend(manifests.violations.iter().map(|violation| of_violation(violation, &known)));
@@ -32,12 +32,20 @@ pub(super) fn refuse<T>(
 }
 
 /// Returns true if an error may be there only because another object can't be read.
-fn follows(error: &BootstrapError) -> bool {
+fn follows(manifests: &Manifests, error: &BootstrapError) -> bool {
+    let unread = &manifests.unread;
     match error {
-        BootstrapError::NoPool | BootstrapError::NoBase { .. } | BootstrapError::Left { .. } => true,
-        BootstrapError::Render(error) => matches!(error, RenderError::NoConfigs { .. }),
-        BootstrapError::Seed(error) => matches!(error, SeedError::Pool { known, .. } if known.is_empty()),
-        BootstrapError::Containerfile { .. } | BootstrapError::Secret { .. } => false,
+        BootstrapError::NoPool => unread.any || !unread.pools.is_empty(),
+        BootstrapError::NoBase { pool } => unread.controller_config || manifests.lacks_config_of(pool),
+        BootstrapError::Render(RenderError::NoConfigs { pool }) => manifests.lacks_config_of(pool),
+        BootstrapError::Seed(SeedError::Pool { pool, .. }) => {
+            unread.any || unread.pools.iter().any(|name| name.is_empty() || name == pool)
+        }
+        BootstrapError::Left { .. } => unread.any,
+        BootstrapError::Render(_)
+        | BootstrapError::Seed(_)
+        | BootstrapError::Containerfile { .. }
+        | BootstrapError::Secret { .. } => false,
     }
 }
 

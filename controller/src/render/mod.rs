@@ -97,13 +97,26 @@ pub fn render<'a>(
     Ok(rendered.with_remarks(of_nodes))
 }
 
-/// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here. All errors are found.
+/// Renders a pool for nodes that have nothing of it yet: what each of them would refuse is refused here. All errors are found: one
+/// MachineConfig does not hide those of the others.
 pub fn render_first<'a>(
     pool: &MachineConfigPool,
     configs: impl IntoIterator<Item = &'a MachineConfig>,
     release: &Release,
 ) -> Result<Rendered, Vec<RenderError>> {
-    let (rendered, chosen) = merged(pool, configs, release)?;
+    let configs: Vec<&MachineConfig> = configs.into_iter().collect();
+    let (rendered, chosen) = match merged(pool, configs.iter().copied(), release) {
+        Ok(merged) => merged,
+        Err(mut errors) => {
+            let chosen = selected(pool, configs).unwrap_or_default();
+            let others: Vec<&MachineConfig> =
+                chosen.iter().copied().filter(|config| is_sound(config)).collect();
+            if !others.is_empty() && others.len() < chosen.len() {
+                errors.extend(render_first(pool, others, release).err().into_iter().flatten());
+            }
+            return Err(errors);
+        }
+    };
     let object = &rendered.object;
     let config = object.spec.config.as_ref();
     let (of_nodes, faults) =
@@ -169,6 +182,17 @@ fn check_part(config: &MachineConfig) -> Result<(), RenderError> {
     let spec = &config.spec;
     let name = ConfigName::new(name_of(config).to_owned())?;
     Ok(check_layers(&name, spec.kernel_type.as_deref(), spec.extensions.as_deref())?)
+}
+
+/// Returns true if nothing of a MachineConfig alone keeps it from being merged.
+fn is_sound(config: &MachineConfig) -> bool {
+    let is_ignition = |part: &Map<String, Value>| {
+        let checked =
+            ConfigName::new(name_of(config).to_owned()).and_then(|name| check_ignition(&name, part));
+        part.is_empty() || (readable(part).is_ok() && checked.is_ok())
+    };
+    let part = config.spec.config.as_ref();
+    check_part(config).is_ok() && part.is_none_or(|part| part.as_object().is_some_and(is_ignition))
 }
 
 /// Returns the names of rendered configs to delete: all unused ones but the `keep` newest. Each comes with its name and its

@@ -128,6 +128,7 @@ fn unknown_fields_that_are_allowed_are_named() {
         let told = ran.out + &ran.err;
         assert_eq!((refused.code, ran.code), (Some(4), Some(0)), "{words:?}: {}{told}", refused.err);
         assert!(told.contains("spec.kernelArgs"), "{words:?}: {told}");
+        assert!(refused.err.contains("--allow-unknown-fields"), "{words:?}: {}", refused.err);
     }
 }
 
@@ -477,6 +478,92 @@ fn faults_of_other_kinds_do_not_hide_each_other() {
         "MachineConfig 52-toor is refused before any node is told: the node can't get to its new config: passwd.groups \"ops\" gid",
     ] {
         assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Nodes refuse a set of pinned images that no verb here applies: it is checked, beside the note.
+#[test]
+fn faults_of_pinned_image_set_are_named() {
+    let place = place();
+    let set = |spec: &str| {
+        let text = format!(
+            "apiVersion: machineconfiguration.openshift.io/v1\nkind: PinnedImageSet\nmetadata: {{name: worker}}\nspec: {spec}\n"
+        );
+        std::fs::write(place.path().join("good/pinned.yaml"), text).unwrap();
+        let ran = run(place.path(), &["validate", "--manifests", "good"]);
+        assert!(ran.err.contains("PinnedImageSet worker: this kind is not handled in files"), "{}", ran.err);
+        ran
+    };
+    let image = format!("r.test/a@sha256:{}", "a".repeat(64));
+    assert_eq!(set(&format!("{{pinnedImages: [{{name: '{image}'}}]}}")).code, Some(0));
+    let refused =
+        set(&format!("{{pinnedImages: [{{name: '{image}'}}, {{name: 'r.test/a:1'}}], pinnedImage: []}}"));
+    for part in ["spec.pinnedImages[1].name: ", "spec.pinnedImage: ", "did you mean"] {
+        assert!(
+            refused.code == Some(4) && refused.err.contains(part),
+            "{part}: {:?} {}",
+            refused.code,
+            refused.err
+        );
+    }
+    assert!(refused.err.contains("2 errors"), "{}", refused.err);
+    for spec in ["{}", "{pinnedImages: []}", "{pinnedImages: [{name: 5}]}"] {
+        let refused = set(spec);
+        assert!(
+            refused.code == Some(4) && refused.err.contains("spec.pinnedImages"),
+            "{spec}: {}",
+            refused.err
+        );
+    }
+}
+
+/// A label that the API server refuses is refused here, with its key; a namespace it drops.
+#[test]
+fn faults_of_metadata_are_named() {
+    let place = place();
+    let labels = "namespace: a, finalizers: ['a b'], ownerReferences: [{}], annotations: {'a b': c}, labels: {'a b': c, d: 'x y', ";
+    let text = config("50-a", "{}").replace("labels: {", labels);
+    std::fs::write(place.path().join("good/50-a.yaml"), text).unwrap();
+    let ran = run(place.path(), &["validate", "--manifests", "good"]);
+    for part in [
+        "8 errors:\n",
+        "50-a.yaml: MachineConfig 50-a: metadata.labels: \"a b\" is no key of a label; write it as NAME or DOMAIN/NAME",
+        "metadata.labels: \"x y\" of \"d\" is no value of a label; write at most 63 of",
+        "metadata.annotations: \"a b\" is no key",
+        "metadata.finalizers: \"a b\" is no name",
+        "metadata.ownerReferences[0].uid: it ",
+    ] {
+        assert!(ran.code == Some(4) && ran.err.contains(part), "{part}: {}", ran.err);
+    }
+}
+
+/// An object with faults hides no fault of objects that have nothing to do with it.
+#[test]
+fn refused_config_hides_no_fault_of_others() {
+    let place = place();
+    let put = |name: &str, text: &str| std::fs::write(place.path().join("good").join(name), text).unwrap();
+    let validate = || run(place.path(), &["validate", "--manifests", "good"]).err;
+    let infra = POOL.replace("name: worker", "name: infra").replace("role: worker", "role: infra");
+    put("infra.yaml", &infra);
+    put("50-a.yaml", &config("50-a", "{fips: 5}"));
+    let unselected = "pool infra: machineConfigSelector selects no MachineConfig";
+    let found = validate();
+    assert!(found.contains("spec.fips") && found.contains(unselected), "{found}");
+    // It may be the one that the pool lacks.
+    for one in [
+        config("51-b", "{fips: 5}").replace("role: worker", "role: infra"),
+        config("51-b", "{fips: 5}").replace("role: worker", "role: 5"),
+        "a: [".to_owned(),
+    ] {
+        put("51-b.yaml", &one);
+        assert!(!validate().contains(unselected), "{one}");
+    }
+    put("51-b.yaml", &config("51-b", "{extensions: [never-heard-of]}"));
+    put("52-c.yaml", &config("52-c", "{extensions: [kernel-devel]}"));
+    put("53-d.yaml", &config("53-d", "{kernelType: realtime}"));
+    let found = validate();
+    for part in ["spec.fips", unselected, "never-heard-of", "\"kernel-devel\"", "4 errors"] {
+        assert!(found.contains(part), "{part}: {found}");
     }
 }
 

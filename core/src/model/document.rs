@@ -227,6 +227,12 @@ impl Document {
         Handling::Foreign
     }
 
+    /// Returns true for a PinnedImageSet of any version, which is checked in files and used in clusters only.
+    pub fn is_pinned_set(&self) -> bool {
+        let group = self.api_version.as_deref().and_then(|version| version.split('/').next());
+        self.kind() == Kind::PINNED_SET.kind && group == Kind::PINNED_SET.group_version.split('/').next()
+    }
+
     /// Returns what to tell of it where it lies beside the one document that is read.
     fn beside(&self, wanted: Kind) -> Option<NotApplied> {
         let cause = match self.handling() {

@@ -207,15 +207,21 @@ impl Pins {
             return Some(format!("{cause}; correct it, or remove it from spec.pinnedImageSets of the pool"));
         }
         self.sets.iter().find_map(|set| {
-            let (place, image) = set.images.iter().enumerate().find(|(_, image)| !is_pinnable(image))?;
-            let field = format!("spec.pinnedImages[{place}].name");
-            Some(format!(
-                "PinnedImageSet {}: {field}: {image} is not an image by sha256 digest; give it as \
-                 NAME@sha256:<64 hex digits>",
-                set.name
-            ))
+            let fault = unpinnable(set.images.iter().map(String::as_str)).into_iter().next()?;
+            Some(format!("PinnedImageSet {}: {fault}", set.name))
         })
     }
+}
+
+/// Returns the images of a set that no node keeps: of each the field, the cause and the next step.
+pub fn unpinnable<'a>(images: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let fault = |(place, image): (usize, &str)| {
+        format!(
+            "spec.pinnedImages[{place}].name: {image} is not an image by sha256 digest; give it as \
+             NAME@sha256:<64 hex digits>"
+        )
+    };
+    images.into_iter().enumerate().filter(|(_, image)| !is_pinnable(image)).map(fault).collect()
 }
 
 /// Returns true if an image is named by a registry and a digest.

@@ -106,7 +106,11 @@ impl Refusal {
             return vec![of(error.field(), message)];
         };
         let each = fields.iter().take(MAX_REFUSALS);
-        let cause = |unknown| format!("{document} can't be read: {unknown}");
+        let cause = |unknown| {
+            format!(
+                "{document} can't be read: {unknown}; correct it, or let it pass with --allow-unknown-fields"
+            )
+        };
         let mut refusals: Vec<Self> = each.map(|unknown| of(Some(&unknown.field), cause(unknown))).collect();
         let more = fields.len().saturating_sub(MAX_REFUSALS);
         if let Some(last) = refusals.last_mut().filter(|_| more > 0) {

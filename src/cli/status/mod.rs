@@ -165,12 +165,12 @@ impl Disk {
 
 impl Disk {
     /// Reads what machine-config-daemon committed where nothing else is: the next start takes it over, or ends with the same error.
-    fn check_import(&self, root: &Root) -> Result<(), CliError> {
+    fn import(&self, root: &Root) -> Result<Option<Stored>, CliError> {
         check_commit(root)?;
-        if self.record.is_none() && self.stored.is_none() {
-            crate::journal::mcd::read(root)?;
+        if self.record.is_some() || self.stored.is_some() {
+            return Ok(None);
         }
-        Ok(())
+        Ok(crate::journal::mcd::read(root)?)
     }
 }
 
@@ -194,23 +194,29 @@ async fn observe_status(host: &Host) -> Result<Status, CliError> {
     let left = SavedReport::load_or_name(&host.root, &mut unread)?;
     let agent = AgentStatus::read(host, left.as_ref()).await?;
     let disk = or_unread(Disk::read(&host.root), left.is_some(), &mut unread)?;
-    if !left.as_ref().is_some_and(|left| is_agents_word(left, &agent, &[])) {
-        or_unread(disk.check_import(&host.root), left.is_some(), &mut unread)?;
-    }
+    let imported = if left.as_ref().is_some_and(|left| is_agents_word(left, &agent, &[])) {
+        None
+    } else {
+        or_unread(disk.import(&host.root), left.is_some(), &mut unread)?
+    };
     let mut health = health(&disk, left.as_ref(), &mut unread).await?;
     // A start takes the defaults in their place, and other verbs end with it.
     (health.settings, health.unknown_settings) = faults_of_usual(&host.root);
-    let (mut spec, is_settled) = match &disk {
-        Disk { record: None, stored: Some(stored), .. } => (Some(stored.known_spec()), stored.is_settled()),
-        Disk { .. } => (None, true),
+    let stored = disk.stored.as_ref().or(imported.as_ref()).filter(|_| disk.record.is_none());
+    let (mut spec, is_settled) = match stored {
+        Some(stored) => (Some(stored.known_spec()), stored.is_settled()),
+        None => (None, true),
     };
     let specs: Vec<_> = spec.iter().collect();
     let observed = observe(host, &specs).await.map(Some).map_err(CliError::from);
     let observed = or_unread(observed, left.is_some(), &mut unread)?;
     if let (Some(spec), Some(observed)) = (&mut spec, &observed) {
         settle(spec, is_settled, observed);
-        health.drift = drift(spec, observed);
-        add_diffs(&host.root, spec, observed, &mut health.drift);
+        // What another agent committed is no drift of ours.
+        if disk.stored.is_some() {
+            health.drift = drift(spec, observed);
+            add_diffs(&host.root, spec, observed, &mut health.drift);
+        }
         health.not_applied = not_applied(spec, observed);
     }
     let mut reported = match left.as_ref().filter(|left| is_agents_word(left, &agent, &unread)) {
