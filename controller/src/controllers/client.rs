@@ -69,9 +69,8 @@ impl Fence {
     }
 
     fn check(&self, request: Request<Body>) -> Result<Request<Body>, BoxError> {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let election = request.uri().path().starts_with("/apis/coordination.k8s.io/");
-        if !reads && !election {
+        if !is_read(&request) && !election {
             if !self.is_open() {
                 return Err(NotLeading.into());
             }
@@ -79,6 +78,23 @@ impl Fence {
             self.count();
         }
         Ok(request)
+    }
+}
+
+fn is_read(request: &Request<Body>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
+/// Ends the process if a write has no row of the page: every test in which one is sent fails. In no release.
+#[cfg(debug_assertions)]
+fn abort_without_row(request: &Request<Body>) {
+    if !is_read(request) && !super::write::BEGUN.take() {
+        let (method, path) = (request.method(), request.uri().path());
+        // Of two at once the second one is met.
+        tracing::error!(
+            "Write without a row: {method} {path}, or one beside it: send it with controllers/write.rs"
+        );
+        std::process::abort();
     }
 }
 
@@ -100,7 +116,11 @@ pub(super) async fn connect_to(
     let config = config(kubeconfig).await?;
     let server = config.cluster_url.to_string();
     let fence = fence.clone();
-    let layer = FilterLayer::new(move |request: Request<Body>| fence.check(request));
+    let layer = FilterLayer::new(move |request: Request<Body>| {
+        #[cfg(debug_assertions)]
+        abort_without_row(&request);
+        fence.check(request)
+    });
     let builder = transport::builder(config).map_err(|error| RunError::Client(error.to_string()))?;
     Ok((builder.with_layer(&layer).with_layer(&NoteAnswers).build(), server))
 }

@@ -425,7 +425,8 @@ impl Controller {
             Ok(patched) => patched,
             Err(error) => {
                 let expected = Expected::of(&pool.metadata);
-                return Err(judged(Write::RenderCondition, error, &expected, pools.get(&name)).await);
+                let error = judged(Write::RenderCondition, error, &expected, pools.get(&name)).await;
+                return Err(error.about(&format!("condition {type_} of pool {name}")));
             }
         };
         self.metrics.wrote("render", "reported");

@@ -1,10 +1,12 @@
 //! All writes to the API server: each is one of [`Write`], and goes through [`write()`], which counts what fails.
 //!
 //! `docs/monitoring.md` has a row for each, with what else tells of its failure; tests compare the page, this list, the calls in the
-//! sources, and the tests of the failures.
+//! sources, and the tests of the failures. In debug builds the fence ends a process that sends another one.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
+#[cfg(debug_assertions)]
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use kube::Resource;
@@ -135,11 +137,40 @@ pub(super) fn failures() -> Failures {
     FAILURES.clone()
 }
 
+/// The writes that were begun here and that the fence has not seen: one that it sees without is of none of [`Write::ALL`], whatever method
+/// sends it. It counts, since kube's client hands requests to a task of its own, where nothing of the caller is left. In no release.
+#[cfg(debug_assertions)]
+#[derive(Debug, Default)]
+pub(super) struct Begun(AtomicI64);
+
+/// Those of this process.
+#[cfg(debug_assertions)]
+pub(super) static BEGUN: Begun = Begun(AtomicI64::new(0));
+
+#[cfg(debug_assertions)]
+impl Begun {
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the one that leaves the process; returns false if none was begun.
+    pub(super) fn take(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+}
+
+/// Notes that a write begins: no earlier than at the first poll, which sends it.
+fn begin() {
+    #[cfg(debug_assertions)]
+    BEGUN.begin();
+}
+
 /// Makes a write and waits for its answer.
 pub(super) async fn write<T>(
     what: Write,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, RequestError> {
+    begin();
     counted(what, send(request).await)
 }
 
@@ -149,6 +180,7 @@ pub(super) async fn write_within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, RequestError> {
+    begin();
     counted(what, limited(limit, send(request)).await)
 }
 
@@ -157,6 +189,7 @@ pub(super) async fn write_and_read<K: Resource<DynamicType = ()>>(
     what: Write,
     request: impl Future<Output = kube::Result<Lenient<K>>>,
 ) -> Result<K, RequestError> {
+    begin();
     counted(what, read(request).await)
 }
 

@@ -1,6 +1,7 @@
 //! The drain controller: DRN-001 to DRN-003 from the controller's side.
 
 use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -19,16 +20,22 @@ pub const NODE: &str = "n";
 pub struct Scene {
     pub cluster: Cluster,
     _kubelet: Kubelet,
-    _disruption: DisruptionController,
+    _disruption: Option<DisruptionController>,
 }
 
 impl Scene {
     pub async fn new() -> Self {
+        let mut scene = Self::without_disruption_controller().await;
+        scene._disruption = Some(DisruptionController::start(&scene.cluster.bench, "default").await);
+        scene
+    }
+
+    /// With budgets whose status a test writes.
+    async fn without_disruption_controller() -> Self {
         let cluster = Cluster::new().await;
         create_node(&cluster.client, NODE, &[]).await;
         let kubelet = Kubelet::start(&cluster.bench, NODE).await;
-        let disruption = DisruptionController::start(&cluster.bench, "default").await;
-        Self { cluster, _kubelet: kubelet, _disruption: disruption }
+        Self { cluster, _kubelet: kubelet, _disruption: None }
     }
 
     pub async fn patch(&self, patch: Value) {
@@ -305,4 +312,44 @@ async fn unknown_budgets_cause_no_evictions() {
     scene.until_done("drain-rendered-b").await;
     let evictions = scene.evictions(mark).await;
     assert!((2..=4).contains(&evictions), "{evictions}");
+}
+
+/// The status of a budget is of its spec before: the server says when to come back (10 s), which is when the pod is evicted again, or at once
+/// when the status is of this spec.
+#[tokio::test]
+async fn budget_that_is_behind_its_spec_is_asked_again_when_server_says() {
+    let scene = Scene::without_disruption_controller().await;
+    scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
+    scene.budget("one", "shop").await;
+    let status = async |generation: i64| {
+        let status = json!({ "observedGeneration": generation, "disruptionsAllowed": 1, "currentHealthy": 2,
+            "desiredHealthy": 1, "expectedPods": 2 });
+        let patch = Patch::Merge(json!({ "status": status }));
+        scene.budgets().patch_status("one", &PatchParams::default(), &patch).await.unwrap();
+    };
+    status(1).await;
+    let spec = Patch::Merge(json!({ "spec": { "minAvailable": 0 } }));
+    scene.budgets().patch("one", &PatchParams::default(), &spec).await.unwrap();
+    let mark = scene.cluster.bench.mark().await;
+    let _controller = scene.cluster.start("a", &["--controllers", "drain"]);
+    scene.request("drain-rendered-b").await;
+    let is_named = |node: &Node| own(node, "drain-blocked").is_some_and(|blocked| blocked.contains("kept"));
+    scene.until("blocked", is_named).await;
+    let start = Instant::now();
+    assert_eq!(scene.evictions(mark).await, 1);
+    within("the second eviction", async {
+        while scene.evictions(mark).await < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let waited = start.elapsed();
+    assert!(waited > Duration::from_secs(7), "{waited:?}");
+    let start = Instant::now();
+    status(2).await;
+    pod_gone(&scene.cluster.client, "default", "kept").await;
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    scene.until_done("drain-rendered-b").await;
+    let evictions = scene.evictions(mark).await;
+    assert!((3..=4).contains(&evictions), "{evictions}");
 }

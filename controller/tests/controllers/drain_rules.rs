@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::{annotation, pod_gone};
 use crate::drain::{NODE, Scene, is_cordoned, own};
-use crate::process::{Controller, apply_definition};
+use crate::process::{Controller, apply_definition, condition};
+use crate::refusals::{listener, page_until};
+use crate::seams::drain::until_event;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
@@ -19,7 +21,7 @@ async fn start(scene: &Scene, drain: Value) -> Controller {
     scene.patch(json!({ "metadata": { "labels": { "node-role.kubernetes.io/worker": "" } } })).await;
     let policy = json!({ "metadata": { "name": "worker" }, "spec": { "drain": drain } });
     policies(scene).create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
-    scene.cluster.start("a", &["--controllers", "drain"])
+    scene.cluster.start("a", &["--controllers", "node,drain"])
 }
 
 fn policies(scene: &Scene) -> Api<RolloutPolicy> {
@@ -37,6 +39,7 @@ async fn drain_that_takes_too_long_fails_then_deletes() {
     scene.pod("kept", json!({ "labels": { "app": "shop" } })).await;
     scene.budget("one", "shop").await;
     let mut controller = start(&scene, json!({ "timeout": "1s" })).await;
+    let listener = listener(&mut controller).await;
     scene.request("drain-rendered-b").await;
     let why = "drain-rendered-b the drain took longer than 1s: pod default/kept is kept by PodDisruptionBudget default/one";
     let node = scene
@@ -44,11 +47,30 @@ async fn drain_that_takes_too_long_fails_then_deletes() {
         .await;
     assert!(is_cordoned(&node) && annotation(&node, "lastAppliedDrain").is_none());
     controller.line("the drain took longer than 1s").await;
+    // All that docs/rollouts.md promises.
+    let words = "the drain took longer than 1s: pod default/kept";
+    let text = "Drain failed after 1s: pod default/kept is kept by PodDisruptionBudget default/one";
+    until_event(&scene.cluster.client, "DrainFailed", NODE, text).await;
+    let metric = |value: &'static str| {
+        move |_, body: &str| body.contains(&format!("mcc_drain_err{{node=\"{NODE}\"}} {value}"))
+    };
+    page_until(listener, "/metrics", "the metric", metric("1")).await;
+    let is_named = |pool: &Value| {
+        let found = condition(pool, "NodeDegraded");
+        found["status"] == "True" && found["message"].as_str().unwrap_or_default().contains(words)
+    };
+    scene.cluster.until_pool("worker", "NodeDegraded", is_named).await;
     let deletes = Patch::Merge(json!({ "spec": { "drain": { "onTimeout": "DeletePods" } } }));
     policies(&scene).patch("worker", &PatchParams::default(), &deletes).await.unwrap();
     pod_gone(&scene.cluster.client, "default", "kept").await;
     let node = scene.until_done("drain-rendered-b").await;
     assert_eq!((own(&node, "drain-failed"), own(&node, "drain-blocked")), (None, None));
+    let is_over = |_, body: &str| !body.contains(&format!("mcc_drain_err{{node=\"{NODE}\"}} 1"));
+    page_until(listener, "/metrics", "the metric", is_over).await;
+    scene
+        .cluster
+        .until_pool("worker", "no longer", |pool| condition(pool, "NodeDegraded")["status"] == "False")
+        .await;
 }
 
 /// Pods that a rule skips stay: by their label, and those that do not end. The node leaves load balancers before, and comes back after.

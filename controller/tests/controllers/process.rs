@@ -141,6 +141,14 @@ impl Cluster {
     }
 }
 
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let lines = self.0.lines();
+        let unnamed = lines.iter().find(|line| line.contains("Write without a row"));
+        assert!(std::thread::panicking() || unnamed.is_none(), "{unnamed:?}");
+    }
+}
+
 impl Controller {
     pub async fn line(&mut self, what: &str) -> String {
         self.0.line(what, |line| line.contains(what)).await

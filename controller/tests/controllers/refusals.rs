@@ -25,6 +25,7 @@ use crate::process::{Cluster, Controller, NAMESPACE, apply_definition, condition
 use crate::proxy::{Failing, Seam};
 use crate::rollout::{Agents, ready_node};
 use crate::seams::drain::until_event;
+use crate::told;
 
 /// The user agent of the controller.
 const CONTROLLER: &str = "machine-config-controller";
@@ -524,7 +525,7 @@ async fn refused_event_is_counted_and_holds_nothing() {
     }
 }
 
-/// Every write of the page that a rollout or a build makes is refused, counted by its name, and made afterwards.
+/// Every write of the page that a rollout or a build makes is refused, counted by its name, told as the page says, and made afterwards.
 #[tokio::test]
 async fn each_write_that_is_refused_is_counted_and_made_later() {
     if own_only("refusals::each_write_that_is_refused_is_counted_and_made_later") {
@@ -600,19 +601,26 @@ async fn each_write_is_refused(code: u16) {
         failures(body, "OsConfigAnnotations", "refused") > 0
     })
     .await;
+    told::until_all_are_told(&cluster.client, code).await;
+    // The last one, so that none of those is lost.
+    refuse(bench, code, "POST", "/api/v1/namespaces/default/events", 1);
+    builds
+        .until_os_config("it is made again", |config| {
+            config["metadata"]["annotations"]["machineconfiguration.openshift.io/rebuild"].is_null()
+        })
+        .await;
+    if code == 403 {
+        page_until(listener, "/metrics", "an Event is refused", |_, body| {
+            failures(body, "Event", "refused") > 0
+        })
+        .await;
+    }
     bench.clear_faults();
     let (_, body) = get(listener, "/metrics");
-    let mut unplayed = unplayed(&body);
+    let mut unplayed = told::unplayed(&body);
     // A conflict of an Event is one that repeats.
     unplayed.retain(|write| code == 403 || *write != "Event");
     assert_eq!(unplayed, [""; 0], "{code}");
-}
-
-/// The rows of the page that were not refused by these metrics, and are not elsewhere.
-fn unplayed(metrics: &str) -> Vec<&'static str> {
-    let is_elsewhere = |row: &str| ELSEWHERE.iter().any(|(write, _)| *write == row);
-    let is_unplayed = |row: &&str| failures(metrics, row, "refused") == 0 && !is_elsewhere(row);
-    rows().into_iter().filter(is_unplayed).collect()
 }
 
 /// Waits for a build; returns its name.
@@ -628,46 +636,6 @@ async fn first_build(builds: &Builds) -> String {
         }
     })
     .await
-}
-
-/// The writes that the test above does not make, and the tests that refuse them: it has no pool that opts in, no image that was built before,
-/// no `MachineConfigNode` and no pod to evict, and what it refuses of a pool's status is mostly the node controller's.
-const ELSEWHERE: [(&str, &str); 11] = [
-    ("NodePinnedImages", "refused::pinned_images_are_refused"),
-    ("PinnedImageCounts", "refused::pinned_images_are_refused"),
-    ("Eviction", "drain::requests_of_drains_fail"),
-    ("ConfigNodeStatus", "drain::requests_of_drains_fail"),
-    ("RenderedConfigDeletion", "refused::deletion_of_rendered_config_is_refused"),
-    ("SeedConfig", "refused::config_of_prebuilt_image_is_refused"),
-    ("OptInOsConfig", "refused::writes_of_opting_in_are_refused"),
-    ("OptInBaseImage", "refused::writes_of_opting_in_are_refused"),
-    ("OptInResult", "refused::writes_of_opting_in_are_refused"),
-    ("BuildCondition", "refused::condition_of_build_is_refused"),
-    ("Lease", "lease::renewals_of_lease_fail"),
-];
-
-/// Each of those is checked by its name in the test that is said to refuse it.
-#[test]
-fn writes_that_are_refused_elsewhere_are_checked_there() {
-    let sources = [
-        ("drain", include_str!("seams/drain.rs")),
-        ("lease", include_str!("seams/lease.rs")),
-        ("refused", include_str!("seams/refused.rs")),
-    ];
-    for (write, test) in ELSEWHERE {
-        let (module, function) = test.split_once("::").unwrap();
-        let source = sources.iter().find(|(name, _)| *name == module).unwrap().1;
-        let body = source.split_once(&format!("async fn {function}()")).unwrap().1;
-        let body = body.split("#[tokio::test]").next().unwrap();
-        assert!(body.contains(&format!("\"{write}\"")), "{test} does not check {write}");
-    }
-}
-
-/// The names of the page's rows.
-fn rows() -> Vec<&'static str> {
-    let page = include_str!("../../../docs/monitoring.md");
-    let rows = page.split("## Writes that fail").nth(1).unwrap().split("\n## ").next().unwrap();
-    rows.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect()
 }
 
 fn refuse(bench: &Bench, code: u16, method: &str, path: &str, count: u32) {
@@ -687,7 +655,6 @@ fn refuse_each(bench: &Bench, code: u16) {
         ("PATCH", format!("{OS}machineosconfigs/worker/status"), 1),
         ("POST", "/apis/batch/v1/".to_owned(), 1),
         ("POST", "/api/v1/namespaces/openshift-machine-config-operator/".to_owned(), 1),
-        ("POST", "/api/v1/namespaces/default/events".to_owned(), 1),
     ] {
         refuse(bench, code, method, &path, count);
     }

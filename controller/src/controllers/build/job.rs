@@ -82,7 +82,9 @@ impl Builder for Jobs {
     fn outcome<'a>(&'a self, ended: &'a EndedBuild<'a>) -> ApiFuture<'a, PodOutcome> {
         Box::pin(async move {
             let which = ListParams::default().labels(&format!("{MACHINE_OS_BUILD}={}", label(ended.build)));
-            let pods = send(self.objects.api::<Pod>().list(&which)).await?;
+            let pods = send(self.objects.api::<Pod>().list(&which)).await;
+            let pods =
+                pods.map_err(|error| error.about(&format!("list of the pods of build {}", ended.build)))?;
             let of_job = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == ended.uid);
             Ok(pod_outcome(&pods.items.into_iter().filter(of_job).collect::<Vec<_>>(), ended))
         })

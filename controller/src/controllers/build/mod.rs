@@ -93,6 +93,10 @@ struct Course {
     /// It grows with each write: an answer to an earlier query is not taken.
     turn: u64,
     is_querying: bool,
+    /// The API server refused or did not answer what the last query reads.
+    failed_query: Option<RequestError>,
+    /// No query is sent before.
+    query_after: Option<Instant>,
     /// When a registry was first requested to delete the image of a build, by the build's UID.
     deletions: BTreeMap<String, Instant>,
     conflicts: u32,
@@ -154,6 +158,11 @@ impl Controller {
             course.answers = Answers::default();
             course.turn = course.turn.wrapping_add(1);
         }
+        if let Some(error) = course.failed_query.take() {
+            self.failed(name, course, &error).await;
+            course.query_after = course.again;
+            return None;
+        }
         for _ in 0..MAX_ACTIONS {
             match self.step(name, course).await {
                 Ok(Step::Done) => {}
@@ -201,6 +210,10 @@ impl Controller {
             .map(|plan| plan.desired_build(&group, &self.cache.lock(), builder.as_deref()));
         let action = group.decide(desired.as_ref(), &course.answers);
         if let Some(query) = RemoteQuery::from_action(&action) {
+            if course.query_after.is_some_and(|after| after > Instant::now()) {
+                course.again = course.query_after;
+                return Ok(Step::Rest);
+            }
             let query = self.query(&group, desired.as_ref(), course, query);
             return Ok(query.map_or(Step::Rest, Step::Query));
         }

@@ -67,8 +67,9 @@ impl Objects {
     /// Creates what carries a build out.
     pub(super) async fn create<K: Namespaced + Cached>(&self, object: &K) -> Result<(), RequestError> {
         let (api, how) = (self.api::<K>(), PostParams::default());
-        let made = write(Write::BuildJob, api.create(&how, object)).await;
-        self.store(or_judged(Write::BuildJob, made, &Expected::Absent, api.get(&object.name_any())).await?);
+        let (made, name) = (write(Write::BuildJob, api.create(&how, object)).await, object.name_any());
+        let made = or_judged(Write::BuildJob, made, &Expected::Absent, api.get(&name)).await;
+        self.store(made.map_err(named::<K>("creation", &name))?);
         Ok(())
     }
 
@@ -81,7 +82,10 @@ impl Objects {
         let (api, how) = (self.api::<K>(), PatchParams::default());
         match write(Write::BuildJob, api.patch(name, &how, &Patch::Merge(patch))).await {
             Ok(patched) => self.store(patched),
-            Err(error) => return Err(judged_by_uid(Write::BuildJob, error, None, api.get(name)).await),
+            Err(error) => {
+                let error = judged_by_uid(Write::BuildJob, error, None, api.get(name)).await;
+                return Err(named::<K>("start", name)(error));
+            }
         }
         Ok(())
     }
@@ -101,7 +105,7 @@ impl Objects {
         if let Err(error) = write(Write::BuildJob, api.delete(name, &how)).await {
             let error = judged_by_uid(Write::BuildJob, error, Some(uid), api.get(name)).await;
             if error.code() != 404 || !error.is_conflict() {
-                return Err(error);
+                return Err(named::<K>("deletion", name)(error));
             }
         }
         self.find::<K>(name).await.map(drop)
@@ -122,7 +126,7 @@ impl Objects {
                 self.cache.change(|snapshot| K::remove(snapshot, name));
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(named::<K>("reading", name)(error)),
         }
     }
 
@@ -145,17 +149,19 @@ impl Objects {
         owner: &str,
     ) -> Result<(), RequestError> {
         let (api, name) = (self.api::<K>(), object.name_any());
+        let creation = || named::<K>("creation", &name);
         let made = write(Write::BuildInput, api.create(&PostParams::default(), object)).await;
         let Err(error) = made else { return Ok(()) };
         let found = if error.code() == 0 {
             send(api.get(&name)).await.ok()
         } else {
-            match judge(Write::BuildInput, error.clone(), &Expected::Absent, api.get(&name)).await? {
+            let judged = judge(Write::BuildInput, error.clone(), &Expected::Absent, api.get(&name)).await;
+            match judged.map_err(creation())? {
                 Conflict::Changed(found) => Some(found),
                 Conflict::Gone => None,
             }
         };
-        let Some(found) = found else { return Err(error) };
+        let Some(found) = found else { return Err(creation()(error)) };
         if found.owner_references().iter().any(|one| one.uid == owner) {
             return Ok(());
         }
@@ -165,13 +171,28 @@ impl Objects {
                 "{kind} {namespace}/{name} is in the way of a build, and not of one; delete it"
             )));
         }
+        self.delete_input(&api, &found).await?;
+        let made = write(Write::BuildInput, api.create(&PostParams::default(), object)).await;
+        let made = or_judged(Write::BuildInput, made, &Expected::Absent, api.get(&name)).await;
+        made.map(drop).map_err(creation())
+    }
+
+    /// Deletes an input of an earlier object, as it was found.
+    async fn delete_input<K: Namespaced>(&self, api: &Api<K>, found: &K) -> Result<(), RequestError> {
+        let name = found.name_any();
         let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
         let how = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
         let deleted = write(Write::BuildInput, api.delete(&name, &how)).await;
-        or_judged(Write::BuildInput, deleted, &Expected::of(found.meta()), api.get(&name)).await?;
-        let made = write(Write::BuildInput, api.create(&PostParams::default(), object)).await;
-        or_judged(Write::BuildInput, made, &Expected::Absent, api.get(&name)).await.map(drop)
+        let deleted =
+            or_judged(Write::BuildInput, deleted, &Expected::of(found.meta()), api.get(&name)).await;
+        deleted.map(drop).map_err(named::<K>("deletion", &name))
     }
+}
+
+/// Names the object of an error: a server that does not answer names none.
+fn named<K: Namespaced>(action: &str, name: &str) -> impl FnOnce(RequestError) -> RequestError {
+    let what = format!("{action} of {} {name}", K::kind(&()));
+    move |error| error.about(&what)
 }
 
 /// Returns true if an object is the same input of an earlier run of the build: a label alone is anybody's to add.

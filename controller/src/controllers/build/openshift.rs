@@ -155,7 +155,7 @@ impl Builder for OpenShiftBuilds {
                 Err(error) if error.code() == 404 => {
                     Ok(PodOutcome { is_gone: true, ..PodOutcome::default() })
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(error.about(&format!("reading of Build {}", job_name(ended.build)))),
             }
         })
     }

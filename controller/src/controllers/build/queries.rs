@@ -141,6 +141,6 @@ pub(super) async fn read_credentials(
     match send(Api::<Secret>::namespaced(client.clone(), namespace).get(name)).await {
         Ok(secret) => Ok(credentials_of_secret(&secret).unwrap_or_else(|| NO_CREDENTIALS.to_vec())),
         Err(error) if error.code() == 404 => Ok(NO_CREDENTIALS.to_vec()),
-        Err(error) => Err(error),
+        Err(error) => Err(error.about(&format!("reading of Secret {namespace}/{name}"))),
     }
 }

@@ -13,6 +13,9 @@ use crate::controllers::events::{About, Severity, emit};
 /// The most of a message that a line has: a builder's last words may be long.
 const MAX_LINE: usize = 300;
 
+/// Builds of a `MachineOSConfig` that is gone that an error is told of.
+const MAX_TOLD: usize = 4;
+
 /// Reports an action that was carried out, about the group as it was before.
 pub(super) struct Reporter<'a> {
     pub(super) client: &'a Client,
@@ -210,11 +213,24 @@ pub(super) fn field(group: &Group, desired: Option<&DesiredBuild>, action: &Acti
     }
 }
 
-/// Reports that something could not be written.
+/// Reports that something could not be read or written: at the `MachineOSConfig`, and once that is gone at what it left.
 pub(super) async fn failed(client: &Client, group: &Group, error: &str) {
     warn!("MachineOSConfig {}: {error}", group.name);
-    if let Some(config) = &group.os_config {
-        let about = About::os_config(&group.name, &config.build.uid);
+    for about in left(group) {
         emit(client, &about, Severity::Warning, "ConfigReconcileFailed", error).await;
     }
+}
+
+fn left(group: &Group) -> Vec<About> {
+    if let Some(config) = &group.os_config {
+        return vec![About::os_config(&group.name, &config.build.uid)];
+    }
+    let builds = group.builds.iter().map(|(name, build)| About::os_build(name, &build.build.uid));
+    let pool = group.object.iter().map(|pool| {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        About::pool(name, pool.metadata.uid.as_deref().unwrap_or_default())
+    });
+    // The pool of its name may never have been its own.
+    let builds: Vec<About> = builds.take(MAX_TOLD).collect();
+    if builds.is_empty() { pool.collect() } else { builds }
 }

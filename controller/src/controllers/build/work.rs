@@ -6,13 +6,13 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::group::groups;
 use super::job::Jobs;
 use super::objects::Objects;
 use super::openshift::OpenShiftBuilds;
-use super::{Controller, Course, Query, QueryResult, RETRY, UNTOUCHED};
+use super::{Controller, Course, Query, QueryResult, UNTOUCHED};
 use crate::build::JobSettings;
 use crate::controllers::cache::Cache;
 use crate::controllers::contested::Contested;
@@ -160,10 +160,7 @@ impl Courses {
         match result {
             Ok(answers) if course.turn == turn => course.answers = answers,
             Ok(_) => {}
-            Err(error) => {
-                warn!("MachineOSConfig {name}: {error}");
-                course.again = Some(Instant::now() + RETRY);
-            }
+            Err(error) => course.failed_query = Some(error),
         }
         self.work.add(name, Instant::now());
     }

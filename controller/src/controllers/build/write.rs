@@ -120,8 +120,8 @@ impl Writer<'_> {
         let (build, how) = (MachineOsBuild::from(build), PostParams::default());
         let builds = self.builds();
         let made = write(Write::OsBuild, builds.create(&how, &build)).await;
-        let made = or_judged(Write::OsBuild, made, &Expected::Absent, builds.get(&desired.name)).await?;
-        self.store_build(made);
+        let made = or_judged(Write::OsBuild, made, &Expected::Absent, builds.get(&desired.name)).await;
+        self.store_build(made.map_err(of_build("creation", &desired.name))?);
         Ok(())
     }
 
@@ -132,12 +132,13 @@ impl Writer<'_> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
         let how = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let deleted = write(Write::OsBuild, self.builds().delete(name, &how)).await;
-        or_judged(Write::OsBuild, deleted, &expected, self.builds().get(name)).await?;
+        let deleted = or_judged(Write::OsBuild, deleted, &expected, self.builds().get(name)).await;
+        deleted.map_err(of_build("deletion", name))?;
         read_build(self.client, self.cache, name).await
     }
 
     async fn release(&self, name: &str, uid: &str) -> Result<(), RequestError> {
-        let now = send(self.builds().get(name)).await?;
+        let now = send(self.builds().get(name)).await.map_err(of_build("reading", name))?;
         let mut finalizers = now.object.metadata.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         let body = json!({ "metadata": {
@@ -148,7 +149,8 @@ impl Writer<'_> {
         let how = PatchParams::default();
         let released = write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await;
         let expected = Expected::of(&now.object.metadata);
-        or_judged(Write::OsBuild, released, &expected, self.builds().get(name)).await?;
+        let released = or_judged(Write::OsBuild, released, &expected, self.builds().get(name)).await;
+        released.map_err(of_build("release", name))?;
         read_build(self.client, self.cache, name).await
     }
 
@@ -163,7 +165,8 @@ impl Writer<'_> {
         let now = write(Write::OsConfigAnnotations, api.patch(name, &how, &Patch::Merge(body))).await;
         let expected =
             Expected::Version { uid: Some(config.build.uid.clone()), version: Some(config.version.clone()) };
-        let now = or_judged(Write::OsConfigAnnotations, now, &expected, api.get(name)).await?;
+        let now = or_judged(Write::OsConfigAnnotations, now, &expected, api.get(name)).await;
+        let now = now.map_err(|error| error.about(&format!("annotation of MachineOSConfig {name}")))?;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
@@ -180,8 +183,8 @@ impl Writer<'_> {
         }});
         let how = PatchParams::default();
         let now = write(Write::OsBuild, self.builds().patch(name, &how, &Patch::Merge(body))).await;
-        let now = or_judged(Write::OsBuild, now, &expected(build), self.builds().get(name)).await?;
-        self.store_build(now);
+        let now = or_judged(Write::OsBuild, now, &expected(build), self.builds().get(name)).await;
+        self.store_build(now.map_err(of_build("annotation", name))?);
         Ok(())
     }
 
@@ -189,7 +192,7 @@ impl Writer<'_> {
     async fn write_status(&self, status: &Status) -> Result<(), RequestError> {
         let name = &self.desired.ok_or_else(gone)?.name;
         let known = self.group.builds.get(name).ok_or_else(gone)?;
-        let now = send(self.builds().get(name)).await?;
+        let now = send(self.builds().get(name)).await.map_err(of_build("reading", name))?;
         if now.object.metadata.resource_version.as_ref() != Some(&known.version) {
             return Err(changed(name));
         }
@@ -199,8 +202,8 @@ impl Writer<'_> {
         });
         let (api, how) = (self.builds(), PatchParams::default());
         let now = write(Write::OsBuildStatus, api.patch_status(name, &how, &Patch::Merge(body))).await;
-        let now = or_judged(Write::OsBuildStatus, now, &expected(known), api.get(name)).await?;
-        self.store_build(now);
+        let now = or_judged(Write::OsBuildStatus, now, &expected(known), api.get(name)).await;
+        self.store_build(now.map_err(of_build("status", name))?);
         Ok(())
     }
 
@@ -216,7 +219,7 @@ impl Writer<'_> {
         });
         let api = Api::<MachineOsConfig>::all(self.client.clone());
         if seeded && !config.build.seeded {
-            let old = send(api.get(&self.group.name)).await?;
+            let old = send(api.get(&self.group.name)).await.map_err(of_config(&self.group.name))?;
             let conditions = old.object.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
             if let Some(status) = status.as_object_mut() {
                 status.insert("conditions".to_owned(), json!(with_seeded(conditions.unwrap_or_default())));
@@ -231,7 +234,8 @@ impl Writer<'_> {
         let now = write(Write::OsConfigStatus, api.patch_status(name, &how, &Patch::Merge(body))).await;
         let expected =
             Expected::Version { uid: Some(config.build.uid.clone()), version: Some(config.version.clone()) };
-        let now = or_judged(Write::OsConfigStatus, now, &expected, api.get(name)).await?;
+        let now = or_judged(Write::OsConfigStatus, now, &expected, api.get(name)).await;
+        let now = now.map_err(|error| error.about(&format!("status of MachineOSConfig {name}")))?;
         self.cache.change(|snapshot| now.put(snapshot));
         Ok(())
     }
@@ -256,11 +260,23 @@ impl Writer<'_> {
         let how = PatchParams::default();
         let now =
             write_and_read(Write::BuildCondition, api.patch_status(&name, &how, &Patch::Merge(body))).await;
-        let now =
-            or_judged(Write::BuildCondition, now, &Expected::of(&pool.metadata), api.get(&name)).await?;
+        let now = or_judged(Write::BuildCondition, now, &Expected::of(&pool.metadata), api.get(&name)).await;
+        let now = now.map_err(|error| error.about(&format!("condition {DEGRADED} of pool {name}")))?;
         store(self.cache, now);
         Ok(())
     }
+}
+
+/// Names the object of an error: a server that does not answer names none.
+fn of_build(action: &str, name: &str) -> impl FnOnce(RequestError) -> RequestError {
+    let what = format!("{action} of MachineOSBuild {name}");
+    move |error| error.about(&what)
+}
+
+/// As that, of a read.
+fn of_config(name: &str) -> impl FnOnce(RequestError) -> RequestError {
+    let what = format!("reading of MachineOSConfig {name}");
+    move |error| error.about(&what)
 }
 
 /// The state that a build was read in.
@@ -284,7 +300,7 @@ async fn read_build(client: &Client, cache: &Cache, name: &str) -> Result<(), Re
     match send(Api::<MachineOsBuild>::all(client.clone()).get(name)).await {
         Ok(now) => cache.change(|snapshot| now.put(snapshot)),
         Err(error) if error.code() == 404 => cache.change(|snapshot| MachineOsBuild::remove(snapshot, name)),
-        Err(error) => return Err(error),
+        Err(error) => return Err(of_build("reading", name)(error)),
     }
     Ok(())
 }
@@ -297,7 +313,7 @@ pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
         Err(error) if error.code() == 404 => {
             cache.change(|snapshot| MachineOsConfig::remove(snapshot, &group.name));
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(of_config(&group.name)(error)),
     }
     let desired = writer.desired.map(|desired| &desired.name);
     for build in group.builds.keys().chain(desired.filter(|name| !group.builds.contains_key(*name))) {
@@ -310,7 +326,7 @@ pub(super) async fn refresh(writer: &Writer<'_>) -> Result<(), RequestError> {
         match send(Api::<Lenient<MachineConfigPool>>::all(client.clone()).get(pool)).await {
             Ok(now) => cache.change(|snapshot| now.put(snapshot)),
             Err(error) if error.code() == 404 => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.about(&format!("reading of pool {pool}"))),
         }
     }
     Ok(())

@@ -27,7 +27,7 @@ const WAYS: [(&str, Failing, &str); 4] = [
 ];
 
 /// Requests of a drain that fail, each at the nodes whose names begin so.
-const KINDS: [&str; 4] = ["cordon", "list", "evict", "report"];
+const KINDS: [&str; 5] = ["cordon", "list", "evict", "read", "report"];
 
 fn seam(kind: &str, node: &str) -> Seam {
     match kind {
@@ -37,6 +37,7 @@ fn seam(kind: &str, node: &str) -> Seam {
             Seam::new(Method::GET, &["/api/v1/pods?", &selector]).without("watch=")
         }
         "evict" => Seam::new(Method::POST, &[&format!("/pods/{node}/eviction")]),
+        "read" => Seam::new(Method::GET, &[&format!("/machineconfignodes/{node}")]),
         _ => Seam::new(Method::PATCH, &[&format!("/machineconfignodes/{node}/status?")]),
     }
 }
@@ -129,7 +130,9 @@ async fn requests_of_drains_fail() {
         until_blocked(client, &format!("evict-{way}"), &[&pod, words]).await;
         until_blocked(client, &format!("list-{way}"), &["its pods can't be listed: ", words]).await;
         // No drain waits for the report.
-        until_done(client, &format!("report-{way}"), "drain-b").await;
+        for kind in ["read", "report"] {
+            until_done(client, &format!("{kind}-{way}"), "drain-b").await;
+        }
     }
     let names_all = |pool: &Value| {
         let message = condition(pool, "RolloutDrainBlocked")["message"].as_str().unwrap_or_default();
@@ -146,6 +149,7 @@ async fn requests_of_drains_fail() {
             .all(|write| failures(body, write, "unanswered") >= 3 && failures(body, write, "refused") > 0)
             && failures(body, "Eviction", "unanswered") >= 3
             && failures(body, "Eviction", "refused") > 0
+            && body.contains("machine_config_controller_evictions_total{outcome=\"failed\"}")
     };
     page_until(listener, "/metrics", "each failure is counted", is_counted).await;
     let (code, body) = get(listener, "/readyz");
