@@ -196,6 +196,31 @@ fn seams_name_tests_that_exist() {
     assert!(all.len() > 20 && unnamed.is_empty(), "tests/SEAMS.md does not name {unnamed:?}");
 }
 
+/// The variants of an enum of the controller, by its source.
+fn variants(path: &str, head: &str) -> BTreeSet<String> {
+    let source = std::fs::read_to_string(path).unwrap();
+    let body = source.split_once(&format!("{head} {{\n")).unwrap().1.split("\n}\n").next().unwrap();
+    let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let names = lines.map(|line| line.trim_end_matches(','));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// `tests/SEAMS.md` has a row for each write of the controller, and for each kind that it lists and watches.
+#[test]
+fn seams_have_a_row_for_each_write_and_kind() {
+    let page = std::fs::read_to_string("tests/SEAMS.md").unwrap();
+    let sections = ["Reads of the API server", "Drains", "Writes to the API server", "Lease"];
+    let texts = page.split("\n## ").filter(|text| sections.contains(&text.lines().next().unwrap()));
+    let cells = texts.flat_map(str::lines).filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    let rows = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned);
+    let (writes, kinds) = ("controller/src/controllers/write.rs", "controller/src/controllers/cache.rs");
+    let mut all = variants(writes, "enum Write");
+    all.extend(variants(kinds, "enum Kind"));
+    assert!(all.len() > 40, "{all:?}");
+    let update = "Name it in the first cell of its row.";
+    table::compare("tests/SEAMS.md", rows, &format!("{writes} with {kinds}"), all, update);
+}
+
 /// Pictures are drawn from data: see docs/pictures/make.
 #[test]
 fn pictures_match_their_data() {

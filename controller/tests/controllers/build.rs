@@ -63,8 +63,12 @@ impl Builds {
     }
 
     pub async fn secret(&self) {
+        self.secret_named("push").await;
+    }
+
+    pub async fn secret_named(&self, name: &str) {
         let secret = json!({
-            "metadata": { "name": "push" },
+            "metadata": { "name": name },
             "type": "kubernetes.io/dockerconfigjson",
             "data": { ".dockerconfigjson": "eyJhdXRocyI6eyJyZWdpc3RyeS50ZXN0Ijp7ImF1dGgiOiJjR0UxTlhkdmNtUTZjR0UxTlhkdmNtUT0ifX19" },
         });

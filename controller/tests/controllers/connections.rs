@@ -19,13 +19,19 @@ use crate::proxy::{Failing, Proxy, Seam};
 /// A cluster whose controllers come through a proxy.
 pub async fn behind_proxy() -> (Cluster, Proxy) {
     let mut cluster = Cluster::new().await;
+    let proxy = put_before(&mut cluster).await;
+    (cluster, proxy)
+}
+
+/// Has the controllers that start from now on come through a proxy.
+pub async fn put_before(cluster: &mut Cluster) -> Proxy {
     let proxy = Proxy::new(cluster.bench.client("controller").await).await;
     let path = cluster.bench.kubeconfig(&Identity::Admin("controller".to_owned()));
     let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config["clusters"][0]["cluster"]["server"] = json!(proxy.url);
     fs::write(&path, config.to_string()).unwrap();
     cluster.kubeconfig = path;
-    (cluster, proxy)
+    proxy
 }
 
 /// All watches and requests of a controller.

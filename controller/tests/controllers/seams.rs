@@ -2,6 +2,7 @@
 
 pub mod drain;
 mod lease;
+mod reads;
 pub mod refused;
 mod registry;
 

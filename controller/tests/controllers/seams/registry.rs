@@ -12,16 +12,17 @@ use crate::process::condition;
 use crate::proxy::Failing;
 
 /// A pool whose images are in the repository that does not fail.
-async fn other_pool(builds: &Builds, registry: &str) {
+pub async fn other_pool(builds: &Builds, registry: &str, secret: &str) {
     builds.cluster.pool("infra").await;
     other_config(builds, "0").await;
     let mut other = spec(CONTAINERFILE, &format!("{registry}/os/infra"));
     other["machineConfigPool"]["name"] = json!("infra");
+    other["renderedImagePushSecret"]["name"] = json!(secret);
     let object = json!({ "spec": other });
     create_object(&builds.cluster.client, "machineosconfigs", "infra", object).await.unwrap();
 }
 
-async fn other_config(builds: &Builds, contents: &str) {
+pub async fn other_config(builds: &Builds, contents: &str) {
     let base = format!("registry.test/os@sha256:{}", "b".repeat(64));
     let config =
         MachineConfigBuilder::new("50-infra").file("/etc/a.conf", 0o644, contents).os_image_url(&base);
@@ -29,7 +30,7 @@ async fn other_config(builds: &Builds, contents: &str) {
 }
 
 /// Waits until the other pool has another build with an image; returns it.
-async fn until_other(builds: &Builds, other_than: &str) -> String {
+pub async fn until_other(builds: &Builds, other_than: &str) -> String {
     let of = |config: &DynamicObject| {
         config.data["status"]["machineOSBuild"]["name"].as_str().unwrap_or_default().to_owned()
     };
@@ -44,7 +45,7 @@ async fn until_other(builds: &Builds, other_than: &str) -> String {
 async fn queries_of_images_fail() {
     let registry = FakeRegistry::start().await;
     let builds = Builds::pushing_to(&registry.host).await;
-    other_pool(&builds, &registry.host).await;
+    other_pool(&builds, &registry.host, "push").await;
     let _controller = builds.start("a", &[]);
     let jobs = JobController::start(&builds.cluster.bench, Plays::Well).await;
     builds.secret().await;
