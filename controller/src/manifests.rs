@@ -301,44 +301,63 @@ impl Manifests {
     }
 
     fn add(&mut self, document: &Document, reading: Reading, errors: &mut Errors<'_>) {
-        let path = errors.path;
-        let kind = match document.handling() {
-            Handling::Read(kind) => kind,
-            // A file that is named is read for what is in it.
-            Handling::Named(_) if reading.on_twice == OnTwice::Replace && document.is_bare() => {
-                errors.take(document.check_kind(Kind::MACHINE_CONFIG));
-                return;
-            }
-            Handling::Named(cause) => {
-                let title = if document.kind().is_empty() {
-                    document.source().to_owned()
-                } else {
-                    format!("{}: {}", path.display(), document.title())
-                };
-                self.notes.push(format!("{title}: {cause}"));
-                if document.is_pinned_set() {
-                    self.check_pinned_set(document, reading, errors);
-                }
-                return;
-            }
-            Handling::Refused(cause) => {
-                self.unread.any = true;
-                errors.refused(&document.refuse_whole(cause));
-                return;
-            }
-            Handling::Foreign => return self.keep_secret(document),
-        };
+        let Some(kind) = self.kind_to_read(document, reading, errors) else { return };
         self.taken += 1;
         let Some(object) = errors.take(document.read::<Value>()) else {
             self.unread.any = true;
             return;
         };
-        self.check_as_server(&object.value, path);
+        self.check_as_server(&object.value, errors.path);
+        self.take(kind, document, object.value, reading, errors);
+    }
+
+    /// Returns the kind of a document that is read; names or refuses any other one.
+    fn kind_to_read(
+        &mut self,
+        document: &Document,
+        reading: Reading,
+        errors: &mut Errors<'_>,
+    ) -> Option<Kind> {
+        match document.handling() {
+            Handling::Read(kind) => return Some(kind),
+            // A file that is named is read for what is in it.
+            Handling::Named(_) if reading.on_twice == OnTwice::Replace && document.is_bare() => {
+                errors.take(document.check_kind(Kind::MACHINE_CONFIG));
+            }
+            Handling::Named(cause) => {
+                let title = if document.kind().is_empty() {
+                    document.source().to_owned()
+                } else {
+                    format!("{}: {}", errors.path.display(), document.title())
+                };
+                self.notes.push(format!("{title}: {cause}"));
+                if document.is_pinned_set() {
+                    self.check_pinned_set(document, reading, errors);
+                }
+            }
+            Handling::Refused(cause) => {
+                self.unread.any = true;
+                errors.refused(&document.refuse_whole(cause));
+            }
+            Handling::Foreign => self.keep_secret(document),
+        }
+        None
+    }
+
+    /// Takes an object of a kind that is read.
+    fn take(
+        &mut self,
+        kind: Kind,
+        document: &Document,
+        object: Value,
+        reading: Reading,
+        errors: &mut Errors<'_>,
+    ) {
         match kind {
             Kind::MACHINE_CONFIG => {
                 let read = self.read_object::<MachineConfig>(document, reading, errors);
                 if read.is_none() {
-                    self.unread.configs.push(labels(&object.value));
+                    self.unread.configs.push(labels(&object));
                 }
                 self.put(|all| &mut all.configs, kind, read, reading, errors);
             }
@@ -353,10 +372,10 @@ impl Manifests {
                 let read = self.read_object::<MachineOSConfig>(document, reading, errors);
                 if read.is_none() {
                     // The image that it names would be a MachineConfig of its pool.
-                    let pool = object.value.pointer("/spec/machineConfigPool/name").and_then(Value::as_str);
+                    let pool = object.pointer("/spec/machineConfigPool/name").and_then(Value::as_str);
                     let of_pool = pool.map(|pool| BTreeMap::from([(ROLE.to_owned(), pool.to_owned())]));
                     self.unread.configs.push(of_pool);
-                    self.unread_os_configs.insert(document.name().to_owned(), readable(&object.value));
+                    self.unread_os_configs.insert(document.name().to_owned(), readable(&object));
                 }
                 self.put(|all| &mut all.os_configs, kind, read, reading, errors);
             }
@@ -365,7 +384,7 @@ impl Manifests {
                 self.put(|all| &mut all.rollout_policies, kind, read, reading, errors);
             }
             Kind::CONTROLLER_CONFIG => {
-                self.add_controller_config(document, object.value, reading, errors);
+                self.add_controller_config(document, object, reading, errors);
                 self.unread.controller_config = self.controller_config.is_none();
             }
             _ => {

@@ -211,7 +211,8 @@ const PARSERS: [(&str, &[(&str, usize)]); 13] = [
             ("core/src/model/ignition/rules/luks.rs", 1),
             ("controller/src/registry/credentials.rs", 2),
             ("controller/src/registry/session.rs", 1),
-            ("controller/src/controllers/build/builder.rs", 1),
+            ("controller/src/registry/secret.rs", 1),
+            ("controller/src/bootstrap/credentials.rs", 2),
         ],
     ),
     (

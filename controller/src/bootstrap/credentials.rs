@@ -8,7 +8,7 @@ use super::{BootstrapError, Unbuilt};
 use crate::manifests::{Manifests, WholeObject};
 use crate::registry::credentials_of_secret;
 
-/// What credentials are for.
+/// Purpose of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The base image.

@@ -88,7 +88,7 @@ fn is_read(request: &Request<Body>) -> bool {
 /// Ends the process if a write has no row of the page: every test in which one is sent fails. In no release.
 #[cfg(debug_assertions)]
 fn abort_without_row(request: &Request<Body>) {
-    if !is_read(request) && !super::write::BEGUN.take() {
+    if !is_read(request) && !super::begun::BEGUN.take() {
         let (method, path) = (request.method(), request.uri().path());
         // Of two at once the second one is met.
         tracing::error!(

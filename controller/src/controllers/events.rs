@@ -100,7 +100,7 @@ pub(super) enum Severity {
 /// Maximum concurrent writes of Events.
 const MAX_OPEN: usize = 32;
 
-/// How long an Event waits for a free place before it is dropped.
+/// Time for which an Event waits for a free place before it is dropped.
 const MAX_WAIT: Duration = Duration::from_millis(200);
 
 /// Places of Events that are written now.

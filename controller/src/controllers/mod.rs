@@ -29,6 +29,7 @@
 //! in memory: a process that is killed is replaced by one that reads the same objects and decides the same.
 
 mod awaited;
+mod begun;
 mod build;
 mod cache;
 mod cached;

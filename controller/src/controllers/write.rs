@@ -5,14 +5,13 @@
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
-#[cfg(debug_assertions)]
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use kube::Resource;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
+use super::begun::begin;
 use super::client::{RequestError, limited, read, send};
 use crate::reading::Lenient;
 
@@ -135,34 +134,6 @@ fn labels(write: Write, outcome: &str) -> Vec<(&'static str, String)> {
 /// Returns the failures, for the metrics.
 pub(super) fn failures() -> Failures {
     FAILURES.clone()
-}
-
-/// The writes that were begun here and that the fence has not seen: one that it sees without is of none of [`Write::ALL`], whatever method
-/// sends it. It counts, since kube's client hands requests to a task of its own, where nothing of the caller is left. In no release.
-#[cfg(debug_assertions)]
-#[derive(Debug, Default)]
-pub(super) struct Begun(AtomicI64);
-
-/// Those of this process.
-#[cfg(debug_assertions)]
-pub(super) static BEGUN: Begun = Begun(AtomicI64::new(0));
-
-#[cfg(debug_assertions)]
-impl Begun {
-    fn begin(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Takes the one that leaves the process; returns false if none was begun.
-    pub(super) fn take(&self) -> bool {
-        self.0.fetch_sub(1, Ordering::Relaxed) > 0
-    }
-}
-
-/// Notes that a write begins: no earlier than at the first poll, which sends it.
-fn begin() {
-    #[cfg(debug_assertions)]
-    BEGUN.begin();
 }
 
 /// Makes a write and waits for its answer.

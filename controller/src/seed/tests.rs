@@ -160,7 +160,7 @@ fn copy_of_person_is_kept_and_rendered() {
     assert!(!actions(&[source(None)], &copied).0.iter().any(|one| matches!(one, Action::Delete(_))));
     // The name of the maker alone is anybody's to write; with its UID it is proof, also once it is gone.
     let other = Source { name: "other".to_owned(), uid: "v".to_owned(), ..source(None) };
-    assert_eq!(actions(&[other.clone()], &made).0.len(), 1);
+    assert_eq!(actions(std::slice::from_ref(&other), &made).0.len(), 1);
     for config in made.values_mut() {
         config.metadata.annotations.as_mut().unwrap().remove(MADE_FOR);
     }

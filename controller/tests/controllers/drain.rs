@@ -25,9 +25,9 @@ pub struct Scene {
 
 impl Scene {
     pub async fn new() -> Self {
-        let mut scene = Self::without_disruption_controller().await;
-        scene._disruption = Some(DisruptionController::start(&scene.cluster.bench, "default").await);
-        scene
+        let scene = Self::without_disruption_controller().await;
+        let disruption = DisruptionController::start(&scene.cluster.bench, "default").await;
+        Self { _disruption: Some(disruption), ..scene }
     }
 
     /// With budgets whose status a test writes.

@@ -543,11 +543,9 @@ async fn each_write_without_conflict_is_counted_and_made_later() {
     }
 }
 
-async fn each_write_is_refused(code: u16) {
-    let registry = FakeRegistry::start().await;
-    let builds = Builds::pushing_to(&registry.host).await;
-    let (cluster, bench) = (&builds.cluster, &builds.cluster.bench);
-    apply_definition(&cluster.client, "rolloutpolicies").await;
+/// Makes a policy of the pool, and its kind.
+async fn make_policy(client: &kube::Client) {
+    apply_definition(client, "rolloutpolicies").await;
     let policy = json!({
         "apiVersion": "machine-config-agent.io/v1alpha1", "kind": "RolloutPolicy",
         "metadata": { "name": "worker" }, "spec": {},
@@ -555,11 +553,23 @@ async fn each_write_is_refused(code: u16) {
     // The server serves a new kind a moment later.
     within("the policy is there", async {
         let body = || Some(("application/json", policy.clone()));
-        while !matches!(crate::cluster::call(&cluster.client, "POST", POLICIES, body()).await.0, 200 | 409) {
+        while !matches!(crate::cluster::call(client, "POST", POLICIES, body()).await.0, 200 | 409) {
             tokio::task::yield_now().await;
         }
     })
     .await;
+}
+
+/// Returns true for a node whose agent got its last answer.
+fn is_answered(node: &Node) -> bool {
+    annotation(node, "lastAppliedDrain").is_some_and(|last| last.starts_with("uncordon-"))
+}
+
+async fn each_write_is_refused(code: u16) {
+    let registry = FakeRegistry::start().await;
+    let builds = Builds::pushing_to(&registry.host).await;
+    let (cluster, bench) = (&builds.cluster, &builds.cluster.bench);
+    make_policy(&cluster.client).await;
     let mut controller = builds.start("a", &[]);
     let listener = listener(&mut controller).await;
     refuse_each(bench, code);
@@ -569,9 +579,6 @@ async fn each_write_is_refused(code: u16) {
     }
     let _agents = Agents::start(bench).await;
     for name in ["n1", "n2"] {
-        let is_answered = |node: &Node| {
-            annotation(node, "lastAppliedDrain").is_some_and(|last| last.starts_with("uncordon-"))
-        };
         node_until(&cluster.client, name, "the answer to its agent", is_answered).await;
     }
     // The next write to a node is its target.

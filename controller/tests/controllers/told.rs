@@ -125,7 +125,7 @@ fn all_that_page_names_is_looked_for() {
         open.extend(
             names
                 .into_iter()
-                .filter(|name| !text.contains(name) && !(is_said && events.contains(name)))
+                .filter(|name| !(text.contains(name) || is_said && events.contains(name)))
                 .map(|name| (write, name)),
         );
     }

@@ -6,7 +6,7 @@
 use super::Version;
 use crate::model::Karg;
 
-/// What is carried over from the running system: a name, or with `*` at its end the beginning of one.
+/// Arguments that are carried over from the running system: a name, or with `*` at its end the beginning of one.
 pub const CARRIED_OVER: [&str; 10] = [
     "root",
     "rootflags",

@@ -48,7 +48,7 @@ impl Layout {
     }
 }
 
-/// What the cluster of a seed was like, as far as this host is compared with it. The rest of the document is shown as
+/// The cluster of a seed, as far as this host is compared with it. The rest of the document is shown as
 /// it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterInfo {

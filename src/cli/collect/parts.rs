@@ -101,7 +101,7 @@ async fn of_host(
     host: &Host,
     now: Timestamp,
 ) {
-    match within(status::collect(host)).await {
+    match Box::pin(within(status::collect(host))).await {
         Ok((text, document)) => {
             bundle.add("status.txt", Ok(Content::Text(text)));
             bundle.add("status.json", Ok(Content::Json(document)));

@@ -265,7 +265,7 @@ fn policy_deleted_in_rollout_halts_it_until_a_person_decides() {
     assert_eq!(settle(&mut pool, &mut all, now()).len(), 1);
 }
 
-/// What makes a rollout halt without its policy is the pool's condition: before the API server has it, no node is given the target.
+/// The pool's condition makes a rollout halt without its policy: before the API server has it, no node is given the target.
 #[test]
 fn no_node_gets_target_before_pool_says_that_policy_is_followed() {
     let mut pool = with_policy("b", json!({ "canary": { "nodes": 1, "soak": "1h" } }));
