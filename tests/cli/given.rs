@@ -226,7 +226,8 @@ fn each_unknown_field_is_refused() {
         );
         for one in refused {
             let (field, message) = (one["field"].as_str().unwrap(), one["message"].as_str().unwrap());
-            let ending = "?); correct it, or let it pass with --allow-unknown-fields";
+            let ending =
+                "?). Correct what is misspelled; --allow-unknown-fields lets it pass, named as not applied";
             assert!(message.contains(field) && message.ends_with(ending), "{message}");
         }
         for text in [
@@ -248,7 +249,7 @@ fn each_unknown_field_is_refused() {
     let refused = document["refused"].as_array().unwrap();
     assert!(refused.len() == 32 && ran.err.len() < 2000, "{}: {}", refused.len(), ran.err);
     assert!(
-        refused[31]["message"].as_str().unwrap().contains("the document has 68 more of them; correct"),
+        refused[31]["message"].as_str().unwrap().contains("the document has 68 more of them. Correct"),
         "{}",
         refused[31]
     );

@@ -107,8 +107,10 @@ impl Refusal {
         };
         let each = fields.iter().take(MAX_REFUSALS);
         let cause = |unknown| {
+            // The words of the text for people.
             format!(
-                "{document} can't be read: {unknown}; correct it, or let it pass with --allow-unknown-fields"
+                "{document} can't be read: {unknown}. Correct what is misspelled; --allow-unknown-fields lets it pass, named as not \
+                 applied"
             )
         };
         let mut refusals: Vec<Self> = each.map(|unknown| of(Some(&unknown.field), cause(unknown))).collect();
