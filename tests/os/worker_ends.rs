@@ -260,8 +260,11 @@ fn labels_without_answer_end_batch() {
         for (play, words) in cases {
             scope.spawn(move || {
                 let played = Played::new(LABELS, &[play]);
-                fs::create_dir_all(played.host.at("host/etc/selinux")).unwrap();
-                fs::write(played.host.at("host/etc/selinux/config"), "SELINUX=permissive\n").unwrap();
+                let contexts = played.host.at("host/etc/selinux/test/contexts/files");
+                fs::create_dir_all(&contexts).unwrap();
+                fs::write(contexts.join("file_contexts"), "/.* system_u:object_r:etc_t:s0\n").unwrap();
+                let settings = "SELINUX=permissive\nSELINUXTYPE=test\n";
+                fs::write(played.host.at("host/etc/selinux/config"), settings).unwrap();
                 let ran = played.end(played.apply(), Instant::now());
                 played.no_worker_is_left(LABELS);
                 if words.is_empty() {

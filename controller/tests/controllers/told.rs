@@ -38,7 +38,7 @@ const SEEN: [(&str, &[&str]); 18] = [
     ("NodeDrain", &["refusals::refused_cordon_is_named_on_pool", "drain::requests_of_drains_fail"]),
     ("*Eviction", &["drain::requests_of_drains_fail"]),
     ("*ConfigNodeStatus", &["drain::requests_of_drains_fail"]),
-    ("PoolStatus", &["refusals::refused_status_of_pool_is_told_as_event"]),
+    ("PoolStatus", &["refusals::refused_status_of_pool_is_told_as_event", "policy_conflict::status_fails"]),
     ("PolicyStatus", &["refusals::refused_status_of_policy_stops_rollout_and_is_told_on_pool"]),
     ("RenderedConfig", &["refusals::refused_rendered_config"]),
     ("*RenderedConfigDeletion", &["refused::deletion_refused_with"]),
@@ -105,6 +105,7 @@ fn all_that_page_names_is_looked_for() {
         ("lease", include_str!("seams/lease.rs")),
         ("refused", include_str!("seams/refused.rs")),
         ("refusals", include_str!("refusals.rs")),
+        ("policy_conflict", include_str!("policy_conflict.rs")),
     ];
     let body = |test: &str| {
         let (module, function) = test.split_once("::").unwrap();
