@@ -65,8 +65,10 @@ fn has_policy(pool: &Pool) -> bool {
 /// Returns the message of a pool whose rollout follows a policy, whatever the policy allows now.
 pub(super) fn followed(input: &RolloutInput<'_>, census: &Census) -> Option<String> {
     let config = input.pool.configuration.name.as_deref().filter(|config| !config.is_empty())?;
-    let is_open = has_policy(input.pool) && census.updated < census.len();
-    is_open.then(|| format!("a RolloutPolicy rules the rollout of {config}"))
+    // Of no nodes nothing is known: what was remembered stays.
+    let is_remembered = || condition(input.pool).is_some_and(|old| outlasts_policy(old, config));
+    let is_open = if census.is_empty() { is_remembered() } else { census.updated < census.len() };
+    (has_policy(input.pool) && is_open).then(|| format!("a RolloutPolicy rules the rollout of {config}"))
 }
 
 /// Halts a rollout without a policy that was begun with one. It ends with all nodes at the target, another target, a policy, or the
@@ -75,7 +77,9 @@ pub(super) fn halt(course: Course, input: &RolloutInput<'_>, census: &Census) ->
     let pool = input.pool;
     let config = pool.configuration.name.as_deref().unwrap_or_default();
     let is_resumed = pool.resume.as_deref() == Some(config);
-    if has_policy(pool) || config.is_empty() || census.updated == census.len() || is_resumed {
+    // A pool that is without nodes for a moment has none at the target.
+    let is_over = !census.is_empty() && census.updated == census.len();
+    if has_policy(pool) || config.is_empty() || is_over || is_resumed {
         return course;
     }
     let Some(old) = condition(pool) else { return course };

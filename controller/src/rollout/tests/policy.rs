@@ -241,6 +241,11 @@ fn policy_deleted_in_rollout_halts_it_until_a_person_decides() {
     let (status, reason, message) = condition(&decide_at(&pool, &nodes, minutes(3)), "RolloutHalted");
     assert_eq!((&*status, &*reason), ("True", "PolicyDeleted"));
     assert!(message.contains("machine-config-agent.io/resume=b"), "{message}");
+    // Without nodes for a moment: none of them has the target.
+    let mut none = Vec::new();
+    settle(&mut pool, &mut none, minutes(3));
+    assert_eq!(condition(&decide_at(&pool, &none, minutes(3)), "RolloutHalted").1, "PolicyDeleted");
+    assert_eq!(settle(&mut pool, &mut nodes, minutes(3)), [""; 0]);
     // Another value is about another target.
     pool.resume = Some("a".to_owned());
     assert_eq!(settle(&mut pool, &mut nodes, minutes(4)), [""; 0]);
