@@ -1,8 +1,11 @@
 //! Errors of the OS backends, in common words.
 
 mod next;
+mod pull;
 
 use serde::{Deserialize, Serialize};
+
+pub(in crate::host::os) use pull::of_skopeo;
 
 use crate::host::HostError;
 use crate::model::FaultClass;
@@ -43,11 +46,17 @@ impl OsError {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn from_text(object: &str, text: &str, other: OsErrorKind) -> Self {
-        const KNOWN: [(&str, OsErrorKind); 29] = [
+        const KNOWN: [(&str, OsErrorKind); 34] = [
             ("no space left", OsErrorKind::NoSpace),
             ("min-free-space", OsErrorKind::NoSpace),
             ("disk quota exceeded", OsErrorKind::NoSpace),
             ("skopeo spawn error", OsErrorKind::MissingTool),
+            // Of any backend: they have one next step.
+            ("is rejected by policy", OsErrorKind::PullFailed),
+            ("source image rejected", OsErrorKind::PullFailed),
+            ("x509: ", OsErrorKind::PullFailed),
+            ("server gave http response", OsErrorKind::PullFailed),
+            ("getting username and password", OsErrorKind::Unauthorized),
             ("unauthorized", OsErrorKind::Unauthorized),
             ("authentication required", OsErrorKind::Unauthorized),
             ("403 (forbidden)", OsErrorKind::Unauthorized),
@@ -86,8 +95,8 @@ impl OsError {
     /// Converts it to an error of the host.
     pub(in crate::host) fn into_error(self) -> HostError {
         let Self { object, cause, trouble } = self;
-        let text = if trouble == OsErrorKind::PullFailed { next::of_pull(&cause) } else { trouble.next() };
-        let next = next::about(text, &object);
+        let of_pull = (trouble == OsErrorKind::PullFailed).then(|| pull::next(&cause));
+        let next = next::about(of_pull.as_deref().unwrap_or(trouble.next()), &object);
         HostError::Os { object, cause, class: trouble.class(), reason: trouble.reason(), next }
     }
 }
