@@ -12,7 +12,7 @@ use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::decide::ahead::Ahead;
 use crate::host::{Host, Root};
-use crate::journal::origin::{State, check_commit};
+use crate::journal::origin::{State, check_commit, check_lock, check_writable};
 use crate::journal::{OpenUpdate, Originals, Stored};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::EmbeddedConfig;
@@ -132,7 +132,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
         let host = arguments.host.observe_through(environment.proxy.clone())?;
         let state = State::load(&host.root)?;
         let embedded = arguments.image_config.as_deref();
-        let look = Look { embedded, source: ImageSource::Read };
+        let look = Look { embedded, source: ImageSource::Read, is_of_run: true };
         return from_current(host, &state, look, to, &target, &policy).await;
     }
     let image = input::image("--from-image", arguments.from_image.as_deref())?;
@@ -143,11 +143,14 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
     Ok(Decided { from: Some(from.target()), to: to.target(), outcome, beside: Beside::default() })
 }
 
-/// Source of what the target image carries: its name, else the image.
+/// Extent of the look at the host.
 #[derive(Debug, Clone, Copy)]
 struct Look<'a> {
+    /// Name of the config that the target image carries; without one the source tells.
     embedded: Option<&'a str>,
     source: ImageSource,
+    /// Set if the plan is for a run: what that could not write of its own is refused.
+    is_of_run: bool,
 }
 
 /// Returns why this host refuses a config; `None` if a run of `apply` would carry it out. No image is read.
@@ -159,7 +162,7 @@ pub(super) async fn refused(
 ) -> Result<Option<Irreconcilable>, CliError> {
     let content = Some(config.content());
     let Destination { to, target, policy } = Destination::new(config, image, content, policy)?;
-    let look = Look { embedded: None, source: ImageSource::Unread };
+    let look = Look { embedded: None, source: ImageSource::Unread, is_of_run: false };
     Ok(from_current(host, state, look, to, &target, &policy).await?.outcome.err())
 }
 
@@ -176,6 +179,7 @@ async fn from_current(
     host.soft_reboot = settings::read_usual(&host.root)?.soft_reboot;
     let forced = host.root.exists(FORCE_FILE)?;
     let ahead = ahead(&host, state, target, forced).await?;
+    check_own(&host.root, look, ahead)?;
     let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
     if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
         let outcome = if ahead == Ahead::GoesOn {
@@ -207,6 +211,9 @@ async fn from_current(
     let origin = origin.spec;
     let (from, outcome) = if ahead == Ahead::Committed {
         let due = late::follow(&origin, &facts.observed);
+        if look.is_of_run && due.is_some() {
+            check_writable(&host.root)?;
+        }
         (Rc::clone(&origin), Ok(due.unwrap_or_else(|| unchanged(&to, &facts))))
     } else {
         let from = start.from(&origin, &to, &facts.observed);
@@ -222,6 +229,17 @@ async fn from_current(
     let beside = Beside { drift, left: origin.opaque().cloned().collect(), open };
     let from = (!origin.is_unmanaged()).then(|| origin.target());
     Ok(Decided { from, to: to.target(), outcome, beside })
+}
+
+/// Refuses what a run could not write of its own, before anything else.
+fn check_own(root: &Root, look: Look<'_>, ahead: Ahead) -> Result<(), CliError> {
+    if look.is_of_run {
+        check_lock(root)?;
+        if !matches!(ahead, Ahead::Committed | Ahead::Held) {
+            check_writable(root)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the plan of the open update, or what has come in the way of its files since it was begun.

@@ -67,6 +67,7 @@ mod plan_left;
 mod plan_links;
 mod plan_names;
 mod plan_open;
+mod plan_own;
 mod plan_take_over;
 mod plan_units;
 mod plan_ways;
