@@ -27,7 +27,8 @@ use crate::plan::{
     Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, unchanged, unverified_ahead,
 };
 use crate::settings::Environment;
-use crate::update::Record;
+use crate::update::resume::plans_again;
+use crate::update::{Phase, Record};
 
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
@@ -266,9 +267,21 @@ async fn goes_on(
     facts.obstacles.paths.retain(|path, _| !is_made(path));
     start.carry_over(&mut origin.spec, to, &facts.observed);
     let from = start.from(&origin.spec, to, &facts.observed);
+    let plans_again = plans_again(&open.record);
+    // What is planned again in this boot is looked at from its first batch on.
+    let is_up = match &open.record.phase {
+        Phase::Rebooting { boot_id } => *boot_id != facts.observed.boot_id,
+        Phase::Verifying => true,
+        Phase::Planned
+        | Phase::Staging
+        | Phase::Draining
+        | Phase::Applying { .. }
+        | Phase::RollingBack { .. }
+        | Phase::FallingBack { .. } => false,
+    };
+    let batch = if plans_again && is_up { 0 } else { batch };
     let blocked = blocked_ahead(&from, to, &facts, &plan, batch);
-    let outcome = blocked.and_then(|()| unverified_ahead(to, &facts.observed, &plan, next));
-    Ok(outcome.map(|()| plan))
+    Ok(blocked.and_then(|()| unverified_ahead(to, &facts.observed, plan, next, plans_again)))
 }
 
 /// Decides what comes before the plan.
