@@ -266,6 +266,7 @@ fn accounts(
     // A database that is no file is one of the obstacles above.
     if found.unreadable.is_empty() {
         found.lines = account_obstacles::unfit_lines(root, &[&from.users, &to.users])?;
+        found.lines.extend(account_obstacles::repeated_groups(root, accounts, &to.users)?);
         found.endless = account_obstacles::endless(root)?;
     }
     // Whoever holds a lock file holds that lock, too.

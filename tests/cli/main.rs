@@ -62,6 +62,7 @@ mod plan_agrees;
 mod plan_companions;
 mod plan_current;
 mod plan_flags;
+mod plan_groups;
 mod plan_labels;
 mod plan_left;
 mod plan_links;
