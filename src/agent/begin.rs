@@ -118,7 +118,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let from = start.from(&origin, to.spec(), &facts.observed);
         let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
-        let planned = rehearsed(&self.host.root, (&from, to.spec()), &facts, planned)?;
+        let planned = rehearsed(&self.host, (&from, to.spec()), &facts, planned).await?;
         let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;

@@ -219,7 +219,7 @@ async fn from_current(
     } else {
         let from = start.from(&origin, &to, &facts.observed);
         let outcome = start.plan(&origin, &from, &to, &facts, policy);
-        let outcome = rehearsed(&host.root, (&from, &to), &facts, outcome)?;
+        let outcome = rehearsed(&host, (&from, &to), &facts, outcome).await?;
         (from, outcome)
     };
     if let Some(open) = &mut open {
