@@ -29,6 +29,7 @@ impl<C: ControlPlane> Agent<C> {
             return Ok(());
         }
         let Some(stored) = mcd::read(&self.host.root)? else { return Ok(()) };
+        origin::check_writable(&self.host.root)?;
         let unread: Vec<String> = stored.known_spec().opaque().take(LINES).map(ToString::to_string).collect();
         info!(
             MESSAGE_ID = message::IMPORTED,
@@ -98,6 +99,7 @@ impl<C: ControlPlane> Agent<C> {
         let Some(target) = self.health.desired.clone() else { return Ok(()) };
         // Found before anything is touched: an update that can't be committed is not begun.
         origin::check_commit(&self.host.root)?;
+        origin::check_writable(&self.host.root)?;
         let (machine_config, policy) = self.control.config_and_policy(&target.config).await?;
         // The control plane's input is not the agent's own state: an error in it waits for a correction.
         let mut to = stored(machine_config, target, self.host.clock.now()).decode()?;
@@ -116,7 +118,7 @@ impl<C: ControlPlane> Agent<C> {
         }
         let from = start.from(&origin, to.spec(), &facts.observed);
         let planned = start.plan(&origin, &from, to.spec(), &facts, &policy);
-        let planned = rehearsed(&self.host.root, (&from, to.spec()), &facts, planned)?;
+        let planned = rehearsed(&self.host, (&from, to.spec()), &facts, planned).await?;
         let plan = self.planned(planned, &from, &to, &facts)?;
         self.health.drift.clear();
         self.journal.remember_kargs(&origin, to.spec(), &facts.observed)?;

@@ -12,7 +12,7 @@ use crate::apply::apply;
 use crate::control::ControlPlane;
 use crate::host::finalization;
 use crate::host::os::OsProgress;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, origin};
 use crate::model::observation::Finalization;
 use crate::model::text::chain;
 use crate::model::{Observation, Target, message};
@@ -79,6 +79,10 @@ impl<C: ControlPlane> Agent<C> {
     /// Carries out the batch or the undo step of the record's phase. Its fault is an answer.
     pub(super) async fn execute(&mut self, pass: &mut Pass) -> Result<Next, AgentError> {
         let Some(record) = self.journal.record().cloned() else { return Ok(Next::Requeue) };
+        if !matches!(record.phase, Phase::RollingBack { .. }) {
+            // What is done has to be recorded. An undo is worth it all the same.
+            origin::check_writable(&self.host.root)?;
+        }
         match self.advance(&record).await {
             Ok(Carried::Out) if record.phase == Phase::Staging => {
                 pass.answers.is_staged = true;

@@ -15,7 +15,7 @@ use self::fake_control_plane::FakeControlPlane;
 use self::fake_control_plane::os::{Played, image};
 use super::{Agent, ExitReason, SettingsLoader};
 use crate::control::{DrainStatus, trust_channel};
-use crate::host::systemd::tests::double::Double;
+use crate::host::systemd::tests::double::{Double, Unit};
 use crate::host::systemd::tests::peers;
 use crate::host::{FailPoints, Host, HostError, Root};
 use crate::log_lines::Lines;
@@ -84,9 +84,16 @@ struct Scene {
 
 impl Scene {
     async fn set(path: &str) -> Self {
+        Self::with_units(path, &["crio.service", "kubelet.service"]).await
+    }
+
+    async fn with_units(path: &str, units: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         plain_host::bare(dir.path());
         let double = Double::new("252");
+        for unit in units {
+            double.state().units.insert((*unit).to_owned(), Unit::default());
+        }
         let mut plane = FakeControlPlane::wanting("rendered-a", None);
         plane.policy(POLICY);
         // A service that failed works again once that is reported.
@@ -149,6 +156,34 @@ async fn each_action_is_requested_from_systemd_and_reported() {
         until(&scene.plane, &mut scene.agent, path, is_done("rendered-b")).await;
         assert_eq!(scene.double.state().asked, asked.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(scene.events(), [(reason, format!("{PLAIN}{text}"))], "{path}");
+        assert_eq!(std::fs::read_to_string(scene.at(path)).unwrap(), "b");
+    }
+}
+
+/// What systemd would refuse at the end of the update is refused before it begins.
+#[tokio::test(flavor = "current_thread")]
+async fn service_that_host_lacks_is_refused_before_anything_is_written() {
+    for (path, unit, step) in [
+        ("/etc/reload", "crio.service", "reload-unit crio.service"),
+        ("/etc/restart", "kubelet.service", "restart-unit kubelet.service"),
+    ] {
+        let mut scene = Scene::with_units(path, &[]).await;
+        let words = format!("{unit}, which is not on this host");
+        let refused = |report: &NodeReport| {
+            let fault = report.fault.as_ref().map(ToString::to_string).unwrap_or_default();
+            report.state == NodeState::Unreconcilable && fault.contains(&words) && fault.contains(step)
+        };
+        until(&scene.plane, &mut scene.agent, path, refused).await;
+        assert!(!scene.at(path).exists(), "{path}");
+        assert_eq!(scene.double.state().asked, Vec::<String>::new());
+        // Once it is installed, another try goes on.
+        scene.double.state().units.insert(unit.to_owned(), Unit::default());
+        for name in ["rendered-a", "rendered-b"] {
+            *scene.plane.desired.borrow_mut() = target(name);
+            scene.plane.nudge.notify_one();
+            scene.plane.reports.take();
+            until(&scene.plane, &mut scene.agent, name, is_done(name)).await;
+        }
         assert_eq!(std::fs::read_to_string(scene.at(path)).unwrap(), "b");
     }
 }

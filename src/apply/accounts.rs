@@ -59,15 +59,18 @@ fn originals(intent: &Intent<'_>, host: &Host, steps: &[Step]) -> Result<Account
                 let account = intent.to().users.accounts.get(name);
                 let home =
                     account.map(|account| account_programs::home_of(&host.root, name.as_str(), account));
-                users.push(SavedUser { name: name.to_string(), home: home.transpose()?.flatten() });
+                let joins = account.map(|account| account.groups.clone()).unwrap_or_default();
+                let home = home.transpose()?.flatten();
+                users.push(SavedUser { name: name.to_string(), home, groups: joins });
                 // Its own group comes with it.
                 groups.insert(name.to_string());
                 groups.extend(image_groups::alone(&known, &needed(&host.root, account)));
             }
             BatchOp::Account(AccountOp::ModifyUser, name) => {
-                users.push(SavedUser { name: name.to_string(), home: None });
                 let new = desired(intent, name).map(|account| &account.groups);
                 let old = intent.from().users.accounts.get(name).map(|account| &account.groups);
+                let changed = new.into_iter().chain(old).flatten().cloned().collect();
+                users.push(SavedUser { name: name.to_string(), home: None, groups: changed });
                 groups.extend(new.iter().flat_map(|groups| image_groups::alone(&known, groups)));
                 let left = old.into_iter().flatten().filter(|group| records.is_group_copied(group));
                 groups.extend(left.cloned());

@@ -11,7 +11,7 @@ use crate::host::saved::PathSnapshot;
 use crate::host::{Host, HostError, OsProgress, accounts, etc_merge, next_root, restore};
 use crate::journal::Intent;
 use crate::journal::originals::Original;
-use crate::model::ids::UNIT_DIR;
+use crate::model::ids::{UNIT_DIR, is_below};
 use crate::model::paths::LinkTarget;
 use crate::model::users::CORE;
 use crate::model::{ManagedPath, ObservedFile, PathSpec};
@@ -269,7 +269,7 @@ fn holds_others(host: &Host, directory: &str, all: &[Change<'_>]) -> bool {
     // A directory that was made for what goes.
     let between = |path: &str| {
         let is_made = host.root.observe(path).is_ok_and(|found| found == ObservedFile::MADE_DIRECTORY);
-        is_made && all.iter().any(|other| other.is_removal() && is_in(other.path(), path))
+        is_made && all.iter().any(|other| other.is_removal() && is_below(other.path(), path))
     };
     let is_other = |name: &String| {
         let path = format!("{directory}/{name}");
@@ -277,8 +277,4 @@ fn holds_others(host: &Host, directory: &str, all: &[Change<'_>]) -> bool {
         !is_ours || holds_others(host, &path, all)
     };
     host.root.list(directory).is_ok_and(|names| names.iter().any(is_other))
-}
-
-fn is_in(path: &str, directory: &str) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -91,7 +91,7 @@ fn lines(
 ) -> Result<AccountLines, HostError> {
     let whole = works.iter().filter(|work| !work.name.is_core() || work.ops.contains(&UserOp::Lock));
     let users: Vec<SavedUser> =
-        whole.map(|work| SavedUser { name: work.name.to_string(), home: None }).collect();
+        whole.map(|work| SavedUser { name: work.name.to_string(), ..SavedUser::default() }).collect();
     AccountLines::read(&host.root, &users, groups, records)
 }
 

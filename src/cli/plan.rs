@@ -12,7 +12,7 @@ use crate::control::ControlPlane as _;
 use crate::control::directory::Directory;
 use crate::decide::ahead::Ahead;
 use crate::host::{Host, Root};
-use crate::journal::origin::{State, check_commit};
+use crate::journal::origin::{State, check_commit, check_lock, check_writable};
 use crate::journal::{OpenUpdate, Originals, Stored};
 use crate::model::machineconfig::MachineConfig;
 use crate::model::observation::EmbeddedConfig;
@@ -27,7 +27,8 @@ use crate::plan::{
     Irreconcilable, Plan, blocked_ahead, late, not_held, plan_assumed, unchanged, unverified_ahead,
 };
 use crate::settings::Environment;
-use crate::update::Record;
+use crate::update::resume::plans_again;
+use crate::update::{Phase, Record};
 
 /// Flags of `plan`.
 #[derive(Debug, clap::Args)]
@@ -132,7 +133,7 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
         let host = arguments.host.observe_through(environment.proxy.clone())?;
         let state = State::load(&host.root)?;
         let embedded = arguments.image_config.as_deref();
-        let look = Look { embedded, source: ImageSource::Read };
+        let look = Look { embedded, source: ImageSource::Read, is_of_run: true };
         return from_current(host, &state, look, to, &target, &policy).await;
     }
     let image = input::image("--from-image", arguments.from_image.as_deref())?;
@@ -143,11 +144,14 @@ async fn decide(arguments: &Arguments, environment: &Environment) -> Result<Deci
     Ok(Decided { from: Some(from.target()), to: to.target(), outcome, beside: Beside::default() })
 }
 
-/// Source of what the target image carries: its name, else the image.
+/// Extent of the look at the host.
 #[derive(Debug, Clone, Copy)]
 struct Look<'a> {
+    /// Name of the config that the target image carries; without one the source tells.
     embedded: Option<&'a str>,
     source: ImageSource,
+    /// Set if the plan is for a run: what that could not write of its own is refused.
+    is_of_run: bool,
 }
 
 /// Returns why this host refuses a config; `None` if a run of `apply` would carry it out. No image is read.
@@ -159,7 +163,7 @@ pub(super) async fn refused(
 ) -> Result<Option<Irreconcilable>, CliError> {
     let content = Some(config.content());
     let Destination { to, target, policy } = Destination::new(config, image, content, policy)?;
-    let look = Look { embedded: None, source: ImageSource::Unread };
+    let look = Look { embedded: None, source: ImageSource::Unread, is_of_run: false };
     Ok(from_current(host, state, look, to, &target, &policy).await?.outcome.err())
 }
 
@@ -176,6 +180,7 @@ async fn from_current(
     host.soft_reboot = settings::read_usual(&host.root)?.soft_reboot;
     let forced = host.root.exists(FORCE_FILE)?;
     let ahead = ahead(&host, state, target, forced).await?;
+    check_own(&host.root, look, ahead)?;
     let mut open = state.open.as_ref().map(|open| described(&open.record, ahead));
     if let (Ahead::GoesOn | Ahead::Held, Some(open_update)) = (ahead, &state.open) {
         let outcome = if ahead == Ahead::GoesOn {
@@ -207,11 +212,14 @@ async fn from_current(
     let origin = origin.spec;
     let (from, outcome) = if ahead == Ahead::Committed {
         let due = late::follow(&origin, &facts.observed);
+        if look.is_of_run && due.is_some() {
+            check_writable(&host.root)?;
+        }
         (Rc::clone(&origin), Ok(due.unwrap_or_else(|| unchanged(&to, &facts))))
     } else {
         let from = start.from(&origin, &to, &facts.observed);
         let outcome = start.plan(&origin, &from, &to, &facts, policy);
-        let outcome = rehearsed(&host.root, (&from, &to), &facts, outcome)?;
+        let outcome = rehearsed(&host, (&from, &to), &facts, outcome).await?;
         (from, outcome)
     };
     if let Some(open) = &mut open {
@@ -222,6 +230,17 @@ async fn from_current(
     let beside = Beside { drift, left: origin.opaque().cloned().collect(), open };
     let from = (!origin.is_unmanaged()).then(|| origin.target());
     Ok(Decided { from, to: to.target(), outcome, beside })
+}
+
+/// Refuses what a run could not write of its own, before anything else.
+fn check_own(root: &Root, look: Look<'_>, ahead: Ahead) -> Result<(), CliError> {
+    if look.is_of_run {
+        check_lock(root)?;
+        if !matches!(ahead, Ahead::Committed | Ahead::Held) {
+            check_writable(root)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the plan of the open update, or what has come in the way of its files since it was begun.
@@ -248,9 +267,21 @@ async fn goes_on(
     facts.obstacles.paths.retain(|path, _| !is_made(path));
     start.carry_over(&mut origin.spec, to, &facts.observed);
     let from = start.from(&origin.spec, to, &facts.observed);
+    let plans_again = plans_again(&open.record);
+    // What is planned again in this boot is looked at from its first batch on.
+    let is_up = match &open.record.phase {
+        Phase::Rebooting { boot_id } => *boot_id != facts.observed.boot_id,
+        Phase::Verifying => true,
+        Phase::Planned
+        | Phase::Staging
+        | Phase::Draining
+        | Phase::Applying { .. }
+        | Phase::RollingBack { .. }
+        | Phase::FallingBack { .. } => false,
+    };
+    let batch = if plans_again && is_up { 0 } else { batch };
     let blocked = blocked_ahead(&from, to, &facts, &plan, batch);
-    let outcome = blocked.and_then(|()| unverified_ahead(to, &facts.observed, &plan, next));
-    Ok(outcome.map(|()| plan))
+    Ok(blocked.and_then(|()| unverified_ahead(to, &facts.observed, plan, next, plans_again)))
 }
 
 /// Decides what comes before the plan.

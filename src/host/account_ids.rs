@@ -175,7 +175,7 @@ impl Subordinate {
 }
 
 /// Returns the number of a key; the last one counts.
-fn number(defaults: &str, key: &str) -> Option<u32> {
+pub(in crate::host) fn number(defaults: &str, key: &str) -> Option<u32> {
     let value = defaults.lines().rev().find_map(|line| {
         let (name, value) = line.trim().split_once([' ', '\t'])?;
         (name == key).then(|| value.trim().trim_matches('"').to_owned())

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
+use super::account_layout::{self, Layout, has_member, is_of, with_member};
 use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord};
 use super::accounts::{self, Accounts, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
@@ -24,8 +25,6 @@ const GSHADOW: &str = "/etc/gshadow";
 const OF_USERS: [&str; 4] = [PASSWD, SHADOW, "/etc/subuid", "/etc/subgid"];
 /// Databases with lines of a group; the last field has its members.
 const OF_GROUPS: [&str; 2] = [GROUP, GSHADOW];
-/// The field of the members, in both.
-const MEMBERS: usize = 3;
 /// The field of the password, in all of them.
 const PASSWORD: usize = 1;
 
@@ -41,6 +40,10 @@ const EXPIRED: &[u8] = b"1";
 pub struct AccountLines {
     users: BTreeMap<String, UserLines>,
     groups: BTreeMap<String, GroupLines>,
+    /// By database, the places of these lines and of those of the groups that the users are or become members of. Earlier agents
+    /// wrote none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    layouts: BTreeMap<String, Layout>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,12 +64,14 @@ struct GroupLines {
 }
 
 /// The saved part of a user: its home, where that is made.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SavedUser {
     /// Its name.
     pub name: String,
     /// The home that the change makes.
     pub home: Option<String>,
+    /// Groups that the change makes it join or leave.
+    pub groups: BTreeSet<String>,
 }
 
 impl AccountLines {
@@ -98,6 +103,18 @@ impl AccountLines {
         for name in groups {
             let record = records.groups.get(name).cloned();
             saved.groups.insert(name.clone(), GroupLines { lines: own_lines(&of_groups, name), record });
+        }
+        for (path, bytes) in &of_users {
+            let layout = Layout::read(bytes, users.iter().map(|user| user.name.as_str()));
+            saved.layouts.insert(path.to_string(), layout);
+        }
+        for (path, bytes) in &of_groups {
+            let mut names = groups.clone();
+            names.extend(users.iter().flat_map(|user| user.groups.clone()));
+            names.extend(users.iter().flat_map(|user| memberships(bytes, &user.name)));
+            // Those that shadow-utils has split it joins at each change, whichever group that is about.
+            names.extend(repeated(bytes));
+            saved.layouts.insert(path.to_string(), Layout::read(bytes, names.iter().map(String::as_str)));
         }
         Ok(saved)
     }
@@ -137,6 +154,21 @@ impl AccountLines {
 
     /// Returns a database with everything put back.
     fn edited(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
+        let Some(layout) = self.layouts.get(path) else { return self.edited_by_name(path, bytes) };
+        let is_of_users = OF_USERS.contains(&path);
+        let is_whole = |name: &str| is_of_users || self.groups.contains_key(name);
+        let users = self.users.keys().map(String::as_str).collect();
+        let mut bytes = layout.put_back(bytes, &is_whole, &users);
+        // useradd may put a new account into groups that no config names.
+        let made = self.users.iter().filter(|(_, user)| !is_of_users && !user.lines.contains_key(PASSWD));
+        for (name, user) in made {
+            bytes = user.with_memberships(path, &bytes, name);
+        }
+        bytes
+    }
+
+    /// The same of originals without places.
+    fn edited_by_name(&self, path: &str, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if OF_USERS.contains(&path) {
             for (name, user) in &self.users {
@@ -148,8 +180,7 @@ impl AccountLines {
             bytes = with_line(&bytes, name, group.lines.get(path).map(Bytes::as_slice));
         }
         for (name, user) in &self.users {
-            let groups = user.member_of.get(path).cloned().unwrap_or_default();
-            bytes = with_members(&bytes, name, &|group| groups.contains(group));
+            bytes = user.with_memberships(path, &bytes, name);
         }
         bytes
     }
@@ -165,6 +196,12 @@ impl AccountLines {
 }
 
 impl UserLines {
+    /// Returns a database of groups with the user in those groups that listed it.
+    fn with_memberships(&self, path: &str, bytes: &[u8], name: &str) -> Vec<u8> {
+        let groups = self.member_of.get(path).cloned().unwrap_or_default();
+        with_members(bytes, name, &|group| groups.contains(group))
+    }
+
     /// Removes the home that was made with an account which was not there before.
     fn remove_home(&self, root: &Root, name: &str, records: &AccountRecords) -> Result<(), HostError> {
         match self.own_home(name, records).map(|home| (home, root.remove_tree(home))) {
@@ -190,9 +227,21 @@ pub fn is_expired(root: &Root, user: &str) -> Result<bool, HostError> {
     Ok(field(&shadow, user, EXPIRY) == Some(EXPIRED))
 }
 
-/// Returns the line of a name, without its end.
-pub(in crate::host) fn line_of<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+/// Returns the first line of a name, without its end.
+fn line_of<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))
+}
+
+/// Returns the line of a group, without its end, with the members of all its lines.
+pub(in crate::host) fn whole_line(bytes: &[u8], group: &str) -> Option<Vec<u8>> {
+    let mut lines = bytes.split(|byte| *byte == b'\n').filter(|line| is_of(line, group));
+    let mut whole = lines.next()?.to_vec();
+    for line in lines {
+        for member in account_layout::members(line) {
+            whole = with_member(&whole, &String::from_utf8_lossy(member), true);
+        }
+    }
+    Some(whole)
 }
 
 /// Returns a field of the line of a name.
@@ -266,7 +315,11 @@ fn write_password(
     fail_points: &FailPoints,
 ) -> Result<(), HostError> {
     edit(root, run, fail_points, &|path, bytes| {
-        if path == database { with_field(bytes, name, PASSWORD, password.as_bytes()) } else { bytes.to_vec() }
+        if path == database {
+            with_first_field(bytes, name, PASSWORD, password.as_bytes())
+        } else {
+            bytes.to_vec()
+        }
     })
 }
 
@@ -375,10 +428,6 @@ fn load(root: &Root, paths: &[&'static str]) -> Result<Vec<(&'static str, Vec<u8
     Ok(loaded)
 }
 
-fn is_of(line: &[u8], name: &str) -> bool {
-    line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
-}
-
 fn own_lines(databases: &[(&'static str, Vec<u8>)], name: &str) -> BTreeMap<String, Bytes> {
     let lines = databases.iter().filter_map(|(path, bytes)| {
         let own: Vec<u8> = lines(bytes).filter(|line| is_of(line, name)).flatten().copied().collect();
@@ -410,50 +459,69 @@ pub(in crate::host) fn with_line(bytes: &[u8], name: &str, original: Option<&[u8
     new
 }
 
+/// Returns the database with a field of each line of a name.
 fn with_field(bytes: &[u8], name: &str, place: usize, value: &[u8]) -> Vec<u8> {
-    let edited = lines(bytes).flat_map(|line| {
-        if !is_of(line, name) {
-            return line.to_vec();
-        }
-        let (text, end) = line.strip_suffix(b"\n").map_or((line, &b""[..]), |text| (text, &b"\n"[..]));
-        let mut fields: Vec<&[u8]> = text.split(|byte| *byte == b':').collect();
-        if let Some(field) = fields.get_mut(place) {
-            *field = value;
-        }
-        [fields.join(&b':'), end.to_vec()].concat()
-    });
-    edited.collect()
+    let edited = |line| if is_of(line, name) { line_with_field(line, place, value) } else { line.to_vec() };
+    lines(bytes).flat_map(edited).collect()
 }
 
-/// Returns the groups of a database that list a user.
-fn memberships(bytes: &[u8], user: &str) -> BTreeSet<String> {
-    let of = |line: &[u8]| {
-        let text = String::from_utf8_lossy(line).into_owned();
-        let mut fields = text.trim_end().split(':');
-        let name = fields.next()?.to_owned();
-        let is_member = fields.nth(MEMBERS - 1)?.split(',').any(|member| member == user);
-        is_member.then_some(name)
+/// Returns the database with a field of the first line of a name, which is the one that counts.
+fn with_first_field(bytes: &[u8], name: &str, place: usize, value: &[u8]) -> Vec<u8> {
+    let mut is_done = false;
+    let edited = |line| {
+        let is_first = !is_done && is_of(line, name);
+        is_done |= is_first;
+        if is_first { line_with_field(line, place, value) } else { line.to_vec() }
     };
-    lines(bytes).filter_map(of).collect()
+    lines(bytes).flat_map(edited).collect()
 }
 
-/// Returns the database with a user in exactly these groups; other members and their order stay.
+fn line_with_field(line: &[u8], place: usize, value: &[u8]) -> Vec<u8> {
+    let (text, end) = line.split_at(without_end(line).len());
+    let mut fields: Vec<&[u8]> = text.split(|byte| *byte == b':').collect();
+    if let Some(field) = fields.get_mut(place) {
+        *field = value;
+    }
+    [fields.join(&b':'), end.to_vec()].concat()
+}
+
+/// Returns the groups of a database that list a user, on any of their lines.
+fn memberships(bytes: &[u8], user: &str) -> BTreeSet<String> {
+    lines(bytes).map(without_end).filter(|line| has_member(line, user)).filter_map(name_of).collect()
+}
+
+/// Returns the names of a database that have several lines.
+fn repeated(bytes: &[u8]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let again = |name: &String| !found.insert(name.clone());
+    lines(bytes).filter_map(name_of).filter(again).collect()
+}
+
+fn name_of(line: &[u8]) -> Option<String> {
+    let end = line.iter().position(|byte| *byte == b':')?;
+    line.get(..end).map(|name| String::from_utf8_lossy(name).into_owned())
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap_or(line)
+}
+
+/// Returns the database with a user in exactly these groups: removed from each line of the others, and added to the first line of one
+/// that lists it on none. Other members and their order stay.
 fn with_members(bytes: &[u8], user: &str, is_member: &dyn Fn(&str) -> bool) -> Vec<u8> {
     let now = memberships(bytes, user);
-    let mut new = bytes.to_vec();
+    let mut new = Vec::with_capacity(bytes.len());
+    let mut joined = BTreeSet::new();
     for line in lines(bytes) {
-        let text = String::from_utf8_lossy(line).into_owned();
-        let Some((name, _)) = text.split_once(':') else { continue };
-        if now.contains(name) == is_member(name) {
-            continue;
+        let (text, end) = line.split_at(without_end(line).len());
+        match name_of(text) {
+            Some(name) if !is_member(&name) => new.extend(with_member(text, user, false)),
+            Some(name) if !now.contains(&name) && joined.insert(name.clone()) => {
+                new.extend(with_member(text, user, true));
+            }
+            Some(_) | None => new.extend_from_slice(text),
         }
-        let listed = text.trim_end().split(':').nth(MEMBERS).unwrap_or_default().to_owned();
-        let mut members: Vec<&str> =
-            listed.split(',').filter(|member| !member.is_empty() && *member != user).collect();
-        if is_member(name) {
-            members.push(user);
-        }
-        new = with_field(&new, name, MEMBERS, members.join(",").as_bytes());
+        new.extend_from_slice(end);
     }
     new
 }
@@ -477,6 +545,8 @@ mod tests {
         assert_eq!(text(with_line(b"root:x", "eve", Some(b"eve:x\n"))), "root:x\neve:x\n");
         assert_eq!(text(with_field(b"bob:!:1::::::\n", "bob", EXPIRY, b"1")), "bob:!:1:::::1:\n");
         assert_eq!(field(b"bobby:a\nbob:b:c\n", "bob", 1), Some(&b"b"[..]));
+        let twice = b"w:!::a\nx:!::\nw:$6$other::b";
+        assert_eq!(text(with_first_field(twice, "w", PASSWORD, b"*")), "w:*::a\nx:!::\nw:$6$other::b");
     }
 
     #[test]
@@ -486,6 +556,12 @@ mod tests {
         let moved = with_members(group, "bob", &|group| group == "sudo");
         assert_eq!(text(moved), "wheel:x:10:ann,cid\nsudo:x:11:bob\nbob:x:5:\n");
         assert_eq!(text(with_members(group, "bob", &|group| group == "wheel")), text(group.to_vec()));
+        // A group on several lines: none gets members of another one.
+        let split = b"wheel:x:10:ann,bob\nsudo:x:11:\nwheel:x:10:cid\nsudo:x:11:dan\n";
+        let moved = with_members(split, "bob", &|group| group == "sudo");
+        assert_eq!(text(moved), "wheel:x:10:ann\nsudo:x:11:bob\nwheel:x:10:cid\nsudo:x:11:dan\n");
+        assert_eq!(text(with_members(split, "bob", &|group| group == "wheel")), text(split.to_vec()));
+        assert_eq!(whole_line(split, "wheel").map(text), Some("wheel:x:10:ann,bob,cid".to_owned()));
     }
 
     /// A database that is a link stays one, and no file with the mode of a link comes in its place.

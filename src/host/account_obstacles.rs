@@ -8,17 +8,21 @@ use std::collections::BTreeMap;
 
 use rustix::process::Pid;
 
+use super::account_ids::number;
+use super::account_layout::{head, is_of};
 use super::account_programs::{DATABASES, DEFAULTS, LOGIN_DEFS, default_home, default_of, plain};
 use super::accounts::{Accounts, LOCK_PATH, lock_holder};
-use super::durable::{Change, DesiredPath, examine};
+use super::durable::{Change, DesiredPath, examine, fixed_at};
 use super::root::Root;
 use super::{HostError, keys};
 use crate::model::obstacles::Space;
 use crate::model::text::{shell_word, shown};
-use crate::model::users::{Account, Users, group_field, user_field};
+use crate::model::users::{Account, Users, group_field, groups_field, user_field};
 use crate::model::{ObservedFile, Obstacle};
 
 const SHADOW: &str = "/etc/shadow";
+const GROUP: &str = "/etc/group";
+const GSHADOW: &str = "/etc/gshadow";
 /// As much of a name is shown.
 const MAX_NAME: usize = 64;
 /// A block of most file systems.
@@ -72,7 +76,7 @@ pub fn defaults(root: &Root) -> Result<Option<Obstacle>, HostError> {
 /// Returns the accounts and groups with several lines in a database, or with one that is not valid, by field: the programs add another
 /// line beside that, and usermod and groupmod refuse several.
 pub fn unfit_lines(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obstacle>, HostError> {
-    let mut found = BTreeMap::new();
+    let (mut found, splits) = (BTreeMap::new(), splits_groups(root)?);
     for database in DATABASES.into_iter().take(4) {
         let bytes = root.read(database)?.unwrap_or_default();
         let lines = |name: &str| -> Vec<&[u8]> {
@@ -89,7 +93,8 @@ pub fn unfit_lines(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obs
             .chain(groups.map(|name| (name, group_field(name.as_str()))));
         for (name, field) in fields {
             let lines = lines(name.as_str());
-            let (cause, next) = if lines.len() > 1 {
+            let is_split = splits && database == GROUP && lines.windows(2).all(is_same_head);
+            let (cause, next) = if lines.len() > 1 && !is_split {
                 (format!("{database} has several lines of {name}"), "Remove all but one")
             } else if lines.iter().any(|line| !is_valid(database, line)) {
                 let page = database.trim_start_matches("/etc/");
@@ -103,6 +108,58 @@ pub fn unfit_lines(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obs
         }
     }
     Ok(found)
+}
+
+/// Returns the accounts that join a group which stands on several lines, by field: usermod and useradd refuse such a one, but for
+/// lines of `/etc/group` that shadow-utils has split itself.
+pub fn repeated_groups(
+    root: &Root,
+    known: &Accounts,
+    users: &Users,
+) -> Result<BTreeMap<String, Obstacle>, HostError> {
+    let (mut found, mut databases) = (BTreeMap::new(), Vec::new());
+    for database in [GROUP, GSHADOW] {
+        databases.push((database, root.read(database)?.unwrap_or_default()));
+    }
+    let splits = splits_groups(root)?;
+    for (name, account) in users.accounts.iter().filter(|(_, account)| account.should_exist) {
+        let now = known.groups_of(name.as_str());
+        let primary = known.user(name.as_str()).and_then(|user| known.group_name(user.gid));
+        let is_new = |group: &&String| !now.contains(*group) && primary != Some(group.as_str());
+        for group in account.groups.iter().filter(is_new) {
+            let is_repeated = |(database, bytes): &&(&str, Vec<u8>)| {
+                let own = bytes.split(|byte| *byte == b'\n').filter(|line| is_of(line, group));
+                let own: Vec<&[u8]> = own.collect();
+                let is_split = splits && *database == GROUP && own.windows(2).all(is_same_head);
+                own.len() > 1 && !is_split
+            };
+            let Some((database, _)) = databases.iter().find(is_repeated) else { continue };
+            let editor = if *database == GROUP { "vigr" } else { "vigr -s" };
+            let cause =
+                format!("{database} has several lines of the group {group}, so usermod adds no member");
+            let next = format!(
+                "Join them in one line with the members of all ({editor}; grep '^{group}:' {database}; grpck finds others)."
+            );
+            found.entry(groups_field(name.as_str())).or_insert(Obstacle { cause, next });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns true if shadow-utils splits large groups over several lines, and joins them again when it changes one.
+fn splits_groups(root: &Root) -> Result<bool, HostError> {
+    let defaults = match root.read(LOGIN_DEFS) {
+        // What is no file is an obstacle of its own.
+        Err(HostError::Kind { .. }) => Vec::new(),
+        read => read?.unwrap_or_default(),
+    };
+    let most = number(&String::from_utf8_lossy(&defaults), "MAX_MEMBERS_PER_GROUP");
+    Ok(most.is_some_and(|most| most > 0))
+}
+
+fn is_same_head(lines: &[&[u8]]) -> bool {
+    let [one, other] = lines else { return true };
+    head(one) == head(other)
 }
 
 /// Returns true if shadow-utils reads a line of a database.
@@ -209,7 +266,11 @@ pub fn locks(root: &Root) -> Result<BTreeMap<String, Obstacle>, HostError> {
         let path = format!("{database}.lock");
         let obstacle = match root.observe(&path)? {
             ObservedFile::Absent => None,
-            ObservedFile::Regular { .. } => held(&path, &root.read(&path)?.unwrap_or_default()),
+            ObservedFile::Regular { .. } => match held(&path, &root.read(&path)?.unwrap_or_default()) {
+                // One that is taken over is removed.
+                None => fixed_at(root, &path)?,
+                held => held,
+            },
             ObservedFile::Symlink { .. }
             | ObservedFile::Directory { .. }
             | ObservedFile::Special
@@ -249,7 +310,7 @@ fn held(path: &str, text: &[u8]) -> Option<Obstacle> {
 /// Returns the obstacle of a lock of lckpwdf(3) that another process holds for longer than a moment.
 pub fn password_lock(root: &Root) -> Result<Option<Obstacle>, HostError> {
     let holder = match lock_holder(root) {
-        Err(error @ HostError::Kind { .. }) => return Ok(Some((&error).into())),
+        Err(error) if error.is_lasting() || error.is_closed() => return Ok(Some((&error).into())),
         holder => holder?,
     };
     let Some(holder) = holder else { return Ok(None) };

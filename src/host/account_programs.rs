@@ -23,6 +23,8 @@ const PROGRAMS: [&str; 3] = ["useradd", "usermod", "groupadd"];
 
 /// They wait 15 seconds for the lock of lckpwdf(3).
 const LIMIT: Duration = Duration::from_secs(120);
+/// Name services of a network may be away.
+const NSS_LIMIT: Duration = Duration::from_secs(5);
 pub(in crate::host) const DEFAULTS: &str = "/etc/default/useradd";
 /// Ranges of ids, and defaults of passwords.
 pub(in crate::host) const LOGIN_DEFS: &str = "/etc/login.defs";
@@ -44,6 +46,13 @@ fn found(program: &'static str) -> Result<String, HostError> {
 /// Returns the programs that the host lacks.
 pub fn missing() -> BTreeSet<String> {
     PROGRAMS.into_iter().filter(|program| find(program).is_none()).map(str::to_owned).collect()
+}
+
+/// Returns true if the host's name services know a name of a database that the database itself may lack (`getent`): useradd and groupadd
+/// refuse to make it. With a prefix they do not ask, and one that does not answer is not awaited.
+pub async fn is_known(root: &Root, database: &str, name: &str) -> bool {
+    let Some(getent) = find("getent").filter(|_| root.is_machine()) else { return false };
+    command::output(&getent, &[database, name], NSS_LIMIT).await.is_ok()
 }
 
 /// Returns the home of an account that is made; `None` if none is.
@@ -177,4 +186,23 @@ pub(in crate::host) fn plain(root: &Root, path: &str) -> Result<Option<HostError
     let is_plain = is_file && (root.is_machine() || root.real_path(path)? == path);
     let error = || HostError::Kind { path: path.to_owned(), expected: "a file", found: "a link" };
     Ok((!is_plain).then(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// The databases of this machine decide, and those of another root are not asked for.
+    #[tokio::test(flavor = "current_thread")]
+    async fn names_are_known_by_name_services_of_machine() {
+        let machine = Root::open(Path::new("/")).unwrap();
+        for database in ["passwd", "group"] {
+            assert!(is_known(&machine, database, "root").await, "{database}");
+            assert!(!is_known(&machine, database, "no-such-name").await, "{database}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_known(&Root::open(dir.path()).unwrap(), "passwd", "root").await);
+    }
 }

@@ -3,6 +3,7 @@
 //! The databases below the root are read as text: no process, no NSS of another root. Invariant: of `/etc/shadow` only
 //! the one field changes, under the lock that passwd(1) and useradd(8) take; a password never becomes empty.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::thread;
@@ -79,11 +80,24 @@ impl Accounts {
             }
             for line in text(root, &format!("{directory}/group"))?.lines() {
                 if let Some((name, group)) = group_of(line, directory == "/etc") {
-                    accounts.groups.entry(name).or_insert(group);
+                    accounts.add_group(name, group);
                 }
             }
         }
         Ok(accounts)
+    }
+
+    /// Adds a group. On several lines of one database it has the members of all, as initgroups(3) finds them.
+    fn add_group(&mut self, name: String, group: Group) {
+        match self.groups.entry(name) {
+            Entry::Vacant(entry) => drop(entry.insert(group)),
+            Entry::Occupied(mut entry) => {
+                let found = entry.get_mut();
+                if (found.gid, found.is_local) == (group.gid, group.is_local) {
+                    found.members.extend(group.members);
+                }
+            }
+        }
     }
 
     /// Returns a user.
@@ -228,15 +242,15 @@ fn field_of(shadow: &[u8], user: &str) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// Returns a path with single slashes: `//home/a` is `/home/a` to every program.
+/// Returns a path without empty parts and `.`: `//home/./a` is `/home/a` to every program.
 fn without_empty_parts(path: &str) -> String {
-    let mut plain = String::with_capacity(path.len());
-    for c in path.chars() {
-        if c != '/' || !plain.ends_with('/') {
-            plain.push(c);
-        }
+    let parts: Vec<&str> = path.split('/').filter(|part| !["", "."].contains(part)).collect();
+    let is_absolute = path.starts_with('/');
+    if parts.is_empty() {
+        return if is_absolute { "/".to_owned() } else { path.to_owned() };
     }
-    plain
+    let (first, last) = (if is_absolute { "/" } else { "" }, if path.ends_with('/') { "/" } else { "" });
+    format!("{first}{}{last}", parts.join("/"))
 }
 
 /// Returns the mark of an account that the agent made: the ninth and last field of its line in `/etc/shadow`, which no program uses
@@ -350,7 +364,8 @@ mod tests {
                 "root:x:0:0:root:/root:/bin/bash\ncore:x:1000:1001::/var/home/core:/bin/bash\nbroken\n",
             ),
             ("usr/lib/passwd", "core:x:5:5::/x:/y\nchrony:x:992:989::/var/lib/chrony:/sbin/nologin\n"),
-            ("usr/lib/group", "chrony:x:989:\n"),
+            ("etc/group", "wheel:x:10:ann\nadm:x:4:\nwheel:x:10:core\nwheel:x:11:eve\n"),
+            ("usr/lib/group", "chrony:x:989:\nwheel:x:10:cid\n"),
         ]);
         let accounts = Accounts::load(&root).unwrap();
         let core = accounts.user("core").unwrap();
@@ -358,7 +373,24 @@ mod tests {
         assert_eq!((core.shell.as_str(), core.is_local), ("/bin/bash", true));
         assert_eq!(accounts.user("chrony").unwrap().uid, 992);
         assert_eq!(accounts.group("chrony"), Some(989));
+        let members = &accounts.group_entry("wheel").unwrap().members;
+        assert_eq!(members.iter().collect::<Vec<_>>(), ["ann", "core"], "of both lines with its number");
         assert_eq!(accounts.user("broken"), None);
+    }
+
+    #[test]
+    fn homes_are_known_by_their_plain_names() {
+        for (path, plain) in [
+            ("//home/./core/", "/home/core/"),
+            ("/home/core/.", "/home/core"),
+            ("/./", "/"),
+            ("/.hidden/..", "/.hidden/.."),
+            ("", ""),
+            (".", "."),
+            ("home//a", "home/a"),
+        ] {
+            assert_eq!(without_empty_parts(path), plain, "{path}");
+        }
     }
 
     /// MCD-162: the same hash again changes nothing.

@@ -41,7 +41,7 @@ use crate::model::ObservedFile;
 pub use crate::model::ids::DRAFT_SUFFIX;
 pub use change::{Attempt, Attributes, Change, DesiredPath, Done};
 pub use directories::after_targets;
-pub use examine::{Examined, examine, fixed_at};
+pub use examine::{Examined, check_writable, check_writable_directory, examine, fixed_at};
 
 pub(in crate::host) use target::same_bytes;
 use target::{Comparison, compare_at};

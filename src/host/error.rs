@@ -20,6 +20,22 @@ pub(in crate::host) const MOUNT_POINT: &str = "a mount point";
 /// The kind of what leads to a path.
 pub(in crate::host) const DIRECTORY: &str = "a directory";
 
+/// Actions that change a path.
+const CHANGES: [&str; 12] = [
+    "change",
+    "clear the leftover of",
+    "label",
+    "lock",
+    "make",
+    "make the link",
+    "move aside",
+    "prepare",
+    "remove",
+    "replace",
+    "switch to the new version of",
+    "write",
+];
+
 /// Databases of accounts: nobody moves them away.
 const ACCOUNT_DATABASES: [&str; 4] = ["/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow"];
 
@@ -247,6 +263,19 @@ impl HostError {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// Returns true if a path can't be written until somebody opens it: on a read-only file system, or by its attributes.
+    pub(in crate::host) fn is_closed(&self) -> bool {
+        self.is_denied() || self.reason() == "ReadOnlyFilesystem"
+    }
+
+    /// Returns true if root may not change a path: so the kernel says it of an attribute of chattr(1).
+    fn is_fixed(&self) -> bool {
+        let Self::Io { action, source, .. } = self else { return false };
+        CHANGES.contains(action)
+            && Errno::from_io_error(source) == Some(Errno::PERM)
+            && rustix::process::geteuid().is_root()
+    }
+
     /// Returns a bounded word for events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -357,6 +386,14 @@ impl HostError {
                 if Errno::from_io_error(source) == Some(Errno::LOOP) =>
             {
                 format!("Move {path} away: it is a link that leads to itself.")
+            }
+            OsErrorKind::Passing | OsErrorKind::Lasting if self.is_fixed() => {
+                let directory = path.rsplit_once('/').map_or("/", |(above, _)| above);
+                let directory = shell_word(if directory.is_empty() { "/" } else { directory });
+                format!(
+                    "See whether it or its directory is immutable or append-only (lsattr -d {quoted} {directory}), find out who made it so, \
+                     and remove that (chattr -ia); else check {path} (ls -ldZ {quoted}; dmesg)."
+                )
             }
             OsErrorKind::Passing | OsErrorKind::Lasting if self.is_denied() => {
                 format!("Run it as root; if it is root, check {path} (ls -ldZ {quoted}; dmesg).")
@@ -568,6 +605,20 @@ mod tests {
         let next = error.next();
         assert_eq!(error.reason(), "UnsafeDirectory", "{error}");
         assert!(next.contains("ls -ld /etc/systemd/system/a.service.d") && !next.contains("chown"), "{next}");
+    }
+
+    /// The way out of what is refused to root is that of its cause.
+    #[test]
+    fn denied_change_names_attributes() {
+        let next = |action, errno: Errno| HostError::io(action, "/etc/a", errno).next();
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(next("write", Errno::PERM).contains("lsattr -d /etc/a /etc)"), is_root);
+        for (action, errno) in [("enter", Errno::PERM), ("write", Errno::ACCESS)] {
+            assert!(
+                next(action, errno).contains("ls -ldZ") && !next(action, errno).contains("lsattr"),
+                "{action}"
+            );
+        }
     }
 
     /// Item 5: whatever the kernel says once, the next try comes by itself.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::HostError;
-use super::account_lines::{GROUP, edit, line_of, with_line};
+use super::account_lines::{GROUP, edit, whole_line, with_line};
 use super::account_records::{AccountRecords, GroupRecord};
 use super::accounts::Accounts;
 use super::durable::Attempt;
@@ -39,7 +39,7 @@ pub fn copy(
     edit(root, run, fail_points, &|path, bytes| {
         let mut bytes = bytes.to_vec();
         for group in groups.iter().filter(|_| path == GROUP) {
-            let line = line_of(&image, group).map(|line| [line, b"\n"].concat());
+            let line = whole_line(&image, group).map(|line| [line, b"\n".to_vec()].concat());
             bytes = with_line(&bytes, group, line.as_deref());
         }
         bytes
@@ -60,7 +60,7 @@ pub fn remove_unused(
     }
     let (image, own) = (root.read(OF_IMAGE)?.unwrap_or_default(), root.read(GROUP)?.unwrap_or_default());
     let is_unused =
-        |group: &&&String| line_of(&own, group).is_none_or(|line| Some(line) == line_of(&image, group));
+        |group: &&&String| whole_line(&own, group).is_none_or(|line| Some(line) == whole_line(&image, group));
     let unused: Vec<String> = copied.iter().filter(is_unused).map(|group| (*group).clone()).collect();
     edit(root, run, fail_points, &|path, bytes| {
         let mut bytes = bytes.to_vec();

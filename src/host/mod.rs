@@ -50,6 +50,7 @@ pub mod saved;
 pub mod systemd;
 pub mod watch;
 
+mod account_layout;
 pub(crate) mod fsync;
 mod future;
 mod lock_holder;

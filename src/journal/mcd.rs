@@ -14,7 +14,9 @@ const DIRECTORY: &str = "/etc/machine-config-daemon";
 /// The config that MCD committed last.
 pub const CONFIG: &str = MCD_CONFIG;
 const IMAGE: &str = "/etc/machine-config-daemon/currentimage";
-/// The first annotations of the Node, once they have served.
+/// The first annotations of the Node, until they have served.
+const PROVISIONED: &str = "/etc/machine-config-daemon/node-annotations.json";
+/// The same, once they have.
 const SERVED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 /// Far more than the name of an image.
 const LARGEST_NAME: u64 = 4096;
@@ -71,6 +73,17 @@ pub(super) fn check(root: &Root) -> Result<(), JournalError> {
     }
     for path in [CONFIG, IMAGE, HOSTED] {
         root.check_replaceable(path).map_err(JournalError::Mcd)?;
+    }
+    Ok(())
+}
+
+/// Refuses files of MCD that can't be written, as far as it is seen before. Those that are never written are left out.
+pub(super) fn check_writable(root: &Root) -> Result<(), JournalError> {
+    let is_there = |path: &str| root.exists(path).map_err(JournalError::Mcd);
+    let hosted: &[&str] = if is_there(HOSTED)? { &[HOSTED] } else { &[] };
+    let first: &[&str] = if is_there(PROVISIONED)? { &[PROVISIONED, SERVED] } else { &[] };
+    for path in [CONFIG, IMAGE].iter().chain(hosted).chain(first) {
+        durable::check_writable(root, path).map_err(JournalError::Mcd)?;
     }
     Ok(())
 }

@@ -60,6 +60,17 @@ pub fn check_commit(root: &Root) -> Result<(), JournalError> {
     mcd::check(root)
 }
 
+/// Refuses a state, and files of machine-config-daemon, that an update could not write.
+pub fn check_writable(root: &Root) -> Result<(), JournalError> {
+    place::check_writable(root)?;
+    mcd::check_writable(root)
+}
+
+/// Refuses a lock that a run could not take.
+pub fn check_lock(root: &Root) -> Result<(), JournalError> {
+    place::check_lock_writable(root)
+}
+
 fn damaged_accounts(error: HostError) -> JournalError {
     if let HostError::Malformed { path, cause, .. } = error {
         return JournalError::Unreadable { path, what: WHAT, cause };

@@ -1,9 +1,11 @@
 //! The directory of the state: who may change it, and what is in the place of its files.
 
+use std::collections::BTreeSet;
+
 use super::error::JournalError;
 use super::files::state;
-use crate::host::HostError;
 use crate::host::root::{Holder, LockFile, Root};
+use crate::host::{HostError, durable};
 use crate::model::ObservedFile;
 use crate::model::ids::STATE_DIR;
 
@@ -20,7 +22,9 @@ const FILES: [&str; 7] = [
     "accounts.json",
 ];
 /// Directories that an update writes to.
-const DIRECTORIES: [&str; 3] = ["history", "preimages", "preimages/kept"];
+const DIRECTORIES: [&str; 3] = ["history", PREIMAGES, "preimages/kept"];
+/// The directory of originals, with one for each open update.
+const PREIMAGES: &str = "preimages";
 
 /// Refuses what a start could not read, or an update could not write to.
 pub(super) fn check(root: &Root) -> Result<(), JournalError> {
@@ -35,6 +39,29 @@ pub(super) fn check(root: &Root) -> Result<(), JournalError> {
         root.check_directory(&state(name))?;
     }
     Ok(())
+}
+
+/// Refuses a state that an update could not be written to: found before anything of the host is touched.
+pub(super) fn check_writable(root: &Root) -> Result<(), JournalError> {
+    for name in FILES {
+        durable::check_writable(root, &state(name))?;
+    }
+    let updates = root.list(&state(PREIMAGES))?.into_iter().map(|name| format!("{PREIMAGES}/{name}"));
+    let mut directories: BTreeSet<String> = DIRECTORIES.iter().map(|name| (*name).to_owned()).collect();
+    directories.extend(updates);
+    for directory in directories.iter().map(|name| state(name)) {
+        if root.observe(&directory)?.is_other_than_directory() {
+            continue;
+        }
+        durable::check_writable_directory(root, &directory)?;
+    }
+    Ok(())
+}
+
+/// Refuses a lock that can't be taken.
+pub(super) fn check_lock_writable(root: &Root) -> Result<(), JournalError> {
+    let lock = state(LOCK);
+    if root.check_lock(&lock)? { Ok(()) } else { Ok(durable::check_writable(root, &lock)?) }
 }
 
 /// Refuses a directory of the state that others may change, and something else in its place: no file below it would look as if

@@ -72,7 +72,7 @@ impl ObserveError {
         match self {
             Self::Host { source, .. } | Self::Image { source, .. } => source.next(),
             Self::Home { user, .. } => format!(
-                "Give {user} an absolute home directory without // or .. in /etc/passwd, not one of the system."
+                "Give {user} an absolute home directory without .. in /etc/passwd (usermod --home), not one of the system."
             ),
         }
     }

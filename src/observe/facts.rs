@@ -72,6 +72,7 @@ pub async fn facts_with(
     let mut obstacles = obstacles(root, (from, to), &observed, (&restorable, &parents), &after)?;
     (obstacles.layers, obstacles.kernel) = layering_obstacles(host, to);
     obstacles.repositories = repositories_obstacle(host, to)?;
+    users::add_known_elsewhere(root, to, &mut obstacles).await?;
     Ok(Facts {
         carries,
         pull_secret: credentials.map(|credentials| credentials.path),

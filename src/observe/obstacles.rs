@@ -13,7 +13,7 @@
 //! | `Unit` | yes: the links are made in memory (`unit_sources`); a mask by the plan |
 //! | `Malformed` | of accounts: this observation fails; of the agent's originals: no, they are made by the batch |
 //! | `Timeout` | another program holds `/etc/.pwd.lock`: yes; systemd does not answer: no |
-//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, backups, settings, ids, groups, homes (`account_obstacles`, `account_ids`) |
+//! | `Command` | of useradd, usermod and groupadd: closed databases, lock files, backups, settings, ids, groups, homes (`account_obstacles`, `account_ids`), names of name services (`users`) |
 //! | `Bus`, `Job` | no: only the request to systemd tells |
 //! | `UnsafeFile`, `NotStopped`, `NoBackend`, `Os` | not of these batches |
 //!
@@ -266,6 +266,7 @@ fn accounts(
     // A database that is no file is one of the obstacles above.
     if found.unreadable.is_empty() {
         found.lines = account_obstacles::unfit_lines(root, &[&from.users, &to.users])?;
+        found.lines.extend(account_obstacles::repeated_groups(root, accounts, &to.users)?);
         found.endless = account_obstacles::endless(root)?;
     }
     // Whoever holds a lock file holds that lock, too.

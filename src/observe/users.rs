@@ -6,8 +6,8 @@ use crate::host::account_records::AccountRecords;
 use crate::host::accounts::{self, Accounts, User};
 use crate::host::{HostError, Root, account_lines, account_programs, keys};
 use crate::model::observation::{AccountFacts, Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{CORE, keys_path};
-use crate::model::{HostSpec, ObservedFile, UserName};
+use crate::model::users::{CORE, group_field, keys_path, user_field};
+use crate::model::{HostSpec, ObservedFile, Obstacle, Obstacles, UserName};
 
 use super::ObserveError;
 
@@ -141,6 +141,36 @@ pub(super) fn facts(root: &Root, to: &HostSpec) -> Result<AccountFacts, ObserveE
             .collect(),
         gid_owners: gids.filter_map(|gid| owner(gid, accounts.group_name(gid))).collect(),
     })
+}
+
+/// Adds the accounts and groups to be made that a name service of the host knows already, such as those of a directory.
+pub(super) async fn add_known_elsewhere(
+    root: &Root,
+    to: &HostSpec,
+    found: &mut Obstacles,
+) -> Result<(), ObserveError> {
+    if to.users.accounts.is_empty() && to.users.groups.is_empty() {
+        return Ok(());
+    }
+    let accounts = Accounts::load(root).map_err(ObserveError::wrap("the accounts"))?;
+    let groups = to.users.groups.iter().filter(|(_, group)| group.should_exist);
+    let groups = groups.map(|(name, _)| name).filter(|name| accounts.group(name.as_str()).is_none());
+    let users = to.users.accounts.iter().filter(|(name, account)| account.is_made(name));
+    let users = users.map(|(name, _)| name).filter(|name| accounts.user(name.as_str()).is_none());
+    let groups = groups.map(|name| ("group", "groupadd", name, group_field(name.as_str())));
+    let users = users.map(|name| ("passwd", "useradd", name, user_field(name.as_str())));
+    for (database, program, name, field) in groups.chain(users) {
+        if account_programs::is_known(root, database, name.as_str()).await {
+            let cause = format!(
+                "a name service of this host knows {name}, which is not in /etc/{database}, so {program} refuses it"
+            );
+            let next = format!(
+                "Choose another name, or remove it from its service (getent {database} {name}; /etc/nsswitch.conf)."
+            );
+            found.ids.entry(field).or_insert(Obstacle { cause, next });
+        }
+    }
+    Ok(())
 }
 
 type Homes = (BTreeMap<String, String>, BTreeMap<String, String>);

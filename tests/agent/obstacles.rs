@@ -333,3 +333,25 @@ async fn node_takes_workload_back_when_obstacle_comes_after_drain() {
     assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{report:#?}");
     assert_eq!(plane.requests.borrow().last(), Some(&"uncordon"), "{:?}", plane.requests);
 }
+
+/// What the update could not write of the agent's own, or for machine-config-daemon, is seen before the drain.
+#[tokio::test(start_paused = true)]
+async fn closed_state_is_refused_before_drain() {
+    for path in ["var/lib/machine-config-agent/current.json", "etc/machine-config-daemon/currentconfig"] {
+        let dir = host();
+        let plane = plane("");
+        let mut agent = agent(dir.path(), &plane);
+        let mut run = Box::pin(agent.run());
+        assert_eq!(after(&mut run, &plane, Duration::from_secs(1)).await.state, NodeState::Done, "{path}");
+        flags(&dir.path().join(path), IFlags::IMMUTABLE);
+        want(&plane, "rendered-b");
+        let report = after(&mut run, &plane, Duration::from_secs(5)).await;
+        let fault = report.fault.as_ref().unwrap_or_else(|| panic!("{path}: {report:#?}"));
+        assert_eq!(report.state, NodeState::Degraded, "{path}: {fault}");
+        assert!(fault.message.contains(path) && fault.next.contains("lsattr -d"), "{path}: {fault}");
+        assert!(!plane.requests.borrow().contains(&"drain"), "{path}: it was drained in vain");
+        flags(&dir.path().join(path), IFlags::empty());
+        let report = after(&mut run, &plane, LATER * 2).await;
+        assert_eq!((report.state, report.reason.as_str()), (NodeState::Done, ""), "{path}: {report:#?}");
+    }
+}

@@ -9,10 +9,10 @@ use crate::ran;
 use crate::test_host::{Node, config, files, ignition};
 
 /// A path with a flag, until the end.
-struct Flagged(std::path::PathBuf);
+pub struct Flagged(std::path::PathBuf);
 
 impl Flagged {
-    fn new(path: std::path::PathBuf, flag: IFlags) -> Option<Self> {
+    pub fn new(path: std::path::PathBuf, flag: IFlags) -> Option<Self> {
         set(&path, flag).ok()?;
         Some(Self(path))
     }

@@ -99,3 +99,48 @@ fn plan_between_files_speaks_of_no_host() {
         }
     }
 }
+
+/// The update waits for its reboot, after which it is planned again from what is found: plan and apply go on, and the change is named.
+#[test]
+fn changed_path_of_update_before_its_reboot_is_named() {
+    let reboot = |node: &Node, number: u32| {
+        node.put(
+            "root/proc/sys/kernel/random/boot_id",
+            format!("{number}f1e2d3c-4b5a-4978-8796-a5b4c3d2e1f0\n"),
+        );
+    };
+    let (root, on) =
+        (["--root", "root", "--os-backend", "none"], ["apply", "--to", "b.json", "--yes", "--no-reboot"]);
+    let left = [&on[..], &root].concat();
+    let plan = [&["plan", "--to", "b.json"][..], &root].concat();
+    for kind in ["file", "directory"] {
+        let node = Node::new();
+        node.put("b.json", config("rendered-b", &files(&[("/usr/local/b", "new"), ("/usr/local/c", "new")])));
+        let ran = node.run(&left);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        std::fs::remove_file(node.path("root/usr/local/b")).unwrap();
+        node.put(if kind == "file" { "root/usr/local/b" } else { "root/usr/local/b/in" }, "a person's");
+        let (planned, applied) = (node.run(&plan), node.run(&left));
+        let text = format!("{kind}: {}{}{}", planned.out, planned.err, applied.err);
+        assert_eq!((planned.code, applied.code), (0, 0), "{text}");
+        let told = ["/usr/local/b", "it was changed after the open update had set it", "set again"];
+        assert!(told.iter().all(|word| planned.out.contains(word)), "{text}");
+        reboot(&node, 1);
+        // It is written again, and that needs a reboot, too; in the place of a directory it can't be.
+        let (planned, applied) = (node.run(&plan), node.run(&left));
+        let text = format!("{kind}: {}{}{}", planned.out, planned.err, applied.err);
+        let code = if kind == "file" { 0 } else { 3 };
+        assert_eq!((planned.code, applied.code), (code, code), "{text}");
+        if kind == "directory" {
+            std::fs::remove_dir_all(node.path("root/usr/local/b")).unwrap();
+            let applied = node.run(&left);
+            assert_eq!(applied.code, 0, "{}", applied.err);
+        }
+        assert_eq!(node.read("root/usr/local/b"), "new", "{text}");
+        reboot(&node, 2);
+        let (planned, applied) = (node.run(&plan), node.run(&left));
+        let text = format!("{kind}: {}{}{}", planned.out, planned.err, applied.err);
+        assert_eq!((planned.code, applied.code), (0, 0), "{text}");
+        assert!(applied.out.contains("matches"), "{text}");
+    }
+}

@@ -263,7 +263,12 @@ impl ManagedPath {
 
 /// Returns true if a path is the directory or below it, component by component.
 pub fn is_at_or_below(path: &str, directory: &str) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path == directory || is_below(path, directory)
+}
+
+/// Returns true if a path is in a directory, and not that itself.
+pub fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl TryFrom<String> for ManagedPath {

@@ -93,7 +93,7 @@ pub struct Obstacles {
     pub backups: BTreeMap<String, Obstacle>,
     /// Settings of these programs that are no files.
     pub defaults: Option<Obstacle>,
-    /// Accounts and groups that no id is left for, by field.
+    /// Accounts and groups that no id is left for, or that a name service knows already, by field.
     pub ids: BTreeMap<String, Obstacle>,
     /// Accounts and groups with several lines in a database, or with one that is not valid, by field.
     pub lines: BTreeMap<String, Obstacle>,

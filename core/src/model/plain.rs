@@ -105,11 +105,39 @@ const SYNTAX: &[(&str, &str)] = &[
     ("could not find expected ':'", "a colon is missing behind a field name; check the indentation"),
     ("invalid u64", "its tag says that it is a number, and it is none; remove the tag"),
     ("invalid i64", "its tag says that it is a number, and it is none; remove the tag"),
+    ("budget breached: Depth", "it has more levels than the 64 that are read; put less into one another"),
+    (
+        "budget breached: InclusionDepth",
+        "it has more levels than the 64 that are read; put less into one another",
+    ),
+    (
+        "budget breached: Nodes",
+        "it has more values than the 250000 that are read, `*name` replaced; split it",
+    ),
+    (
+        "budget breached: Events",
+        "it has more values than the 250000 that are read, `*name` replaced; split it",
+    ),
+    (
+        "budget breached: Anchors",
+        "it has more anchors (`&name`) than the 50000 that are read; write out what they stand for",
+    ),
+    (
+        "budget breached: ",
+        "it refers to parts of itself (`*name`) more often, or to larger ones, than is read (1000 times, 64 KiB); write them out",
+    ),
+    (
+        "alias replay",
+        "it refers to parts of itself (`*name`) more often than is read (1000 times); write them out",
+    ),
+    ("recursive references", "a part refers to itself (`*name` in its own `&name`); write it out"),
     ("block sequence entries are not allowed", "a list entry is where none can be; check the indentation"),
 ];
 
 /// Returns a message of a parser for people: its field is said beside it.
 pub fn plain(message: &str) -> String {
+    // The line of the cause is enough: not where its anchor is, and where that is used.
+    let message = message.split_once(" (defined at ").map_or(message, |(message, _)| message);
     let (message, place) = match message.rfind(" at line ") {
         Some(at) => message.split_at(at),
         None => (message, ""),

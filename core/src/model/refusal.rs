@@ -2,7 +2,7 @@
 
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 
-use super::{FaultClass, ModelError};
+use super::{FaultClass, ModelError, NotApplied};
 
 /// The word of a command line that makes no sense; the others are those of fault classes.
 pub const USAGE: &str = "usage";
@@ -106,12 +106,9 @@ impl Refusal {
             return vec![of(error.field(), message)];
         };
         let each = fields.iter().take(MAX_REFUSALS);
-        let cause = |unknown| {
-            // The words of the text for people.
-            format!(
-                "{document} can't be read: {unknown}. Correct what is misspelled; --allow-unknown-fields lets it pass, named as not \
-                 applied"
-            )
+        let cause = |unknown: &NotApplied| {
+            let fields = vec![unknown.clone()];
+            ModelError::UnknownFields { document: document.clone(), fields }.to_string()
         };
         let mut refusals: Vec<Self> = each.map(|unknown| of(Some(&unknown.field), cause(unknown))).collect();
         let more = fields.len().saturating_sub(MAX_REFUSALS);

@@ -131,6 +131,11 @@ pub fn user_field(name: &str) -> String {
     format!("passwd.users {name:?}")
 }
 
+/// Names the groups of an entry of `passwd.users`.
+pub fn groups_field(name: &str) -> String {
+    format!("{} groups", user_field(name))
+}
+
 /// Names an entry of `passwd.groups`.
 pub fn group_field(name: &str) -> String {
     format!("passwd.groups {name:?}")

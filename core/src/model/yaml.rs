@@ -31,7 +31,14 @@ fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         legacy_octal_numbers: true,
         with_snippet: false,
-        budget: serde_saphyr::budget! { max_aliases: MAX_ALIASES, max_recorded_anchor_bytes: MAX_ANCHORED },
+        // The limits are named in messages (`plain`).
+        budget: serde_saphyr::budget! {
+            max_aliases: MAX_ALIASES,
+            max_recorded_anchor_bytes: MAX_ANCHORED,
+            max_depth: 64,
+            max_nodes: 250_000,
+            max_anchors: 50_000,
+        },
     }
 }
 
@@ -79,6 +86,35 @@ mod tests {
         let read = strings::<Named>("{name: 12345, is_set: true}");
         assert_eq!(read, Ok(Named { name: "12345".to_owned(), is_set: true }));
         assert_eq!(tree("mode: 0644"), Ok(serde_json::json!({"mode": 0o644})));
+    }
+
+    /// Each limit is named with its line and a way out, and not in words of the parser's library.
+    #[test]
+    fn limits_are_named() {
+        let ten = |name: char| vec![format!("*{name}"); 10].join(",");
+        let bomb: Vec<String> = ('b'..='i')
+            .zip('a'..)
+            .map(|(name, before)| format!("{name}: &{name} [{}]", ten(before)))
+            .collect();
+        let anchors: Vec<String> = (0..60_000).map(|n| format!("k{n}: &a{n} 1")).collect();
+        let large = format!("a: &a {}\nb: [{}]\n", "x".repeat(200_000), vec!["*a"; 900].join(","));
+        for (text, words) in [
+            (format!("a: &a [x]\n{}\n", bomb.join("\n")), "it has more values than the 250000 that are read"),
+            (
+                format!("a: {}1{}\n", "{b: ".repeat(100), "}".repeat(100)),
+                "more levels than the 64 that are read",
+            ),
+            (format!("a: &a x\nb: [{}]\n", vec!["*a"; 2000].join(",")), "(1000 times, 64 KiB)"),
+            ("a: &a [*a]\n".to_owned(), "a part refers to itself"),
+            (large, "(1000 times, 64 KiB)"),
+            (anchors.join("\n"), "more anchors (`&name`) than the 50000"),
+        ] {
+            let error = tree(&text).unwrap_err();
+            // What is too much as a whole has no place.
+            let has_place = error.contains(" at line ") || text.len() > 200_000;
+            assert!(error.contains(words) && has_place, "{words}: {error}");
+            assert!(error.contains("; ") && !error.contains("budget") && !error.contains('{'), "{error}");
+        }
     }
 
     #[test]

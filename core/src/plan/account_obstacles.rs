@@ -8,7 +8,7 @@ use super::reason::{ReasonKind, Unreachable, unreachable};
 use super::{Batch, Op, Step};
 use crate::model::observation::{Maker, ObservedGroup};
 use crate::model::obstacles::{Obstacle, Obstacles};
-use crate::model::users::{Account, group_field, user_field};
+use crate::model::users::{Account, group_field, groups_field, user_field};
 use crate::model::{Principal, UserName};
 
 const PASSWD: &str = "/etc/passwd";
@@ -127,7 +127,7 @@ pub(super) fn dropped_groups(input: &PlanInput<'_>, steps: &[Step]) -> Vec<Unrea
     let entries = input.to.users.accounts.iter().filter(|(_, account)| account.should_exist);
     let members = entries.flat_map(|(name, account)| account.groups.iter().map(move |group| (name, group)));
     let refused = members.filter(|(_, group)| goes(group)).map(|(name, group)| {
-        unreachable(ReasonKind::DroppedGroup, format!("{} groups", user_field(name.as_str())), message(group))
+        unreachable(ReasonKind::DroppedGroup, groups_field(name.as_str()), message(group))
     });
     let entries = input.to.entries();
     let owned = entries.iter().filter_map(|(path, entry)| match entry.owners().1 {
@@ -200,12 +200,12 @@ fn of_entry(input: &PlanInput<'_>, op: &Op, field: &str) -> Vec<Unreachable> {
     let exhausted = ids.get(field).filter(|_| is_made);
     // Keys are files of the home: no program reads the lines for them.
     let reads_lines = program(op).is_some() || matches!(op, Op::SetPassword { .. });
+    let of_groups = groups_field(&op.target());
+    let joins = matches!(op, Op::CreateUser { .. } | Op::ModifyUser { .. });
+    let groups = lines.get(&of_groups).filter(|_| joins).map(|found| (of_groups.as_str(), found));
     let lines = lines.get(field).filter(|_| reads_lines);
-    lines
-        .into_iter()
-        .chain(exhausted)
-        .map(|found| unreachable(ReasonKind::Obstacle, field, found.to_string()))
-        .collect()
+    let found = lines.into_iter().chain(exhausted).map(|found| (field, found)).chain(groups);
+    found.map(|(field, found)| unreachable(ReasonKind::Obstacle, field, found.to_string())).collect()
 }
 
 fn taken(field: &str, part: &str, id: u32, owner: Option<&String>, name: &str) -> Option<Unreachable> {

@@ -4,6 +4,7 @@ use super::difference::Kind;
 use super::differences::Difference;
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
+use super::warnings::Warning;
 use super::{
     Batch, Drain, Irreconcilable, Mode, Plan, PostActions, Step, blocked, check, differences, disruption,
     files, is_gone_with_boot, kargs, mode, not_applied, os, overwritten, own_unit, paths, reconcilable,
@@ -68,29 +69,44 @@ pub fn blocked_ahead(
     if reasons.is_empty() { Ok(()) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
 }
 
-/// Returns in what the host would not be as planned at the end of an open update, since somebody changed what it has done already;
-/// `next` is its next batch, if one is left. What a boot brings, and a repair leaves, is not known or not its matter.
+/// Returns the plan of an open update, or in what the host would not be as planned at its end, since somebody changed what it has done
+/// already; `next` is its next batch, if one is left. What a boot brings, and a repair leaves, is not known or not its matter. One that
+/// plans again when it is verified sets that again, which is a warning.
 pub fn unverified_ahead(
     to: &HostSpec,
     observed: &Observation,
-    plan: &Plan,
+    mut plan: Plan,
     next: Option<usize>,
-) -> Result<(), Irreconcilable> {
-    let batches = plan.batches();
+    plans_again: bool,
+) -> Result<Plan, Irreconcilable> {
     let has_os = plan.steps.iter().any(|step| step.op.batch() == Batch::Os);
     if has_os || plan.from.as_ref() == Some(&plan.to) {
-        return Ok(());
+        return Ok(plan);
     }
+    let batches = plan.batches();
     let left = || batches.iter().skip(next.unwrap_or(batches.len())).copied().flatten();
     let is_known = |kind: Kind| !matches!(kind, Kind::Image | Kind::Karg | Kind::Package);
     let found = differences(to, observed).into_iter().filter(|one| {
         is_known(one.kind) && !is_gone_with_boot(one) && !left().any(|step| repair::mends(&step.op, one))
     });
-    let reasons: Vec<Unreachable> = found.map(|one| changed(&one)).collect();
-    if reasons.is_empty() { Ok(()) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
+    let end = if plans_again {
+        "which is planned again after its reboot, and set again"
+    } else {
+        "so that update would fail and be undone; restore it, or go on to undo the update"
+    };
+    let changed: Vec<(String, String)> = found.map(|one| changed(&one, end)).collect();
+    if plans_again {
+        let warnings = changed.into_iter().map(|(field, message)| Warning { field, message });
+        plan.warnings.extend(warnings);
+        return Ok(plan);
+    }
+    let reason = |(field, message)| unreachable(ReasonKind::Obstacle, field, message);
+    let reasons: Vec<Unreachable> = changed.into_iter().map(reason).collect();
+    if reasons.is_empty() { Ok(plan) } else { Err(Irreconcilable { reasons, is_of_host: true }) }
 }
 
-fn changed(difference: &Difference) -> Unreachable {
+/// Returns the field of a difference, and what it means to an open update.
+fn changed(difference: &Difference, end: &str) -> (String, String) {
     let section = match difference.kind {
         Kind::Directory => "storage.directories",
         Kind::Link => "storage.links",
@@ -99,11 +115,8 @@ fn changed(difference: &Difference) -> Unreachable {
         Kind::Group => "passwd.groups",
         Kind::File | Kind::Image | Kind::Karg | Kind::Package => "storage.files",
     };
-    let message = format!(
-        "it was changed after the open update had set it ({difference}), so that update would fail and be undone; restore it, or go on \
-         to undo the update"
-    );
-    unreachable(ReasonKind::Obstacle, format!("{section} {:?}", difference.target), message)
+    let message = format!("it was changed after the open update had set it ({difference}), {end}");
+    (format!("{section} {:?}", difference.target), message)
 }
 
 /// Returns the plan to the config that is committed: nothing is done, and what the host does not get is named.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::input::PlanInput;
 use super::reason::{ReasonKind, Unreachable, unreachable};
 use crate::model::ids::{
-    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, LOGIN_DATABASES as LOGIN, ROOT, STATE_DIR,
+    ACCOUNT_DATABASES as DATABASES, DRAFT_SUFFIX, LOGIN_DATABASES as LOGIN, ROOT, STATE_DIR, is_below,
 };
 use crate::model::paths::LinkTarget;
 use crate::model::protected::{CLOSED, MERGED, NO_HOMES, OF_SYSTEM, READ, REMOVED, WRITTEN, own};
@@ -244,11 +244,6 @@ fn is_roots(user: Option<&Principal>) -> bool {
 /// Returns true if a path is in a directory, and not that itself.
 fn is_in(path: &ManagedPath, directory: &str) -> bool {
     is_below(path.as_str(), directory)
-}
-
-/// Returns true if a path is in a directory, and not that itself.
-pub(super) fn is_below(path: &str, directory: &str) -> bool {
-    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns true if a config sets accounts or groups: its update and the next one change the databases.

@@ -2,8 +2,9 @@
 //! of [`super::own_paths`] are asked for each name that the entry has there.
 
 use super::input::PlanInput;
-use super::own_paths::{Rules, above_agent, is_below, judge, keys, rules};
+use super::own_paths::{Rules, above_agent, judge, keys, rules};
 use super::reason::{ReasonKind, Unreachable, unreachable};
+use crate::model::ids::is_below;
 use crate::model::protected::own;
 use crate::model::{ManagedPath, ModelError, PathSpec};
 

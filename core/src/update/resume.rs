@@ -150,10 +150,20 @@ pub fn after_verification(record: &Record, differences: &[Difference]) -> Decisi
         return Decision::Commit;
     }
     let fault = wrong(record, differences);
-    if record.reboots > 0 && record.attempts + 1 < WRONG_BOOTS {
+    if record.reboots > 0 && has_tries(record) {
         return Decision::Replan(fault);
     }
     Decision::Fault(fault)
+}
+
+/// Returns true if an update plans again from the observation where the host is not as planned at its end: after a reboot.
+pub fn plans_again(record: &Record) -> bool {
+    let reboots = record.reboots > 0 || matches!(record.plan.after(), PostActions::Reboot { .. });
+    reboots && has_tries(record)
+}
+
+fn has_tries(record: &Record) -> bool {
+    record.attempts + 1 < WRONG_BOOTS
 }
 
 /// Decides on the result of the finalization. `record` has counted this boot.

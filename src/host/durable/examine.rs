@@ -12,6 +12,7 @@
 
 use rustix::fd::AsFd;
 use rustix::fs::{IFlags, OFlags, StatVfsMountFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::temp_file::temporary;
@@ -173,7 +174,7 @@ fn closed(dir: impl AsFd, path: &str, directory: &str) -> Result<Option<Obstacle
     let failed = |errno| HostError::io("inspect the directory of", path, errno);
     let flags = rustix::fs::fstatvfs(&dir).map_err(failed)?.f_flag;
     if flags.contains(StatVfsMountFlags::RDONLY) {
-        return Ok(Some((&HostError::io("write", path, rustix::io::Errno::ROFS)).into()));
+        return Ok(Some((&HostError::io("write", path, Errno::ROFS)).into()));
     }
     Ok(fixed(rustix::fs::ioctl_getflags(&dir), directory))
 }
@@ -190,6 +191,54 @@ fn fixed(flags: rustix::io::Result<IFlags>, object: &str) -> Option<Obstacle> {
     };
     let cause = format!("{object} is {word} (lsattr -d {quoted})", quoted = shell_word(object));
     Some(Obstacle { cause, next: format!("Find out who made it so, then: chattr -{letter} {object}") })
+}
+
+/// Refuses a path of the agent's own that can't be written or replaced, as far as that is seen before: a read-only file system, a
+/// mount over it, and an attribute of chattr(1) on it or its directory.
+pub fn check_writable(root: &Root, path: &str) -> Result<(), HostError> {
+    let (directory, name) = split(path).ok_or_else(|| no_name(path))?;
+    match open_writable(root, directory, path)? {
+        Some(dir) => check_replaceable(&dir, name, path),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a directory of the agent's own in which files can't be made, or one of whose files can't be replaced.
+pub fn check_writable_directory(root: &Root, directory: &str) -> Result<(), HostError> {
+    let Some(dir) = open_writable(root, directory, directory)? else { return Ok(()) };
+    for name in root.list(directory)? {
+        check_replaceable(&dir, &name, &format!("{directory}/{name}"))?;
+    }
+    Ok(())
+}
+
+/// Opens a directory in which names can be changed; `None` if it is to be made.
+fn open_writable(root: &Root, directory: &str, path: &str) -> Result<Option<Dir>, HostError> {
+    let owner = rustix::process::geteuid().as_raw();
+    let (dir, is_whole) = root.walk_existing(directory, owner).map_err(|error| named(error, path))?;
+    let failed = |errno| HostError::io("inspect the directory of", path, errno);
+    if rustix::fs::fstatvfs(&dir).map_err(failed)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Err(HostError::io("write", path, Errno::ROFS));
+    }
+    check_flags(&dir, if dir.path().is_empty() { "/" } else { dir.path() })?;
+    Ok(is_whole.then_some(dir))
+}
+
+/// What is of another kind is refused by itself.
+fn check_replaceable(dir: &Dir, name: &str, path: &str) -> Result<(), HostError> {
+    match Entry::of(dir, name, path)? {
+        Entry::File { file, .. } => {
+            dir.check_mount(name, path)?;
+            check_flags(&file, path)
+        }
+        Entry::Absent | Entry::Link { .. } | Entry::Directory { .. } | Entry::Other(_) => Ok(()),
+    }
+}
+
+fn check_flags(of: impl AsFd, object: &str) -> Result<(), HostError> {
+    let flags = rustix::fs::ioctl_getflags(of);
+    let is_fixed = flags.is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND));
+    if is_fixed { Err(HostError::io("change", object, Errno::PERM)) } else { Ok(()) }
 }
 
 /// Returns the obstacle of a file that this process may not write.

@@ -50,6 +50,14 @@ impl Root {
         }
     }
 
+    /// Refuses the file of a lock that can't be opened as the lock wants it; returns false if there is none. Takes no lock.
+    pub fn check_lock(&self, path: &str) -> Result<bool, HostError> {
+        match self.resolve(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK) {
+            Err(errno) if is_absent(errno) => Ok(false),
+            opened => opened.map(|_| true).map_err(|errno| HostError::io("lock", path, errno)),
+        }
+    }
+
     /// Returns the process that holds the lock of a file. The lock is not touched: another process can take it
     /// meanwhile.
     pub fn lock_holder(&self, path: &str) -> Result<Option<Holder>, HostError> {

@@ -21,7 +21,8 @@ use crate::model::UnitName;
 /// Installed by a systemd that has soft reboots (254).
 pub const SOFT_REBOOT_TARGET: &str = "/usr/lib/systemd/system/soft-reboot.target";
 const SOCKET: &str = "/run/dbus/system_bus_socket";
-const CA_TRUST_UNIT: &str = "coreos-update-ca-trust.service";
+/// The unit that builds the trust store; that is also built without it.
+pub const CA_TRUST_UNIT: &str = "coreos-update-ca-trust.service";
 /// Targets that a unit conflicts with if a shutdown stops it.
 const SHUTDOWN: [&str; 2] = ["shutdown.target", "final.target"];
 

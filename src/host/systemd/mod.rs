@@ -23,7 +23,7 @@ use super::HostError;
 use crate::model::UnitName;
 
 pub use at_shutdown::ShutdownHook;
-pub use bus::{SOFT_REBOOT_TARGET, ServiceOutcome, Systemd};
+pub use bus::{CA_TRUST_UNIT, SOFT_REBOOT_TARGET, ServiceOutcome, Systemd};
 pub use coming::Coming;
 pub use config_units::ConfigUnits;
 pub use file_links::UnitFileLinks;
