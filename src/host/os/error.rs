@@ -46,7 +46,7 @@ impl OsError {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn from_text(object: &str, text: &str, other: OsErrorKind) -> Self {
-        const KNOWN: [(&str, OsErrorKind); 34] = [
+        const KNOWN: [(&str, OsErrorKind); 37] = [
             ("no space left", OsErrorKind::NoSpace),
             ("min-free-space", OsErrorKind::NoSpace),
             ("disk quota exceeded", OsErrorKind::NoSpace),
@@ -82,6 +82,9 @@ impl OsError {
             ("corrupted blob", OsErrorKind::Corrupted),
             ("not an ostree encapsulated container", OsErrorKind::NoCommit),
             ("does not have ostree.bootable", OsErrorKind::NotBootable),
+            ("multiple kernels found in", OsErrorKind::Kernels),
+            ("no kernel found in", OsErrorKind::Kernels),
+            ("failed to find kernel in", OsErrorKind::Kernels),
         ];
         let low = text.to_lowercase();
         let trouble =
@@ -123,6 +126,8 @@ pub(in crate::host) enum OsErrorKind {
     Corrupted,
     /// The image is not one that boots.
     NotBootable,
+    /// The image has no kernel, or several.
+    Kernels,
     /// The image has the marks of one that boots, but no ostree commit in it.
     NoCommit,
     /// The image is for other machines.
@@ -208,6 +213,7 @@ impl OsErrorKind {
             | Self::ImageNotFound
             | Self::DigestMismatch
             | Self::NotBootable
+            | Self::Kernels
             | Self::NoCommit
             | Self::WrongArchitecture
             | Self::DeploymentGone
@@ -236,7 +242,7 @@ impl OsErrorKind {
             Self::DigestMismatch => "ImageDigestMismatch",
             Self::WrongStaged => "WrongImageStaged",
             Self::Corrupted => "ImageCorrupted",
-            Self::NotBootable | Self::NoCommit => "ImageNotBootable",
+            Self::NotBootable | Self::Kernels | Self::NoCommit => "ImageNotBootable",
             Self::WrongArchitecture => "ImageWrongArchitecture",
             Self::NoSpace => "DiskFull",
             Self::SysrootFull => "SysrootFull",
@@ -277,6 +283,7 @@ impl OsErrorKind {
             Self::WrongStaged => next::WRONG_STAGED,
             Self::Corrupted => next::CORRUPTED,
             Self::NotBootable => next::NOT_BOOTABLE,
+            Self::Kernels => next::KERNELS,
             Self::NoCommit => next::NO_COMMIT,
             Self::WrongArchitecture => next::WRONG_ARCHITECTURE,
             Self::BootFull => next::BOOT_FULL,

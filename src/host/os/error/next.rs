@@ -34,6 +34,8 @@ pub(super) const CORRUPTED: &str =
     "Check the mirror, the proxy or the cache between (INSPECT); it is tried again.";
 pub(super) const NOT_BOOTABLE: &str =
     "Build the image from a bootable base (its config needs the labels of an ostree or bootc image).";
+pub(super) const KERNELS: &str =
+    "Build the image with exactly one kernel: one directory below /usr/lib/modules with a vmlinuz.";
 pub(super) const WRONG_ARCHITECTURE: &str =
     "Set an image of this machine's architecture on the pool, or a manifest list that has one.";
 pub(super) const BOOT_FULL: &str = "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup -r, gives up the old deployment); it is tried again.";
