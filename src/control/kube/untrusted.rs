@@ -1,4 +1,4 @@
-//! Why TLS with the API server failed, in words for a person: those of the library name its own types.
+//! Causes of TLS that fails with the API server, in words for a person: those of the library name its own types.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustls::pki_types::UnixTime;
 
 use crate::model::Timestamp;
 
-/// What is said of a certificate, by its beginning, and the next step.
+/// The beginning of each cause, and its next step.
 const CAUSES: [(&str, &str); 7] = [
     (
         EXPIRED,

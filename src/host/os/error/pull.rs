@@ -1,4 +1,4 @@
-//! Why a pull failed, by the words of skopeo, which gives no code: what is told, and the next step.
+//! Causes of pulls that fail, by the words of skopeo, which gives no code, and the next step for each.
 //!
 //! A registry that answers with a bad certificate is reached: each row names what is wrong instead.
 
