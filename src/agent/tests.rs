@@ -160,7 +160,7 @@ async fn each_action_is_requested_from_systemd_and_reported() {
     }
 }
 
-/// What systemd would refuse at the end of the update is refused before it begins.
+/// A service that systemd would refuse at the end of the update is refused before it begins.
 #[tokio::test(flavor = "current_thread")]
 async fn service_that_host_lacks_is_refused_before_anything_is_written() {
     for (path, unit, step) in [

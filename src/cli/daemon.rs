@@ -288,7 +288,8 @@ pub(super) fn service_account(environment: &Environment) -> Result<Option<Identi
 fn named(source: Source, arguments: &Arguments, environment: &Environment) -> (Source, String) {
     let given = arguments.node_name.clone().or_else(|| environment.node_name.clone());
     match (given, source) {
-        (Some(name), source) => (source, name),
+        (Some(name), Source::Directory(path)) => (Source::Directory(path), name),
+        (Some(name), Source::Cluster(identity)) => (Source::Cluster(identity.given(&name)), name),
         (None, Source::Directory(path)) => (Source::Directory(path), machine_name()),
         (None, Source::Cluster(identity)) => {
             let known = identity.node_name();

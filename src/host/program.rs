@@ -124,6 +124,10 @@ impl ProgramDirectory<'_> {
         let words = output.last_words()?;
         units.stop(&unit).await?;
         root.remove_pipe(self.errors)?;
+        if !words.is_empty() {
+            // A second value of the field: `journalctl -t` finds the line by either, beside what the program printed.
+            tracing::info!(SYSLOG_IDENTIFIER = self.log_name, "{name}: {words}");
+        }
         Ok((!ended.is_success()).then(|| with_words(&ended, &words)))
     }
 

@@ -618,8 +618,8 @@ async fn certificate_is_renewed() {
         Scene::with_drained(&bench, "link-renewed", &[("controlPlaneTopology", "SingleReplica")]).await;
     let _agent = scene.agent(&[]);
     scene.settled("a").await;
-    // Another name, so that the audit log distinguishes the two certificates.
-    let name = "system:node:link-renewed-again".to_owned();
+    // Another user, which is no other node: so the audit log distinguishes the two certificates.
+    let name = "link-renewed-again".to_owned();
     let renewed = Identity::User { name: name.clone(), groups: vec!["system:nodes".to_owned()] };
     bench.write_kubeconfig(&scene.kubeconfig, &renewed);
     let mark = bench.mark().await;

@@ -85,6 +85,24 @@ async fn wrong_kubeconfig_is_retried_and_reported() {
     assert!(!motd.exists());
 }
 
+/// An agent that is told to be another node than its credentials are of says so, and never works as either.
+#[tokio::test]
+async fn credentials_of_another_node_are_named() {
+    let bench = Bench::shared();
+    let scene = Scene::with_drained(bench, "outage-other-node", &SINGLE).await;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_machine-config-agent"));
+    command.arg("daemon").arg("--kubeconfig").arg(&scene.kubeconfig).arg("--root").arg(scene.host.path());
+    command.args(["--node-name", "elsewhere", "--os-backend", "none", "--reboot-by", "supervisor"]);
+    command.args(["--metrics-listen", "127.0.0.1:0"]);
+    let mut agent = Agent::run(&scene.name, command);
+    let named = format!("is of node {}, and the agent is to be node elsewhere", scene.name);
+    agent.line("the other node", |line| line.contains(&named)).await;
+    let status = scene.status(|text| text.contains("link     down since") && text.contains(&named)).await;
+    let next = format!("next     Start the agent as node {} (--node-name, or NODE_NAME)", scene.name);
+    assert!(status.contains("CredentialsUnusable") && status.contains(&next), "{status}");
+    assert!(agent.terminate().await.success(), "{:?}", agent.lines());
+}
+
 /// While its MachineConfig is not there yet the node is Working towards the new target, here and in the cluster; an API
 /// server that goes away is reported with its time.
 #[tokio::test]

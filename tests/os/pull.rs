@@ -222,11 +222,16 @@ fn image_without_commit_needs_capable_backend() {
     }
 }
 
-/// Calls with a `/boot` of a size of its own, of which the files of the old one are copied to.
+/// Calls with a `/boot` of a size of its own, to which the files of the old one are copied.
 fn with_boot_of(booted: &Booted, size: &str, args: &[&str]) -> Value {
+    with_boot_after(booted, size, "true", args)
+}
+
+/// The same after a command has used `/boot`.
+fn with_boot_after(booted: &Booted, size: &str, command: &str, args: &[&str]) -> Value {
     let script = format!(
         "mkdir /tmp/boot && cp -a /boot/. /tmp/boot && /run/host/usr/bin/mount -t tmpfs -o size={size} none /boot \
-         && cp -a /tmp/boot/. /boot && exec {} os-call --backend ostree \"$@\"",
+         && cp -a /tmp/boot/. /boot && {command} && exec {} os-call --backend ostree \"$@\"",
         machine_config_agent::sandbox::AGENT
     );
     let output = booted.command(["sh", "-c", &script, "sh"].iter().chain(args)).output().unwrap();
@@ -263,8 +268,14 @@ fn kernel_too_large_for_boot_is_refused() {
         assert!(text.contains("5.0 MiB are needed in /boot") && text.contains("2.9 MiB are free"), "{text}");
         assert_eq!(staged(&boot), Value::Null);
     }
-    // The same kernel as the booted one needs nothing, whatever is free.
-    let answer = with_boot_of(&boot, "100k", &["stage", &v2.to_string()]);
+    // With the kernel that is booted only a boot entry is written, but in the shutdown, where nothing can be told.
+    let fill = "{ cat /dev/zero >/boot/fill 2>/dev/null || true; }";
+    let answer = with_boot_after(&boot, "1m", fill, &["stage", &v2.to_string()]);
+    assert_eq!(answer["reason"], "BootFull", "{answer:#}");
+    let text = answer["error"].as_str().unwrap();
+    assert!(text.contains("are needed in /boot for its boot entry"), "{text}");
+    assert_eq!(staged(&boot), Value::Null);
+    let answer = with_boot_of(&boot, "200k", &["stage", &v2.to_string()]);
     assert_eq!(answer["ok"]["image"], v2.to_string(), "{answer:#}");
     assert_eq!(with_boot_of(&boot, "8m", &["stage", &v3])["ok"]["image"], v3);
 
@@ -282,6 +293,36 @@ fn kernel_too_large_for_boot_is_refused() {
     assert_eq!(answer["reason"], "BootFull", "{answer:#}");
     assert!(answer["error"].as_str().unwrap().contains("about 1.0 MiB are needed in /boot"), "{answer:#}");
     assert!(with_boot_of(&boot, "2m", &["preflight", &foreign])["ok"]["download"].as_u64() > Some(0));
+}
+
+/// An image boots by its one kernel: none or several are a fault of the image, which no further try mends.
+#[test]
+fn image_without_exactly_one_kernel_is_not_bootable() {
+    let lab = lab(Backend::Ostree);
+    let Lab { world, v1, .. } = &lab;
+    let boot = lab.boot();
+    let file = |path: &str, contents: &[u8]| LayerFile {
+        path: path.to_owned(),
+        mode: 0o644,
+        contents: contents.to_vec(),
+    };
+    let second = file("usr/lib/modules/7.0.0-sandbox/vmlinuz", b"k");
+    let none = file("usr/lib/modules/6.0.0-sandbox/.wh.vmlinuz", b"");
+    for (name, layer, words) in [
+        ("two", second, "it has 2 kernels below /usr/lib/modules: 6.0.0-sandbox, 7.0.0-sandbox"),
+        ("none", none, "it has no kernel below /usr/lib/modules"),
+    ] {
+        let image = world.derive(v1, name, &[layer], &labels("rendered-worker-c")).unwrap().to_string();
+        let answer = call(&boot, &["stage", &image]);
+        assert_eq!(
+            (&answer["reason"], &answer["class"]),
+            (&"ImageNotBootable".into(), &"degraded".into()),
+            "{answer:#}"
+        );
+        assert!(answer["error"].as_str().unwrap().contains(words), "{answer:#}");
+        assert!(answer["next"].as_str().unwrap().contains("exactly one kernel"), "{answer:#}");
+        assert_eq!(staged(&boot), Value::Null);
+    }
 }
 
 /// Space that libostree has to keep free is not counted as free: the pull would end in the middle.

@@ -52,6 +52,11 @@ def play(test):
     micros = int(undone[0]["__REALTIME_TIMESTAMP"]) - int(started[0]["__REALTIME_TIMESTAMP"])
     test.same(f"back within the time ({micros / 1e6:.1f} s)", within <= micros / 1e6 < within + AROUND * machine.TIMEOUT_FACTOR, True)
 
+    # The command that the message advises shows what the check said, and not the agent's own lines.
+    said = machine.run("journalctl", "--no-pager", "--output=cat", "--identifier=machine-config-agent-health").splitlines()
+    test.same("the check's own words", any(line == "10-app: the app does not answer" for line in said), True)
+    test.same("nothing of the agent", any("failed before this start" in line for line in said), False)
+
     # The target is held: a restart, which looks at everything, leaves it so.
     machine.run("systemctl", "restart", "machine-config-agent.service")
     agent.wait_status("the hold", lambda status: status["state"] == "Degraded" and status["phase"] == "Idle")

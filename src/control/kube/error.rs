@@ -1,5 +1,6 @@
 //! Errors between the agent and the API server.
 
+use super::untrusted;
 use crate::model::FaultClass;
 
 /// A failed request.
@@ -49,6 +50,16 @@ pub enum KubeError {
         /// The cause.
         cause: String,
     },
+    /// The credentials are another node's.
+    #[error("{file} is of node {found}, and the agent is to be node {given}")]
+    OtherNode {
+        /// The file.
+        file: String,
+        /// The node that it names.
+        found: String,
+        /// The name that the agent was given.
+        given: String,
+    },
     /// No kubeconfig is there yet: the kubelet of a new node writes it when the cluster has taken the node in.
     #[error("there is no kubeconfig: {cause}")]
     NoKubeconfig {
@@ -66,18 +77,13 @@ pub struct Details {
     pub retry_after: u32,
 }
 
-/// Returns true if a server answered, whose certificate is not taken: of another CA or name, or by another clock.
-fn is_of_certificate(cause: &str) -> bool {
-    cause.contains("invalid peer certificate")
-}
-
 /// Returns a cause without the page that TLS's library names for those who program with it.
 fn of_reader(cause: &str) -> &str {
     cause.split_once(": https://docs.rs/").map_or(cause, |(cause, _)| cause)
 }
 
 fn way(cause: &str) -> &'static str {
-    if is_of_certificate(cause) { "is not trusted" } else { "can't be reached" }
+    if untrusted::is_certificate(cause) { "is not trusted" } else { "can't be reached" }
 }
 
 impl KubeError {
@@ -119,7 +125,7 @@ impl KubeError {
     /// a file is wrong in one.
     pub(super) fn identity(&self) -> String {
         match self {
-            Self::Config { .. } | Self::NoKubeconfig { .. } => self.to_string(),
+            Self::Config { .. } | Self::OtherNode { .. } | Self::NoKubeconfig { .. } => self.to_string(),
             Self::Away { .. } | Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => {
                 self.reason().to_owned()
             }
@@ -129,7 +135,9 @@ impl KubeError {
     /// Returns true if this passes without a change of the object: requests to the API server wait.
     pub fn is_away(&self) -> bool {
         match self {
-            Self::Away { .. } | Self::Config { .. } | Self::NoKubeconfig { .. } => true,
+            Self::Away { .. } | Self::Config { .. } | Self::OtherNode { .. } | Self::NoKubeconfig { .. } => {
+                true
+            }
             Self::NotFound { .. } | Self::Refused { .. } | Self::Invalid { .. } => false,
         }
     }
@@ -143,6 +151,7 @@ impl KubeError {
             | Self::Refused { .. }
             | Self::Invalid { .. }
             | Self::Config { .. }
+            | Self::OtherNode { .. }
             | Self::NoKubeconfig { .. } => FaultClass::Retry,
         }
     }
@@ -156,20 +165,16 @@ impl KubeError {
             Self::Refused { status: 403, .. } => "Forbidden",
             Self::Refused { .. } => "ApiServerRefused",
             Self::Invalid { .. } => "InvalidObject",
-            Self::Config { .. } | Self::NoKubeconfig { .. } => "CredentialsUnusable",
+            Self::Config { .. } | Self::OtherNode { .. } | Self::NoKubeconfig { .. } => "CredentialsUnusable",
         }
     }
 
     /// Returns the next step.
     pub fn next(&self) -> String {
         match self {
-            Self::Away { cause, .. } if is_of_certificate(cause) => {
-                "Check the node's clock (`timedatectl`), and the CA and the server in the kubeconfig; the agent connects by itself."
-                    .to_owned()
-            }
-            Self::Away { .. } => {
-                "See that the node reaches the API server; the agent connects by itself.".to_owned()
-            }
+            Self::Away { cause, .. } => untrusted::next(cause)
+                .unwrap_or("See that the node reaches the API server; the agent connects by itself.")
+                .to_owned(),
             Self::NotFound { object } => format!("Create {object}, or change what names it."),
             Self::Refused { status: 401, .. } => {
                 "Renew the node's certificate or token; the agent reads it again by itself.".to_owned()
@@ -181,6 +186,9 @@ impl KubeError {
                 format!("Correct {object}; the agent tries again by itself.")
             }
             Self::Config { file, .. } => format!("Correct {file}; the agent reads it again by itself."),
+            Self::OtherNode { file, found, .. } => format!(
+                "Start the agent as node {found} (--node-name, or NODE_NAME), or correct {file}, which is read again by itself."
+            ),
             Self::NoKubeconfig { .. } => "On a new node, wait until the kubelet has written it; otherwise name the right file with \
                 --kubeconfig. The agent looks again by itself."
                 .to_owned(),
@@ -190,20 +198,17 @@ impl KubeError {
 
 #[cfg(test)]
 mod tests {
-    use rustls::CertificateError::{NotValidYet, UnknownIssuer};
-
     use super::*;
 
     /// A server whose certificate is not taken was reached: the clock or the CA is wrong, not the way.
     #[test]
     fn refused_certificate_is_no_silence() {
-        for refused in [NotValidYet, UnknownIssuer] {
-            let cause = rustls::Error::InvalidCertificate(refused).to_string();
-            let error = KubeError::Away { server: "https://a:6443".to_owned(), cause };
-            let text = error.to_string();
-            assert!(text.starts_with("the API server https://a:6443 is not trusted: "), "{text}");
-            assert!(error.next().contains("clock"), "{}", error.next());
-        }
+        let refused = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let cause = untrusted::of_tls(&refused);
+        let error = KubeError::Away { server: "https://a:6443".to_owned(), cause };
+        let text = error.to_string();
+        assert!(text.starts_with("the API server https://a:6443 is not trusted: its certificate "), "{text}");
+        assert!(error.next().contains("certificate-authority"), "{}", error.next());
         let cause = "peer closed connection without sending TLS close_notify: \
             https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
         let error = KubeError::Away { server: "s".to_owned(), cause: cause.to_owned() };

@@ -31,12 +31,20 @@ const NODE_USER: &str = "system:node:";
 pub struct Identity {
     root: Root,
     source: Source,
-    /// The node's name that was assumed while the credentials could not be read.
-    assumed: Option<String>,
+    /// The node that the credentials have to be of, if they name one.
+    node: Option<Node>,
     /// Proxy by which the server is reached.
     proxies: Option<Proxies>,
     /// Whose API server a service account uses, other than that of the pod's environment.
     at: Option<Box<Identity>>,
+}
+
+#[derive(Debug, Clone)]
+enum Node {
+    /// Assumed while the credentials could not be read.
+    Assumed(String),
+    /// Given by who starts the agent.
+    Given(String),
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +94,7 @@ impl Identity {
     }
 
     fn new(root: Root, source: Source) -> Self {
-        Self { root, source, assumed: None, proxies: None, at: None }
+        Self { root, source, node: None, proxies: None, at: None }
     }
 
     /// Takes the service account of the pod; `None` when none is mounted.
@@ -109,7 +117,13 @@ impl Identity {
     /// Assumes a name for a node whose credentials can't be read yet: no other node is ever connected as.
     #[must_use]
     pub fn assuming(self, node: &str) -> Self {
-        Self { assumed: Some(node.to_owned()), ..self }
+        Self { node: Some(Node::Assumed(node.to_owned())), ..self }
+    }
+
+    /// Takes the name that a person gives: another node's credentials are never used for it.
+    #[must_use]
+    pub fn given(self, node: &str) -> Self {
+        Self { node: Some(Node::Given(node.to_owned())), ..self }
     }
 
     /// Uses the API server of another identity, where this one is a service account: that of the pod's environment is
@@ -134,7 +148,7 @@ impl Identity {
 
     /// Waits until the credentials can be read and name another node than was assumed; returns that name.
     pub async fn renamed(&self) -> String {
-        let Some(assumed) = &self.assumed else { return std::future::pending().await };
+        let Some(Node::Assumed(assumed)) = &self.node else { return std::future::pending().await };
         let mut backoff = Backoff::for_requests(assumed);
         loop {
             match self.node_name() {
@@ -148,12 +162,16 @@ impl Identity {
     /// Reads the credentials to connect with.
     pub(super) fn credentials(&self) -> Result<ApiCredentials, KubeError> {
         let credentials = self.read()?;
-        match (&self.assumed, named(&credentials)?) {
-            (Some(assumed), Some(name)) if *assumed != name => Err(wrong(
+        let Some(found) = named(&credentials)? else { return Ok(credentials) };
+        match &self.node {
+            Some(Node::Assumed(assumed)) if *assumed != found => Err(wrong(
                 &credentials.file,
-                format!("it names node {name}, and {assumed} was assumed without it"),
+                format!("it names node {found}, and {assumed} was assumed without it"),
             )),
-            _ => Ok(credentials),
+            Some(Node::Given(given)) if *given != found => {
+                Err(KubeError::OtherNode { file: credentials.file, found, given: given.clone() })
+            }
+            Some(_) | None => Ok(credentials),
         }
     }
 

@@ -92,6 +92,7 @@ mod socks;
 mod stand_in;
 mod tls;
 mod traffic;
+mod untrusted;
 mod workload;
 
 use std::time::Duration;

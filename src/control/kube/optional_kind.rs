@@ -39,7 +39,8 @@ impl OptionalKind {
     /// Returns true if an error is one for a person, and another one than the last.
     pub(super) fn is_news(&mut self, error: &KubeError) -> bool {
         let is_absent = error.is_not_found() && !self.known;
-        let is_away = matches!(error, KubeError::Away { .. } | KubeError::Config { .. });
+        let is_away =
+            matches!(error, KubeError::Away { .. } | KubeError::Config { .. } | KubeError::OtherNode { .. });
         !is_absent && !is_away && self.logged.replace(error.reason()) != Some(error.reason())
     }
 
@@ -53,7 +54,10 @@ impl OptionalKind {
     pub(super) async fn wait_after(&mut self, error: &KubeError, wait: Duration) {
         match error {
             // The Node's watch delivers it.
-            KubeError::Away { .. } | KubeError::Config { .. } | KubeError::NoKubeconfig { .. } => {
+            KubeError::Away { .. }
+            | KubeError::Config { .. }
+            | KubeError::OtherNode { .. }
+            | KubeError::NoKubeconfig { .. } => {
                 tokio::time::sleep(wait).await;
                 self.until_up().await;
             }

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 
 use super::error::KubeError;
 use super::socks;
+use super::untrusted;
 use crate::model::text::chain;
 
 /// The largest head of an answer: a proxy's has some hundred bytes.
@@ -137,7 +138,8 @@ impl Proxy {
         let tls = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await;
         Ok(Box::new(tls.map_err(|error| {
             format!(
-                "TLS to it: {error}; its certificate has to be signed by a CA of the host's trust store or of the kubeconfig"
+                "TLS to it: {}; a CA of the host's trust store or of the kubeconfig has to sign it",
+                untrusted::of_connection(&error)
             )
         })?))
     }
@@ -272,8 +274,8 @@ mod tests {
     async fn https_proxy_is_verified_before_its_password_is_sent() {
         for (name, is_trusted, expected) in [
             ("127.0.0.1", true, "it does not connect to api.test:6443: 403 Forbidden"),
-            ("127.0.0.1", false, "TLS to it: invalid peer certificate"),
-            ("other.test", true, "TLS to it: invalid peer certificate"),
+            ("127.0.0.1", false, "TLS to it: its certificate is of another CA"),
+            ("other.test", true, "TLS to it: its certificate is of another name than 127.0.0.1: other.test"),
         ] {
             let certified = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
             let authority = certified.cert.der().clone();

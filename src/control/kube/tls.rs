@@ -16,6 +16,7 @@ use super::error::KubeError;
 use super::identity::ApiCredentials;
 use super::pem::certificates;
 use super::proxy::{Proxy, Tunnel, tcp};
+use super::untrusted;
 
 /// Interval of pings on an idle connection. A half-open one, of a load balancer that forgot it, would keep the node
 /// from its next target: half a minute, with the timeout below, is about what a kubelet takes to notice. A ping is 17
@@ -80,7 +81,7 @@ pub(super) async fn connect(
         None => Box::new(tcp(&endpoint.address).await.map_err(|error| away(error.to_string()))?),
     };
     let tls = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
-    let tls = tls.map_err(|error| away(error.to_string()))?;
+    let tls = tls.map_err(|error| away(untrusted::of_connection(&error)))?;
     if tls.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(away("it does not speak HTTP/2; connect to it without a proxy that ends TLS".to_owned()));
     }
@@ -106,7 +107,7 @@ fn client_config(
     for certificate in authority {
         roots
             .add(certificate.clone())
-            .map_err(|error| wrong(format!("its certificate-authority: {error}")))?;
+            .map_err(|error| wrong(untrusted::of_file("its certificate-authority", &error)))?;
     }
     if roots.is_empty() {
         return Err(wrong("its certificate-authority holds no certificate".to_owned()));
@@ -121,7 +122,7 @@ fn client_config(
             let key = PrivateKeyDer::from_pem_slice(key)
                 .map_err(|_| wrong("its client key is no PEM key".to_owned()))?;
             let config = builder.with_client_auth_cert(chain, key);
-            config.map_err(|error| wrong(format!("its client certificate: {error}")))?
+            config.map_err(|error| wrong(untrusted::of_file("its client certificate", &error)))?
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec()];

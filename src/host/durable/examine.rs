@@ -224,7 +224,7 @@ fn open_writable(root: &Root, directory: &str, path: &str) -> Result<Option<Dir>
     Ok(is_whole.then_some(dir))
 }
 
-/// What is of another kind is refused by itself.
+/// An entry of another kind is refused by itself.
 fn check_replaceable(dir: &Dir, name: &str, path: &str) -> Result<(), HostError> {
     match Entry::of(dir, name, path)? {
         Entry::File { file, .. } => {

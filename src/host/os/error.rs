@@ -1,8 +1,11 @@
 //! Errors of the OS backends, in common words.
 
 mod next;
+mod pull;
 
 use serde::{Deserialize, Serialize};
+
+pub(in crate::host::os) use pull::of_skopeo;
 
 use crate::host::HostError;
 use crate::model::FaultClass;
@@ -43,11 +46,17 @@ impl OsError {
 
     /// Finds the kind of a failure by the words of skopeo, ostree-ext and libostree: none of them gives a code.
     pub(in crate::host) fn from_text(object: &str, text: &str, other: OsErrorKind) -> Self {
-        const KNOWN: [(&str, OsErrorKind); 29] = [
+        const KNOWN: [(&str, OsErrorKind); 37] = [
             ("no space left", OsErrorKind::NoSpace),
             ("min-free-space", OsErrorKind::NoSpace),
             ("disk quota exceeded", OsErrorKind::NoSpace),
             ("skopeo spawn error", OsErrorKind::MissingTool),
+            // Of any backend: they have one next step.
+            ("is rejected by policy", OsErrorKind::PullFailed),
+            ("source image rejected", OsErrorKind::PullFailed),
+            ("x509: ", OsErrorKind::PullFailed),
+            ("server gave http response", OsErrorKind::PullFailed),
+            ("getting username and password", OsErrorKind::Unauthorized),
             ("unauthorized", OsErrorKind::Unauthorized),
             ("authentication required", OsErrorKind::Unauthorized),
             ("403 (forbidden)", OsErrorKind::Unauthorized),
@@ -73,6 +82,9 @@ impl OsError {
             ("corrupted blob", OsErrorKind::Corrupted),
             ("not an ostree encapsulated container", OsErrorKind::NoCommit),
             ("does not have ostree.bootable", OsErrorKind::NotBootable),
+            ("multiple kernels found in", OsErrorKind::Kernels),
+            ("no kernel found in", OsErrorKind::Kernels),
+            ("failed to find kernel in", OsErrorKind::Kernels),
         ];
         let low = text.to_lowercase();
         let trouble =
@@ -86,8 +98,8 @@ impl OsError {
     /// Converts it to an error of the host.
     pub(in crate::host) fn into_error(self) -> HostError {
         let Self { object, cause, trouble } = self;
-        let text = if trouble == OsErrorKind::PullFailed { next::of_pull(&cause) } else { trouble.next() };
-        let next = next::about(text, &object);
+        let of_pull = (trouble == OsErrorKind::PullFailed).then(|| pull::next(&cause));
+        let next = next::about(of_pull.as_deref().unwrap_or(trouble.next()), &object);
         HostError::Os { object, cause, class: trouble.class(), reason: trouble.reason(), next }
     }
 }
@@ -114,6 +126,8 @@ pub(in crate::host) enum OsErrorKind {
     Corrupted,
     /// The image is not one that boots.
     NotBootable,
+    /// The image has no kernel, or several.
+    Kernels,
     /// The image has the marks of one that boots, but no ostree commit in it.
     NoCommit,
     /// The image is for other machines.
@@ -199,6 +213,7 @@ impl OsErrorKind {
             | Self::ImageNotFound
             | Self::DigestMismatch
             | Self::NotBootable
+            | Self::Kernels
             | Self::NoCommit
             | Self::WrongArchitecture
             | Self::DeploymentGone
@@ -227,7 +242,7 @@ impl OsErrorKind {
             Self::DigestMismatch => "ImageDigestMismatch",
             Self::WrongStaged => "WrongImageStaged",
             Self::Corrupted => "ImageCorrupted",
-            Self::NotBootable | Self::NoCommit => "ImageNotBootable",
+            Self::NotBootable | Self::Kernels | Self::NoCommit => "ImageNotBootable",
             Self::WrongArchitecture => "ImageWrongArchitecture",
             Self::NoSpace => "DiskFull",
             Self::SysrootFull => "SysrootFull",
@@ -268,6 +283,7 @@ impl OsErrorKind {
             Self::WrongStaged => next::WRONG_STAGED,
             Self::Corrupted => next::CORRUPTED,
             Self::NotBootable => next::NOT_BOOTABLE,
+            Self::Kernels => next::KERNELS,
             Self::NoCommit => next::NO_COMMIT,
             Self::WrongArchitecture => next::WRONG_ARCHITECTURE,
             Self::BootFull => next::BOOT_FULL,

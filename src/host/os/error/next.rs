@@ -16,26 +16,11 @@ pub(super) fn about(text: &str, object: &str) -> String {
     text.replace(INSPECT, &command).replace(STATEROOT, object)
 }
 
-/// Returns the text for a pull that failed, by the words of skopeo: a registry that is reached may be not trusted, or its image not
-/// wanted.
-pub(super) fn of_pull(cause: &str) -> &'static str {
-    let is_said = |words: &[&str]| words.iter().any(|words| cause.contains(words));
-    if is_said(&["rejected by policy", "Source image rejected"]) {
-        REJECTED
-    } else if is_said(&["signed by unknown authority"]) {
-        UNTRUSTED
-    } else {
-        PULL_FAILED
-    }
-}
-
 pub(super) const NOT_BOOTED: &str =
     "Run the agent on the host that booted this sysroot (as root, in the host's mount namespace).";
 pub(super) const BUSY: &str =
     "Wait for the other program, or end it (rpm-ostree status; ostree admin status); it is tried again.";
 pub(super) const PULL_FAILED: &str = "Check that the node reaches the registry (INSPECT); it is tried again.";
-const REJECTED: &str = "Allow the image in /etc/containers/policy.json, sign it as policy.json requires, or set another image; it is tried again.";
-const UNTRUSTED: &str = "Put the CA of the registry or mirror in the message into ca.crt in /etc/docker/certs.d, in a directory named as its host and port (INSPECT); it is tried again.";
 pub(super) const UNAUTHORIZED: &str = "Check the registry credentials in /run/ostree/auth.json or /etc/ostree/auth.json, or the cluster's pull secret; it is tried again.";
 pub(super) const PUSH_FAILED: &str = "Check that this host reaches the registry, and that --authfile names credentials that may push there; run the command again.";
 pub(super) const SEED_UNFIT: &str = "Leave the path out (--exclude, or [seed] exclude in settings.toml), take a secret with \
@@ -49,6 +34,8 @@ pub(super) const CORRUPTED: &str =
     "Check the mirror, the proxy or the cache between (INSPECT); it is tried again.";
 pub(super) const NOT_BOOTABLE: &str =
     "Build the image from a bootable base (its config needs the labels of an ostree or bootc image).";
+pub(super) const KERNELS: &str =
+    "Build the image with exactly one kernel: one directory below /usr/lib/modules with a vmlinuz.";
 pub(super) const WRONG_ARCHITECTURE: &str =
     "Set an image of this machine's architecture on the pool, or a manifest list that has one.";
 pub(super) const BOOT_FULL: &str = "Free space in /boot (df -h /boot; ostree admin status; ostree admin undeploy 1, or rpm-ostree cleanup -r, gives up the old deployment); it is tried again.";
@@ -94,25 +81,6 @@ pub(super) const STATEROOT_BLOCKED: &str = "Put right what the message names, th
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A registry that is reached is not what has to be looked at.
-    #[test]
-    fn next_step_of_pull_follows_its_cause() {
-        for (cause, words) in [
-            ("Running image docker://r.test/os@sha256:1 is rejected by policy.", "policy.json"),
-            ("Source image rejected: A signature was required, but no signature exists", "policy.json"),
-            (
-                "pinging container registry r.test: Get \"https://r.test/v2/\": x509: certificate signed by unknown authority",
-                "certs.d",
-            ),
-            (
-                "pinging container registry r.test: dial tcp: connect: connection refused",
-                "reaches the registry",
-            ),
-        ] {
-            assert!(of_pull(cause).contains(words), "{cause}: {}", of_pull(cause));
-        }
-    }
 
     /// A command of a next step is complete.
     #[test]

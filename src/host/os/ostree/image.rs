@@ -27,7 +27,7 @@ use ostree_ext::refescape::prefix_escape_for_ref;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::super::Preflight;
-use super::super::error::{OsError, OsErrorKind};
+use super::super::error::{OsError, OsErrorKind, of_skopeo};
 use super::super::worker::protocol::{Secret, WithoutCommit};
 use super::failed::failed;
 use super::oci::View;
@@ -424,5 +424,5 @@ impl Tally {
 }
 
 pub(super) fn pull_failed(image: &ImageRef, error: impl std::fmt::Display) -> OsError {
-    OsError::from_text(&image.to_string(), &format!("{error:#}"), OsErrorKind::PullFailed)
+    OsError::from_text(&image.to_string(), &of_skopeo(&format!("{error:#}")), OsErrorKind::PullFailed)
 }

@@ -29,6 +29,9 @@ const UNPACKED: u64 = 2;
 /// Bytes written to `/boot` beside kernels: boot entries, directories, the boot loader's own files.
 const BOOT_SLACK: u64 = 1 << 20;
 
+/// As much of it is needed where the kernel is there already: boot entries alone, in blocks of the file system.
+const BOOT_ENTRIES: u64 = 64 << 10;
+
 /// Percentage that libostree keeps free if its repository does not set one (`ostree.repo-config(5)`).
 const MIN_FREE_PERCENT: u64 = 3;
 
@@ -84,7 +87,7 @@ pub(super) fn before_pull(
     let deployed = deployed(sysroot)?;
     let named =
         prepared.config.config().as_ref().and_then(|config| config.labels().as_ref()?.get(KERNEL_LABEL));
-    if named.is_some_and(|named| deployed.iter().any(|(_, kernel)| kernel.version == *named)) {
+    if named.is_some_and(|named| deployed.iter().any(|(_, kernel)| kernel.versions.contains(named))) {
         return Ok(());
     }
     let booted = deployed.iter().find(|(deployment, _)| is_booted(sysroot, deployment));
@@ -134,9 +137,10 @@ pub(super) fn before_staging(
     commit: &str,
 ) -> Result<(), OsError> {
     let desired = Kernel::load(&sysroot.repo(), commit)?;
+    desired.check(image)?;
     let deployed = deployed(sysroot)?;
     if deployed.iter().any(|(_, kernel)| kernel.files == desired.files) {
-        return Ok(());
+        return room_for_entries(path, image);
     }
     room_in_boot(sysroot, path, image, &deployed, desired.size(), "")
 }
@@ -144,7 +148,8 @@ pub(super) fn before_staging(
 /// A kernel with all that goes to `/boot` with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Kernel {
-    version: String,
+    /// One, in a tree that boots.
+    versions: Vec<String>,
     /// Sizes, by libostree's checksums.
     files: BTreeMap<String, u64>,
 }
@@ -165,12 +170,25 @@ impl Kernel {
                     found.add(&home.child(&name));
                 }
             }
-            found.version = version;
+            found.versions.push(version);
         }
+        found.versions.sort();
         if found.files.is_empty() {
             found.add(&root.resolve_relative_path("usr/lib/ostree-boot"));
         }
         Ok(found)
+    }
+
+    /// Refuses what libostree would refuse while the machine goes down, after a drain.
+    fn check(&self, image: &ImageRef) -> Result<(), OsError> {
+        let cause = match (&*self.versions, self.files.is_empty()) {
+            ([_], _) | ([], false) => return Ok(()),
+            ([], true) => format!("it has no kernel below /{MODULES}"),
+            (several, _) => {
+                format!("it has {} kernels below /{MODULES}: {}", several.len(), several.join(", "))
+            }
+        };
+        Err(OsError::new(OsErrorKind::Kernels, image.to_string(), cause))
     }
 
     fn add(&mut self, file: &File) {
@@ -248,6 +266,17 @@ fn room_in_boot(
     if freed > 0 {
         cause += &format!("; the deployment that ran before the booted one holds {} of it", human(freed));
     }
+    Err(OsError::new(OsErrorKind::BootFull, image.to_string(), cause))
+}
+
+/// Makes sure that boot entries fit: they are written while the machine goes down, where nothing can be told.
+fn room_for_entries(path: &Path, image: &ImageRef) -> Result<(), OsError> {
+    let free = Space::load(&path.join("boot"))?.free;
+    if BOOT_ENTRIES <= free {
+        return Ok(());
+    }
+    let cause =
+        format!("{} are needed in /boot for its boot entry, {} are free", human(BOOT_ENTRIES), human(free));
     Err(OsError::new(OsErrorKind::BootFull, image.to_string(), cause))
 }
 
