@@ -41,7 +41,7 @@ const CAUSES: [(&str, &str); 7] = [
 
 const EXPIRED: &str = "its certificate expired";
 const NOT_YET_VALID: &str = "its certificate is not valid yet";
-const OTHER_CA: &str = "its certificate is of another CA";
+const OTHER_CA: &str = "its certificate is of another CA than the kubeconfig's";
 const OTHER_NAME: &str = "its certificate is of another name";
 const VERSION_1: &str = "its certificate is of X.509 version 1";
 const UNUSABLE: &str = "its certificate is refused";
@@ -99,20 +99,21 @@ fn of_certificate(refused: &CertificateError) -> String {
         let names = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
         return format!("{OTHER_NAME} than {}: {names}", expected.to_str());
     }
-    match refused {
-        CertificateError::Expired => EXPIRED.to_owned(),
-        CertificateError::NotValidYet => NOT_YET_VALID.to_owned(),
-        CertificateError::NotValidForName => OTHER_NAME.to_owned(),
-        CertificateError::UnknownIssuer => format!("{OTHER_CA} than the kubeconfig's"),
-        // A CA of the same name with another key.
-        CertificateError::BadSignature => {
-            format!("{OTHER_CA} than the kubeconfig's, although of its name")
-        }
-        CertificateError::Other(other) if other.to_string().contains("UnsupportedCertVersion") => {
-            format!("{VERSION_1}, which names no host")
-        }
-        other => format!("{UNUSABLE}: {other}"),
+    if let CertificateError::Other(other) = refused
+        && other.to_string().contains("UnsupportedCertVersion")
+    {
+        return format!("{VERSION_1}, which names no host");
     }
+    // A CA of the kubeconfig's name with another key ends in a bad signature.
+    let plain = [
+        (CertificateError::Expired, EXPIRED),
+        (CertificateError::NotValidYet, NOT_YET_VALID),
+        (CertificateError::NotValidForName, OTHER_NAME),
+        (CertificateError::UnknownIssuer, OTHER_CA),
+        (CertificateError::BadSignature, OTHER_CA),
+    ];
+    let known = plain.iter().find(|(error, _)| error == refused);
+    known.map_or_else(|| format!("{UNUSABLE}: {refused}"), |(_, told)| (*told).to_owned())
 }
 
 fn at(time: UnixTime) -> Timestamp {
