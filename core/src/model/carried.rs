@@ -6,24 +6,26 @@
 use std::collections::BTreeSet;
 
 use super::units::{Enablement, Mask, UnitSpec};
+use super::users::Users;
 use super::{HostSpec, ManagedPath, UnitName};
 
 /// The embedded config of the booted image, as far as the host is still as that brings it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
     /// Its files, unit files, drop-ins, masks and enablements that the host has from the image, and that a spec of the
-    /// observation lacks. It is a part of a config, under the name of the whole one.
+    /// observation lacks, and the parts of its accounts and groups. It is a part of a config, under the name of the whole one.
     pub brought: HostSpec,
     /// Paths of these without an original in the image.
     pub unknown: BTreeSet<ManagedPath>,
 }
 
 impl Carried {
-    /// Keeps the parts of an embedded config whose paths and units the host has from the image.
+    /// Keeps the parts of an embedded config whose paths and units the host has from the image, and these parts of its accounts.
     pub fn keep(
         mut embedded: HostSpec,
         is_brought: impl Fn(&ManagedPath) -> bool,
         is_turned: impl Fn(&UnitName) -> bool,
+        users: Users,
     ) -> HostSpec {
         embedded.files.retain(|path, _| is_brought(path));
         let units = std::mem::take(&mut embedded.units).into_iter();
@@ -42,6 +44,6 @@ impl Carried {
             (kept != UnitSpec::empty()).then_some((name, kept))
         });
         let units = units.collect();
-        HostSpec { files: embedded.files, units, ..HostSpec::empty(embedded.name) }
+        HostSpec { files: embedded.files, units, users, ..HostSpec::empty(embedded.name) }
     }
 }

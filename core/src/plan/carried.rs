@@ -10,11 +10,13 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::carried_users;
 use super::difference::{Difference, DifferenceKind, Kind, difference};
 use super::files::is_preserved;
 use super::left::add_left;
 use crate::model::carried::Carried;
 use crate::model::units::{Enablement, Mask, UnitSpec};
+use crate::model::users::Users;
 use crate::model::{HostSpec, ManagedPath, Observation, UnitName};
 
 const EXPECTED: &str = "as without the config of the image";
@@ -44,8 +46,9 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
             units.insert(name.clone(), left);
         }
     }
-    let is_empty = files.is_empty() && units.is_empty();
-    (!is_empty).then(|| HostSpec { files, units, ..HostSpec::empty(brought.name.clone()) })
+    let users = carried_users::beyond(&spec.users, &brought.users, observed);
+    let is_empty = files.is_empty() && units.is_empty() && users == Users::default();
+    (!is_empty).then(|| HostSpec { files, units, users, ..HostSpec::empty(brought.name.clone()) })
 }
 
 /// Returns the differences of a host on which an image's own config left something.
@@ -59,6 +62,7 @@ pub(super) fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Differ
         all.extend(unit.contents.as_ref().map(|_| at(Kind::Unit, &name.path())));
         all.extend(state(name, unit));
     }
+    all.extend(carried_users::differences(spec, &left.users, observed, &EXPECTED, &found));
     all
 }
 
@@ -96,6 +100,7 @@ pub(super) fn with_left(from: Rc<HostSpec>, to: &HostSpec, observed: &Observatio
                 *unit = completed(held, unit);
             }
         }
+        carried_users::add(&mut from.users, &left.users);
         add_left(&mut from, &left, to);
     }
     from.claimed.extend(brought);
@@ -123,7 +128,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Contents, DropinName, FileSpec, MachineConfig};
+    use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
+    use crate::model::users::{Account, Group, PasswordHash};
+    use crate::model::{Contents, DropinName, FileSpec, MachineConfig, ObservedFile, UserName};
     use crate::plan::start::Start;
     use crate::plan::{Op, plan};
 
@@ -189,6 +196,62 @@ mod tests {
         ];
         assert_eq!(targets, expected);
         assert!(found.iter().all(|one| one.found.contains("the config of the image")));
+    }
+
+    fn account(maker: Maker) -> ObservedAccount {
+        ObservedAccount {
+            keys_path: None,
+            keys: ObservedFile::Absent,
+            uid: 1234,
+            gid: 1234,
+            password: PasswordHash::new("$6$a$b"),
+            foreign: None,
+            gecos: String::new(),
+            home: "/home/a".to_owned(),
+            home_names: BTreeSet::new(),
+            shell: "/bin/sh".to_owned(),
+            primary_group: None,
+            groups: BTreeSet::new(),
+            maker,
+            has_original: false,
+            is_expired: false,
+        }
+    }
+
+    /// The accounts of the image leave whatever is known of the origin, and are no difference any more then.
+    #[test]
+    fn accounts_of_the_image_leave_with_the_next_plan() {
+        let to = target();
+        let entry = Account { password: PasswordHash::new("$6$a$b"), ..Account::default() };
+        let mut observed = observed(&to);
+        let mut carried = Carried::clone(observed.carried.as_ref().unwrap());
+        for (name, maker) in [("core", Maker::Host), ("own", Maker::Agent), ("base", Maker::Host)] {
+            carried.brought.users.accounts.insert(UserName::new(name).unwrap(), entry.clone());
+            observed.accounts.insert(name.to_owned(), account(maker));
+        }
+        let ops = UserName::new("ops").unwrap();
+        carried.brought.users.groups.insert(ops.clone(), Group::default());
+        let group = ObservedGroup { gid: 7, password: None, maker: Maker::Agent, is_primary: false };
+        observed.groups.insert("ops".to_owned(), group);
+        observed.carried = Some(Arc::new(carried));
+        let found = differences(&to, &observed);
+        for name in ["core", "own", "base", "ops"] {
+            assert!(found.iter().any(|one| one.target == name), "{name}: {found:?}");
+        }
+        for never_applied in [None, Some(BTreeSet::new())] {
+            let origin = Rc::new(HostSpec { never_applied, ..to.clone() });
+            let from = Start::default().from(&origin, &to, &observed);
+            let mut facts = crate::model::Facts::assumed(&from, &to).unwrap();
+            facts.observed = Observation { units: facts.observed.units.clone(), ..observed.clone() };
+            facts.observed.units.extend(Observation::as_specified(&from).unwrap().units);
+            let plan = plan(&from, &to, &facts, &crate::model::DisruptionPolicy::none()).unwrap();
+            let steps: Vec<String> = plan.steps().iter().map(ToString::to_string).collect();
+            for step in ["set-password core", "lock-user own", "set-password base", "remove-group ops"] {
+                assert!(steps.iter().any(|one| one == step), "{step}: {steps:?}");
+            }
+            // No key of `core` is the image's.
+            assert!(!steps.iter().any(|one| one.starts_with("set-ssh-keys")), "{steps:?}");
+        }
     }
 
     #[test]
