@@ -43,7 +43,12 @@ fn found(
         let kept = embedded::kept(root, "", path)?;
         let live = root.observe(path.as_str())?;
         let is_of_image = live != ObservedFile::Absent && live == embedded::observe_of_image(root, "", path)?;
-        if is_of_image && kept.as_ref().is_none_or(|kept| kept.observed() != live) {
+        // One with entries stays, as it would with a config that leaves; its own mode and owner go back.
+        let is_directory = |file: &ObservedFile| matches!(file, ObservedFile::Directory { .. });
+        let stays = is_directory(&live)
+            && !kept.as_ref().is_some_and(|kept| is_directory(&kept.observed()))
+            && !root.list(path.as_str())?.is_empty();
+        if is_of_image && !stays && kept.as_ref().is_none_or(|kept| kept.observed() != live) {
             brought.insert(path.clone());
         }
         if kept.is_none() {

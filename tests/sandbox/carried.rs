@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::sandbox_node::{Played, VerbResult, layer};
 use machine_config_agent::model::ImageRef;
-use machine_config_agent::sandbox::{LINK, LayerFile};
+use machine_config_agent::sandbox::{DIRECTORY, LINK, LayerFile};
 use serde_json::{Value, json};
 
 const MOTD: &str = "Welcome to the sandbox, version 1.\n";
@@ -399,4 +399,40 @@ fn password_of_the_host_stays_with_the_image() {
     assert!(node.read("/etc/shadow").unwrap().contains("core:$6$of$host:"), "{}", ended.text);
     assert_eq!(keys_of_core(&node).as_deref(), Some("ssh-ed25519 AAAA of-the-host\n"), "{}", ended.text);
     accounts_are_as_b(&node, false, &ended.text);
+}
+
+/// A machine image by Ignition has the links and the directories of config A, too, and keeps no originals.
+#[test]
+fn links_and_directories_of_the_image_leave_a_new_node() {
+    let mut config: Value = serde_json::from_str(&config_a()).unwrap();
+    config["spec"]["config"]["storage"]["links"] = json!([
+        {"path": "/etc/app/link", "target": "/usr/lib/os-release"},
+        {"path": "/etc/kept", "target": "/usr/lib/of-b"},
+    ]);
+    config["spec"]["config"]["storage"]["directories"] =
+        json!([{"path": "/etc/empty", "mode": 0o755}, {"path": "/etc/full", "mode": 0o755}]);
+    let of_links = [
+        link("etc/app/link", "/usr/lib/os-release"),
+        link("etc/kept", "/usr/lib/of-b"),
+        LayerFile { path: "etc/empty".to_owned(), mode: DIRECTORY | 0o755, contents: Vec::new() },
+        LayerFile { path: "etc/full".to_owned(), mode: DIRECTORY | 0o755, contents: Vec::new() },
+        layer("etc/full/of-base", "1"),
+        layer("etc/machine-config-daemon/currentconfig", &config.to_string()),
+    ];
+    let (mut node, image) = new_node(&[layers_a(), of_links.to_vec()].concat());
+    for (path, target) in [("/etc/app/link", "/usr/lib/os-release"), ("/etc/kept", "/usr/lib/of-b")] {
+        drop(std::fs::remove_file(node.path(path)));
+        std::fs::create_dir_all(node.path(path).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, node.path(path)).unwrap();
+    }
+    drop(std::fs::create_dir(node.path("/etc/empty")));
+    let mut desired: Value = serde_json::from_str(&config_b()).unwrap();
+    desired["spec"]["config"]["storage"]["links"] = json!([{"path": "/etc/kept", "target": "/usr/lib/of-b"}]);
+    let ended = node.apply(&desired.to_string(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(!node.path("/etc/app/link").is_symlink(), "{}", ended.text);
+    assert!(node.path("/etc/kept").is_symlink(), "{}", ended.text);
+    assert!(!node.path("/etc/empty").exists(), "{}", ended.text);
+    assert_eq!(node.read("/etc/full/of-base").as_deref(), Some("1"), "{}", ended.text);
+    is_as_b(&node, None, &ended.text);
 }

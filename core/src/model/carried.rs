@@ -12,7 +12,7 @@ use super::{HostSpec, ManagedPath, UnitName};
 /// The embedded config of the booted image, as far as the host is still as that brings it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
-    /// Its files, unit files, drop-ins, masks and enablements that the host has from the image, and that a spec of the
+    /// Its files, links, directories, unit files, drop-ins, masks and enablements that the host has from the image, and that a spec of the
     /// observation lacks, and the parts of its accounts and groups. It is a part of a config, under the name of the whole one.
     pub brought: HostSpec,
     /// Paths of these without an original in the image.
@@ -28,6 +28,8 @@ impl Carried {
         users: Users,
     ) -> HostSpec {
         embedded.files.retain(|path, _| is_brought(path));
+        embedded.links.retain(|path, _| is_brought(path));
+        embedded.directories.retain(|path, _| is_brought(path));
         let units = std::mem::take(&mut embedded.units).into_iter();
         let units = units.filter_map(|(name, unit)| {
             let is_of_image = is_brought(&name.path());
@@ -44,6 +46,7 @@ impl Carried {
             (kept != UnitSpec::empty()).then_some((name, kept))
         });
         let units = units.collect();
-        HostSpec { files: embedded.files, units, users, ..HostSpec::empty(embedded.name) }
+        let HostSpec { files, links, directories, name, .. } = embedded;
+        HostSpec { files, links, directories, units, users, ..HostSpec::empty(name) }
     }
 }

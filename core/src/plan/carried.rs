@@ -16,7 +16,6 @@ use super::files::is_preserved;
 use super::left::add_left;
 use crate::model::carried::Carried;
 use crate::model::units::{Enablement, Mask, UnitSpec};
-use crate::model::users::Users;
 use crate::model::{HostSpec, ManagedPath, Observation, UnitName};
 
 const EXPECTED: &str = "as without the config of the image";
@@ -27,8 +26,8 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
     let (managed, stored) = (spec.managed(), spec.stored());
     let is_left =
         |path: &ManagedPath| !managed.contains(path) && !stored.contains(path) && !is_preserved(path);
-    let files = brought.files.iter().filter(|(path, _)| is_left(path));
-    let files: BTreeMap<_, _> = files.map(|(path, file)| (path.clone(), file.clone())).collect();
+    let files = kept(&brought.files, is_left);
+    let (links, directories) = (kept(&brought.links, is_left), kept(&brought.directories, is_left));
     let mut units = BTreeMap::new();
     for (name, unit) in &brought.units {
         let of_spec = spec.units.get(name);
@@ -47,8 +46,16 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
         }
     }
     let users = carried_users::beyond(&spec.users, &brought.users, observed);
-    let is_empty = files.is_empty() && units.is_empty() && users == Users::default();
-    (!is_empty).then(|| HostSpec { files, units, users, ..HostSpec::empty(brought.name.clone()) })
+    let left = HostSpec { files, links, directories, units, users, ..HostSpec::empty(brought.name.clone()) };
+    (left != HostSpec::empty(brought.name.clone())).then_some(left)
+}
+
+fn kept<T: Clone>(
+    entries: &BTreeMap<ManagedPath, T>,
+    is_left: impl Fn(&ManagedPath) -> bool,
+) -> BTreeMap<ManagedPath, T> {
+    let left = entries.iter().filter(|(path, _)| is_left(path));
+    left.map(|(path, entry)| (path.clone(), entry.clone())).collect()
 }
 
 /// Returns the differences of a host on which an image's own config left something.
@@ -57,6 +64,8 @@ pub(super) fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Differ
     let found = format!("brought by {}, the config of the image", left.name);
     let at = |kind, path: &ManagedPath| difference(kind, path, DifferenceKind::Unexpected, &EXPECTED, &found);
     let mut all: Vec<Difference> = left.files.keys().map(|path| at(Kind::File, path)).collect();
+    all.extend(left.links.keys().map(|path| at(Kind::Link, path)));
+    all.extend(left.directories.keys().map(|path| at(Kind::Directory, path)));
     for (name, unit) in &left.units {
         all.extend(unit.dropins.keys().map(|dropin| at(Kind::Dropin, &name.dropin_path(dropin))));
         all.extend(unit.contents.as_ref().map(|_| at(Kind::Unit, &name.path())));
@@ -100,6 +109,10 @@ pub(super) fn with_left(from: Rc<HostSpec>, to: &HostSpec, observed: &Observatio
                 *unit = completed(held, unit);
             }
         }
+        left.links.retain(|path, _| !known.contains(path));
+        left.directories.retain(|path, _| !known.contains(path));
+        from.links.extend(std::mem::take(&mut left.links));
+        from.directories.extend(std::mem::take(&mut left.directories));
         carried_users::add(&mut from.users, &left.users);
         add_left(&mut from, &left, to);
     }
