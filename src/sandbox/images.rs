@@ -160,7 +160,9 @@ fn archive(files: &[LayerFile]) -> Vec<u8> {
             continue;
         }
         if file.mode & DIRECTORY == DIRECTORY {
-            out.extend(header(&format!("{path}/"), file.mode & 0o7777, 0, b'5'));
+            let path = format!("{path}/");
+            out.extend(header(&path, file.mode & 0o7777, 0, b'5'));
+            made.insert(path);
             continue;
         }
         out.extend(header(path, file.mode, file.contents.len(), b'0'));
