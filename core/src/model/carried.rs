@@ -47,6 +47,6 @@ impl Carried {
         });
         let units = units.collect();
         let HostSpec { files, links, directories, name, .. } = embedded;
-        HostSpec { files, links, directories, units, users, ..HostSpec::empty(name) }
+        HostSpec { files, directories, links, units, users, ..HostSpec::empty(name) }
     }
 }

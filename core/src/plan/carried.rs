@@ -46,7 +46,7 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
         }
     }
     let users = carried_users::beyond(&spec.users, &brought.users, observed);
-    let left = HostSpec { files, links, directories, units, users, ..HostSpec::empty(brought.name.clone()) };
+    let left = HostSpec { files, directories, links, units, users, ..HostSpec::empty(brought.name.clone()) };
     (left != HostSpec::empty(brought.name.clone())).then_some(left)
 }
 
