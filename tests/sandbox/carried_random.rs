@@ -213,7 +213,7 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     let mut layers = base.to_vec();
     let after = tree(&root.join("etc"));
     for path in after.iter().filter(|(path, is)| before.get(*path) != Some(is)).map(|(path, _)| path) {
-        layers.extend(layer_of(root, &format!("etc/{path}")));
+        layers.push(layer_of(root, &format!("etc/{path}")));
     }
     for path in before.keys().filter(|path| !after.contains_key(*path)) {
         let path = format!("etc/{path}");
@@ -222,7 +222,7 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     let kept = "usr/lib/machine-config-agent/originals";
     for entry in std::fs::read_dir(root.join(kept)).into_iter().flatten() {
         let name = entry.unwrap().file_name();
-        layers.extend(layer_of(root, &format!("{kept}/{}", name.to_str().unwrap())));
+        layers.push(layer_of(root, &format!("{kept}/{}", name.to_str().unwrap())));
     }
     layers.push(crate::sandbox_node::layer("etc/machine-config-daemon/currentconfig", &config.to_string()));
     // A path of the base that the config replaces comes once.
@@ -233,19 +233,19 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     last.into_values().collect()
 }
 
-fn layer_of(root: &Path, path: &str) -> Option<LayerFile> {
+fn layer_of(root: &Path, path: &str) -> LayerFile {
     let at = root.join(path);
     let meta = at.symlink_metadata().unwrap();
     if meta.is_dir() {
         let mode = DIRECTORY | (meta.mode() & 0o7777);
-        return Some(LayerFile { path: path.to_owned(), mode, contents: Vec::new() });
+        return LayerFile { path: path.to_owned(), mode, contents: Vec::new() };
     }
     let (mode, contents) = if meta.is_symlink() {
         (LINK | 0o777, std::fs::read_link(&at).unwrap().to_str().unwrap().as_bytes().to_vec())
     } else {
         (meta.mode() & 0o777, std::fs::read(&at).unwrap())
     };
-    Some(LayerFile { path: path.to_owned(), mode, contents })
+    LayerFile { path: path.to_owned(), mode, contents }
 }
 
 /// One case: a base, two configs and their images.
@@ -293,22 +293,16 @@ impl Case {
         let base = node.derive("base", &self.base, None);
         let image_a = node.derive("a", &self.image_a, Some("rendered-a"));
         let image_b = node.derive("b", &self.image_b, Some("rendered-b"));
-        let first = match begin {
-            Begin::Older => Some(('o', '-')),
-            Begin::Installed('b') => {
-                install(&mut node, &self.b, &image_b);
-                None
-            }
-            Begin::Installed(_) => {
-                install(&mut node, &self.a, &image_a);
-                None
-            }
+        let first = matches!(begin, Begin::Older).then_some(('o', '-'));
+        match begin {
+            Begin::Older => {}
+            Begin::Installed('b') => install(&mut node, &self.b, &image_b),
+            Begin::Installed(_) => install(&mut node, &self.a, &image_a),
             Begin::FirstBoot => {
                 install(&mut node, &self.a, &image_a);
                 first_boot(&mut node, &self.b, &image_a);
-                None
             }
-        };
+        }
         let mut boots = 0;
         for (config, image) in first.iter().chain(way) {
             let config = match config {
