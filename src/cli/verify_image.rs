@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::CliError;
 use super::input;
+use crate::host::account_records::{AccountRecords, OF_IMAGE};
 use crate::host::parents::RealPaths;
 use crate::host::{Root, saved};
 use crate::journal::mcd;
@@ -39,7 +40,8 @@ pub(super) fn embedded(root: &Root, file: &str) -> Result<Option<Difference>, Cl
 /// Compares the originals with what the build kept: one of each path of the config, and of each directory made for one. What the base
 /// had is not known here, so of a document it is looked at whether it is one.
 pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Vec<Difference>, CliError> {
-    let kept: BTreeSet<String> = root.list(IMAGE_ORIGINALS)?.into_iter().collect();
+    let mut kept: BTreeSet<String> = root.list(IMAGE_ORIGINALS)?.into_iter().collect();
+    let accounts = kept.remove(OF_IMAGE);
     let masks = spec.units.iter().filter(|(_, unit)| unit.mask == Mask::Masked);
     let paths: BTreeSet<ManagedPath> =
         spec.entries().into_keys().chain(masks.map(|(name, _)| name.path())).collect();
@@ -66,6 +68,7 @@ pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Vec<Difference>,
             ObservedFile::Regular { .. } => Some(of(DifferenceKind::Mode, "another mode or owner")),
         });
     }
+    found.extend(accounts.then(|| of_accounts(root)).flatten());
     let managed = spec.managed();
     let parents = RealPaths::load(root, &managed)?.parents();
     let known: BTreeSet<String> = managed.iter().chain(&parents).map(saved::document_name).collect();
@@ -75,6 +78,22 @@ pub(super) fn originals(root: &Root, spec: &HostSpec) -> Result<Vec<Difference>,
         difference(Kind::File, &format!("{IMAGE_ORIGINALS}/{name}"), other)
     }));
     Ok(found)
+}
+
+/// Looks at the record of the accounts that this build made or changed.
+fn of_accounts(root: &Root) -> Option<Difference> {
+    let at = format!("{IMAGE_ORIGINALS}/{OF_IMAGE}");
+    let what = match (root.observe(&at), AccountRecords::load_of_image(root)) {
+        (Ok(ObservedFile::Regular { mode, uid: 0, gid: 0, .. }), Ok(Some(_)))
+            if mode == FileMode::PRIVATE.bits() =>
+        {
+            return None;
+        }
+        (_, Ok(Some(_))) => (DifferenceKind::Mode, "another mode or owner"),
+        (_, Ok(None) | Err(_)) => (DifferenceKind::Content, "a damaged document"),
+    };
+    let expected = "the record of the accounts that this build made or changed";
+    Some(difference(Kind::File, &at, (what.0, expected, what.1)))
 }
 
 fn difference(kind: Kind, target: &str, (what, expected, found): (DifferenceKind, &str, &str)) -> Difference {

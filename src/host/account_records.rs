@@ -1,6 +1,10 @@
 //! Record of the accounts and groups that the agent made, and of what the host's own were before.
 //!
 //! Invariant: an account is in the record before it is made, so that a kill in between leaves none that nobody knows.
+//!
+//! # Decisions
+//! A build leaves its record in the image: an account that a node has as its image brings it was made by the build, or changed from
+//! what the base had. What the host has otherwise is the host's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +13,21 @@ use serde::{Deserialize, Serialize};
 use super::HostError;
 use super::accounts::{self, Accounts};
 use super::error::ACCOUNT_RECORDS;
+use super::image_accounts::ImageLines;
 use super::keys::Moved;
 use super::root::{LaidPath, Root};
 use super::saved::{Bytes, PathSnapshot};
 
 use crate::model::FileMode;
+use crate::model::ids::IMAGE_ORIGINALS;
 use crate::model::users::PasswordHash;
 use crate::model::yaml::redacted;
 
 /// The record's file.
 pub const ACCOUNTS: &str = "/var/lib/machine-config-agent/accounts.json";
+
+/// The name of the record in the directory of an image's originals.
+pub const OF_IMAGE: &str = "accounts.json";
 
 /// The version of the file's shape.
 pub const SCHEMA: u32 = 1;
@@ -96,8 +105,12 @@ pub enum GroupRecord {
     },
 }
 
-fn malformed(cause: String) -> HostError {
-    HostError::Malformed { path: ACCOUNTS.to_owned(), format: ACCOUNT_RECORDS, cause }
+fn malformed(path: &str, cause: String) -> HostError {
+    HostError::Malformed { path: path.to_owned(), format: ACCOUNT_RECORDS, cause }
+}
+
+fn of_image() -> String {
+    format!("{IMAGE_ORIGINALS}/{OF_IMAGE}")
 }
 
 impl Default for AccountRecords {
@@ -114,22 +127,69 @@ impl Default for AccountRecords {
 impl AccountRecords {
     /// Reads the record; a missing one is empty.
     pub fn load(root: &Root) -> Result<Self, HostError> {
-        let Some(bytes) = root.read(ACCOUNTS)? else { return Ok(Self::default()) };
-        let records: Self =
-            serde_json::from_slice(&bytes).map_err(|error| malformed(redacted(&error.to_string())))?;
-        if records.schema_version > SCHEMA {
-            return Err(malformed(format!(
-                "it has schema {}, this agent knows {SCHEMA}",
-                records.schema_version
-            )));
-        }
-        Ok(records)
+        Ok(Self::read(root, ACCOUNTS)?.unwrap_or_default())
     }
 
-    /// Reads the record, without the accounts and groups of the agent's that somebody has removed and made again since: those are
+    fn read(root: &Root, path: &str) -> Result<Option<Self>, HostError> {
+        let Some(bytes) = root.read(path)? else { return Ok(None) };
+        let records: Self =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(path, redacted(&error.to_string())))?;
+        if records.schema_version > SCHEMA {
+            let schema = records.schema_version;
+            return Err(malformed(path, format!("it has schema {schema}, this agent knows {SCHEMA}")));
+        }
+        Ok(Some(records))
+    }
+
+    /// Reads the record that a build left in the image whose root this is; `None` if there is none.
+    pub fn load_of_image(root: &Root) -> Result<Option<Self>, HostError> {
+        Self::read(root, &of_image())
+    }
+
+    /// Copies the record into the image whose root this is, without what was moved aside and labels of the builder.
+    pub fn keep_in_image(root: &Root) -> Result<(), HostError> {
+        let mut records = Self::load(root)?;
+        if records.users.is_empty() && records.groups.is_empty() {
+            return Ok(());
+        }
+        records.moved.clear();
+        for record in records.users.values_mut() {
+            if let UserRecord::Host(original) = record {
+                original.keys = original.keys.clone().without_label();
+            }
+        }
+        root.create_dir(IMAGE_ORIGINALS, FileMode::PRIVATE_DIRECTORY)?;
+        root.write_if_changed(&of_image(), &records.json()?, FileMode::PRIVATE)?;
+        Ok(())
+    }
+
+    /// Adds what the build of the booted image recorded of accounts and groups that the host has as the image brings them.
+    fn add_of_image(&mut self, root: &Root) -> Result<(), HostError> {
+        let kept = match Self::load_of_image(root) {
+            // Nobody can mend it on this host: the accounts are the host's own.
+            Err(HostError::Malformed { .. }) => None,
+            read => read?,
+        };
+        let Some(kept) = kept else { return Ok(()) };
+        let lines = ImageLines::load(root)?;
+        for (name, record) in kept.users {
+            if lines.has_user(&name) {
+                self.users.entry(name).or_insert(record);
+            }
+        }
+        for (name, record) in kept.groups {
+            if lines.has_group(&name) {
+                self.groups.entry(name).or_insert(record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the record with that of the booted image, without the accounts and groups of the agent's that somebody has removed and made again since: those are
     /// the host's.
     pub fn load_current(root: &Root) -> Result<Self, HostError> {
         let mut records = Self::load(root)?;
+        records.add_of_image(root)?;
         let is_of_agent = |record: &UserRecord| matches!(record, UserRecord::Agent { uid: Some(_) });
         let has_group =
             records.groups.values().any(|record| matches!(record, GroupRecord::Agent { gid: Some(_), .. }));
@@ -190,7 +250,7 @@ impl AccountRecords {
     }
 
     fn json(&self) -> Result<Vec<u8>, HostError> {
-        serde_json::to_vec(self).map_err(|error| malformed(redacted(&error.to_string())))
+        serde_json::to_vec(self).map_err(|error| malformed(ACCOUNTS, redacted(&error.to_string())))
     }
 
     /// Returns true if something was begun and not ended.

@@ -31,6 +31,7 @@ pub mod failpoint;
 pub mod finalization;
 pub mod given;
 pub mod health;
+pub mod image_accounts;
 pub mod image_groups;
 pub mod keys;
 pub mod limits;

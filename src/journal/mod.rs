@@ -45,6 +45,7 @@ mod version;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use crate::host::account_records::AccountRecords;
 use crate::host::durable;
 use crate::host::failpoint::FailPoints;
 use crate::host::root::{LockFile, Root};
@@ -424,6 +425,7 @@ impl Journal {
             originals::promote(&self.root, Some(&record.id), from, to)?;
         }
         originals::keep_in_image(&self.root)?;
+        AccountRecords::keep_in_image(&self.root)?;
         Ok(self.root.remove_tree(STATE_DIR)?)
     }
 

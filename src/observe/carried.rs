@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ObserveError;
+use super::{ObserveError, carried_users};
 use crate::host::embedded::{self, Embedded};
 use crate::host::systemd::{UnitFileLinks, UnitLinks};
 use crate::host::{HostError, Root};
 use crate::model::carried::Carried;
 use crate::model::observation::{ObservedOs, UnitFileState};
 use crate::model::units::{Enablement, UnitSpec};
+use crate::model::users::Users;
 use crate::model::{HostSpec, ManagedPath, ObservedFile, UnitName};
 
 /// Observes it, without what all specs have; `None` if the host boots no images, or the image has no config in it.
@@ -22,11 +23,19 @@ pub(super) fn carried(
     if os.booted().is_none() || specs.is_empty() {
         return Ok(None);
     }
-    found(root, specs, links).map_err(ObserveError::wrap("the config in the image"))
+    let failed = || ObserveError::wrap("the config in the image");
+    let Some(config) = Embedded::load(root, "").map_err(failed())? else { return Ok(None) };
+    let users = carried_users::brought(root, config.spec())?;
+    found(root, config, users, specs, links).map(|carried| Some(Arc::new(carried))).map_err(failed())
 }
 
-fn found(root: &Root, specs: &[&HostSpec], links: &UnitLinks<'_>) -> Result<Option<Arc<Carried>>, HostError> {
-    let Some(config) = Embedded::load(root, "")? else { return Ok(None) };
+fn found(
+    root: &Root,
+    config: Embedded,
+    users: Users,
+    specs: &[&HostSpec],
+    links: &UnitLinks<'_>,
+) -> Result<Carried, HostError> {
     let managed: Vec<BTreeSet<ManagedPath>> = specs.iter().map(|spec| spec.managed()).collect();
     let beyond = config.paths().iter().filter(|path| !managed.iter().all(|spec| spec.contains(*path)));
     let (mut brought, mut unknown) = (BTreeSet::new(), BTreeSet::new());
@@ -34,7 +43,12 @@ fn found(root: &Root, specs: &[&HostSpec], links: &UnitLinks<'_>) -> Result<Opti
         let kept = embedded::kept(root, "", path)?;
         let live = root.observe(path.as_str())?;
         let is_of_image = live != ObservedFile::Absent && live == embedded::observe_of_image(root, "", path)?;
-        if is_of_image && kept.as_ref().is_none_or(|kept| kept.observed() != live) {
+        // One with entries stays, as it would with a config that leaves; its own mode and owner go back.
+        let is_directory = |file: &ObservedFile| matches!(file, ObservedFile::Directory { .. });
+        let stays = is_directory(&live)
+            && !kept.as_ref().is_some_and(|kept| is_directory(&kept.observed()))
+            && !root.list(path.as_str())?.is_empty();
+        if is_of_image && !stays && kept.as_ref().is_none_or(|kept| kept.observed() != live) {
             brought.insert(path.clone());
         }
         if kept.is_none() {
@@ -43,8 +57,8 @@ fn found(root: &Root, specs: &[&HostSpec], links: &UnitLinks<'_>) -> Result<Opti
     }
     let turned = turned(root, config.spec(), specs, links)?;
     let brought =
-        Carried::keep(config.into_spec(), |path| brought.contains(path), |unit| turned.contains(unit));
-    Ok(Some(Arc::new(Carried { brought, unknown })))
+        Carried::keep(config.into_spec(), |path| brought.contains(path), |unit| turned.contains(unit), users);
+    Ok(Carried { brought, unknown })
 }
 
 /// Returns the units of the OS that the image's config enabled or disabled against their preset, and whose links are still as the

@@ -4,6 +4,7 @@
 
 mod ahead;
 mod carried;
+mod carried_users;
 mod error;
 mod facts;
 mod kernel;

@@ -49,7 +49,8 @@ fn home_names<'a>(
     Ok(names)
 }
 
-fn account(
+/// Observes one account.
+pub(super) fn account(
     root: &Root,
     accounts: &Accounts,
     records: &AccountRecords,

@@ -18,12 +18,15 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 /// The type of a link, in a mode.
 pub const LINK: u32 = 0o120_000;
 
+/// The type of a directory, in a mode.
+pub const DIRECTORY: u32 = 0o040_000;
+
 /// One file of a layer, below the root of the image.
 #[derive(Debug, Clone)]
 pub struct LayerFile {
     /// The path, for instance `etc/motd`.
     pub path: String,
-    /// Permission bits; with [`LINK`] it is a link.
+    /// Permission bits; with [`LINK`] it is a link, with [`DIRECTORY`] an empty directory.
     pub mode: u32,
     /// The bytes, or the text of a link.
     pub contents: Vec<u8>,
@@ -154,6 +157,12 @@ fn archive(files: &[LayerFile]) -> Vec<u8> {
         out.extend(extension(path));
         if file.mode & LINK == LINK {
             out.extend(link(path, &file.contents));
+            continue;
+        }
+        if file.mode & DIRECTORY == DIRECTORY {
+            let path = format!("{path}/");
+            out.extend(header(&path, file.mode & 0o7777, 0, b'5'));
+            made.insert(path);
             continue;
         }
         out.extend(header(path, file.mode, file.contents.len(), b'0'));

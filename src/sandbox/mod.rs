@@ -36,7 +36,7 @@ mod tree;
 
 pub use error::SandboxError;
 pub use host::{Privilege, SandboxHost};
-pub use images::{LINK, LayerFile};
+pub use images::{DIRECTORY, LINK, LayerFile};
 pub use machine::Booted;
 
 /// The verb of the worker's executable that builds worlds and runs machines.

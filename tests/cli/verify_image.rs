@@ -89,6 +89,29 @@ fn what_a_build_put_into_its_image_is_compared() {
     assert_eq!(verify(&[]).code, 0, "an image of Ignition has none");
 }
 
+/// A build that changes accounts keeps what they were.
+fn record_of_accounts_is_compared(node: &Node, verify: &dyn Fn() -> Ran) {
+    let record = node.path(ORIGINALS).join("accounts.json");
+    let write = |text: &str, mode| {
+        fs::write(&record, text).unwrap();
+        fs::set_permissions(&record, fs::Permissions::from_mode(mode)).unwrap();
+        verify()
+    };
+    let whole = r#"{"schemaVersion":1,"users":{"app":{"maker":"agent","uid":1234}}}"#;
+    let found = write(whole, 0o600);
+    assert_eq!(found.code, 0, "{}{}", found.out, found.err);
+    for (text, mode, words) in [(whole, 0o644, "another mode or owner"), ("{", 0o600, "a damaged document")] {
+        let found = write(text, mode);
+        assert!(
+            found.code == 1 && found.out.contains("accounts.json"),
+            "{words}: {}{}",
+            found.out,
+            found.err
+        );
+        assert!(found.out.contains(words), "{words}: {}", found.out);
+    }
+}
+
 /// One that is missing, damaged, or of another path is named.
 fn single_originals_are_compared(node: &Node, verify: &dyn Fn() -> Ran) {
     let original = node.path(ORIGINALS).join("%2Fetc%2Fapp.json");
@@ -120,4 +143,5 @@ fn single_originals_are_compared(node: &Node, verify: &dyn Fn() -> Ran) {
         let whole = verify();
         assert_eq!(whole.code, 0, "{}{}", whole.out, whole.err);
     }
+    record_of_accounts_is_compared(node, verify);
 }

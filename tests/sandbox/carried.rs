@@ -1,9 +1,11 @@
 //! Images that carry another config than the target, on a real libostree host: the host is as the target says, whatever way it
 //! comes there.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use crate::sandbox_node::{Played, VerbResult, layer};
 use machine_config_agent::model::ImageRef;
-use machine_config_agent::sandbox::{LINK, LayerFile};
+use machine_config_agent::sandbox::{DIRECTORY, LINK, LayerFile};
 use serde_json::{Value, json};
 
 const MOTD: &str = "Welcome to the sandbox, version 1.\n";
@@ -267,4 +269,170 @@ fn new_node_gets_the_kernel_arguments_of_its_image() {
     assert_eq!(node.boots - before, 1, "{}", ended.text);
     assert!(node.booted.as_ref().unwrap().kargs().contains("nosmt"));
     assert_eq!(node.read("/etc/motd").as_deref(), Some("a"));
+}
+
+const HASH: &str = "$6$salt$ofconfiga";
+const KEY: &str = "ssh-ed25519 AAAA of-a";
+const HOME: &str = "sysroot/ostree/deploy/sandbox/var/home/core";
+const KEYS_FILE: &str = ".ssh/authorized_keys.d/ignition";
+
+/// Config A with a password and keys of `core`, a password of `root`, and an account and a group of its own.
+fn config_a_with_accounts() -> String {
+    let mut config: Value = serde_json::from_str(&config_a()).unwrap();
+    config["spec"]["config"]["passwd"] = json!({
+        "users": [
+            {"name": "core", "passwordHash": HASH, "sshAuthorizedKeys": [KEY]},
+            {"name": "root", "passwordHash": HASH},
+            {"name": "app", "uid": 1234, "passwordHash": HASH},
+        ],
+        "groups": [{"name": "ops", "gid": 1300}],
+    });
+    config.to_string()
+}
+
+/// What a build of that config makes of the accounts of the base, and what it keeps of them.
+fn accounts_of_a(node: &Played) -> Vec<LayerFile> {
+    let of_base = |path: &str| node.read(&format!("/usr/etc/{path}")).unwrap_or_default();
+    let private = |path: &str, text: &str| LayerFile { mode: 0o600, ..layer(path, text) };
+    let shadow = of_base("shadow").replace("core:!:", &format!("core:{HASH}:"));
+    let shadow = shadow.replace("root:!locked:", &format!("root:{HASH}:"));
+    let kept = json!({
+        "schemaVersion": 1,
+        "users": {
+            "app": {"maker": "agent", "uid": 1234},
+            "root": {"maker": "host", "gecos": "root", "shell": "/bin/bash", "groups": [],
+                "password": base64("!locked"), "keys": {"kind": "absent"}},
+        },
+        "groups": {"ops": {"maker": "agent", "gid": 1300}},
+    });
+    vec![
+        layer("etc/passwd", &(of_base("passwd") + "app:x:1234:1234::/var/home/app:/bin/bash\n")),
+        private("etc/shadow", &(shadow + &format!("app:{HASH}:19000:0:99999:7:::1234\n"))),
+        layer("etc/group", &(of_base("group") + "app:x:1234:\nops:x:1300:\n")),
+        private("usr/lib/machine-config-agent/originals/accounts.json", &kept.to_string()),
+        layer("etc/machine-config-daemon/currentconfig", &config_a_with_accounts()),
+    ]
+}
+
+/// Nothing of config A lets anyone in.
+fn accounts_are_as_b(node: &Played, has_app: bool, text: &str) {
+    let shadow = node.read("/etc/shadow").unwrap();
+    assert!(!shadow.contains(HASH), "{shadow}{text}");
+    assert!(shadow.contains("root:!locked:"), "{shadow}{text}");
+    assert!(!keys_of_core(node).unwrap_or_default().contains(KEY), "{text}");
+    let app = shadow.lines().find(|line| line.starts_with("app:"));
+    assert_eq!(app.is_some(), has_app, "{shadow}{text}");
+    assert!(app.is_none_or(|line| line.starts_with("app:*:") && line.ends_with(":1:1234")), "{shadow}{text}");
+    assert!(!node.read("/etc/group").unwrap_or_default().contains("ops:"), "{text}");
+    let verify = node.verb(&["verify", "--os-backend", "ostree"]);
+    assert_eq!(verify.code, 0, "{}{text}", verify.text);
+}
+
+/// The databases of the host were as its image has them, so the merge takes those of config A.
+#[test]
+fn accounts_of_the_image_leave_with_the_switch() {
+    let (mut node, _) = node_at_o();
+    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
+    let image = node.derive("a", &layers, Some("rendered-a"));
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    accounts_are_as_b(&node, true, &ended.text);
+    is_as_b(&node, Some(MOTD), &ended.text);
+}
+
+fn keys_of_core(node: &Played) -> Option<String> {
+    std::fs::read_to_string(node.world.dir().join(HOME).join(KEYS_FILE)).ok()
+}
+
+/// Writes a keys file of `core`, as an installation or an administrator does.
+fn write_keys(node: &Played, keys: &str) {
+    let home = node.world.dir().join(HOME);
+    let path = home.join(KEYS_FILE);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, keys).unwrap();
+    let owner = std::fs::metadata(&home).unwrap();
+    for made in [&path, path.parent().unwrap(), path.parent().unwrap().parent().unwrap()] {
+        std::os::unix::fs::chown(made, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+}
+
+/// A machine image of config A brings its accounts, and its keys below `/var`.
+#[test]
+fn accounts_of_the_image_leave_a_new_node() {
+    let node = Played::new();
+    let accounts = accounts_of_a(&node);
+    drop(node);
+    let (mut node, image) = new_node(&[layers_a(), originals(), accounts].concat());
+    for file in ["passwd", "shadow", "group"] {
+        std::fs::copy(node.path(&format!("/usr/etc/{file}")), node.path(&format!("/etc/{file}"))).unwrap();
+    }
+    write_keys(&node, &format!("{KEY}\n"));
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    accounts_are_as_b(&node, true, &ended.text);
+}
+
+/// The image brings a password of `core`, and no keys: those of the host are its own.
+#[test]
+fn keys_of_the_host_stay_with_the_password_of_the_image() {
+    let (mut node, _) = node_at_o();
+    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
+    let image = node.derive("a", &layers, Some("rendered-a"));
+    write_keys(&node, "ssh-ed25519 AAAA of-the-host\n");
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert_eq!(keys_of_core(&node).as_deref(), Some("ssh-ed25519 AAAA of-the-host\n"), "{}", ended.text);
+    accounts_are_as_b(&node, true, &ended.text);
+}
+
+/// What an administrator has set himself is none of the image's.
+#[test]
+fn password_of_the_host_stays_with_the_image() {
+    let (mut node, _) = node_at_o();
+    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
+    let image = node.derive("a", &layers, Some("rendered-a"));
+    let own = node.read("/etc/shadow").unwrap().replace("core:!:", "core:$6$of$host:");
+    std::fs::write(node.path("/etc/shadow"), own).unwrap();
+    write_keys(&node, "ssh-ed25519 AAAA of-the-host\n");
+    let ended = node.apply(&config_b(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(node.read("/etc/shadow").unwrap().contains("core:$6$of$host:"), "{}", ended.text);
+    assert_eq!(keys_of_core(&node).as_deref(), Some("ssh-ed25519 AAAA of-the-host\n"), "{}", ended.text);
+    accounts_are_as_b(&node, false, &ended.text);
+}
+
+/// A machine image by Ignition has the links and the directories of config A, too, and keeps no originals.
+#[test]
+fn links_and_directories_of_the_image_leave_a_new_node() {
+    let mut config: Value = serde_json::from_str(&config_a()).unwrap();
+    config["spec"]["config"]["storage"]["links"] = json!([
+        {"path": "/etc/app/link", "target": "/usr/lib/os-release"},
+        {"path": "/etc/kept", "target": "/usr/lib/of-b"},
+    ]);
+    config["spec"]["config"]["storage"]["directories"] =
+        json!([{"path": "/etc/empty", "mode": 0o755}, {"path": "/etc/full", "mode": 0o755}]);
+    let of_links = [
+        link("etc/app/link", "/usr/lib/os-release"),
+        link("etc/kept", "/usr/lib/of-b"),
+        LayerFile { path: "etc/empty".to_owned(), mode: DIRECTORY | 0o755, contents: Vec::new() },
+        LayerFile { path: "etc/full".to_owned(), mode: DIRECTORY | 0o755, contents: Vec::new() },
+        layer("etc/full/of-base", "1"),
+        layer("etc/machine-config-daemon/currentconfig", &config.to_string()),
+    ];
+    let (mut node, image) = new_node(&[layers_a(), of_links.to_vec()].concat());
+    for (path, target) in [("/etc/app/link", "/usr/lib/os-release"), ("/etc/kept", "/usr/lib/of-b")] {
+        drop(std::fs::remove_file(node.path(path)));
+        std::fs::create_dir_all(node.path(path).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, node.path(path)).unwrap();
+    }
+    drop(std::fs::create_dir(node.path("/etc/empty")));
+    let mut desired: Value = serde_json::from_str(&config_b()).unwrap();
+    desired["spec"]["config"]["storage"]["links"] = json!([{"path": "/etc/kept", "target": "/usr/lib/of-b"}]);
+    let ended = node.apply(&desired.to_string(), Some(&image), |_| {});
+    ends(&ended, 0);
+    assert!(!node.path("/etc/app/link").is_symlink(), "{}", ended.text);
+    assert!(node.path("/etc/kept").is_symlink(), "{}", ended.text);
+    assert!(!node.path("/etc/empty").exists(), "{}", ended.text);
+    assert_eq!(node.read("/etc/full/of-base").as_deref(), Some("1"), "{}", ended.text);
+    is_as_b(&node, None, &ended.text);
 }

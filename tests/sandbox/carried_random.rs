@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::sandbox_node::Played;
-use machine_config_agent::sandbox::{LINK, LayerFile};
+use machine_config_agent::model::ImageRef;
+use machine_config_agent::sandbox::{DIRECTORY, LINK, LayerFile};
 use serde_json::{Value, json};
 
 const SERVICE: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
@@ -62,10 +63,47 @@ impl Random {
             }
         }
         let mut config: Value = serde_json::from_str(&crate::sandbox_node::config(name, &[], None)).unwrap();
+        config["spec"]["config"]["passwd"] = json!({ "users": self.users() });
+        let taken = |path: &str| files.iter().any(|file| file["path"] == path);
+        let mut links = Vec::new();
+        for path in ["/etc/l0", "/etc/d/l1", "/etc/base0"] {
+            if self.below(3) == 0 && !taken(path) {
+                links.push(
+                    json!({"path": path, "target": format!("/usr/lib/{}", self.text()), "overwrite": true}),
+                );
+            }
+        }
+        let mut directories = Vec::new();
+        for path in ["/etc/empty", "/etc/d", "/etc/base"] {
+            if self.below(3) == 0 {
+                let mode = [0o755, 0o700][usize::try_from(self.below(2)).unwrap()];
+                directories.push(json!({"path": path, "mode": mode}));
+            }
+        }
+        config["spec"]["config"]["storage"]["links"] = links.into();
+        config["spec"]["config"]["storage"]["directories"] = directories.into();
         config["spec"]["config"]["storage"]["files"] = files.into();
         config["spec"]["config"]["systemd"] = json!({ "units": units });
         config["spec"]["kernelArguments"] = json!([format!("of={name}")]);
         config
+    }
+
+    /// Passwords and keys of the accounts of the base; the sandbox has no `useradd`.
+    fn users(&mut self) -> Vec<Value> {
+        let mut users = Vec::new();
+        for name in ["core", "root"] {
+            let mut user = json!({ "name": name });
+            if self.below(2) == 0 {
+                user["passwordHash"] = format!("$6$salt$hash{}", self.text()).into();
+            }
+            if name == "core" && self.below(2) == 0 {
+                user["sshAuthorizedKeys"] = json!([format!("ssh-ed25519 AAAA {}", self.text())]);
+            }
+            if user.as_object().unwrap().len() > 1 {
+                users.push(user);
+            }
+        }
+        users
     }
 
     /// Files of the base beside those of the sandbox; the units are as their presets say.
@@ -83,7 +121,7 @@ impl Random {
             if self.below(4) != 0 {
                 layers.push(LayerFile {
                     path: path.to_owned(),
-                    mode: 0o644,
+                    mode: [0o644, 0o600][usize::try_from(self.below(2)).unwrap()],
                     contents: self.text().into_bytes(),
                 });
             }
@@ -103,7 +141,7 @@ fn walk(base: &Path, at: &Path, found: &mut BTreeMap<String, String>) {
     for entry in std::fs::read_dir(at).unwrap() {
         let path = entry.unwrap().path();
         let name = path.strip_prefix(base).unwrap().to_str().unwrap().to_owned();
-        if OWN.contains(&name.as_str()) || name == ".updated" {
+        if OWN.contains(&name.as_str()) || [".updated", ".pwd.lock"].contains(&name.as_str()) {
             continue;
         }
         let meta = path.symlink_metadata().unwrap();
@@ -118,6 +156,18 @@ fn walk(base: &Path, at: &Path, found: &mut BTreeMap<String, String>) {
         };
         found.insert(name, format!("{owner} {is}"));
     }
+}
+
+/// Returns the lines of `/etc/shadow`, a locked password as any other: the agent locks that of `core` in its own way.
+fn locked_as_one(shadow: &str) -> String {
+    let line = |line: &str| {
+        let mut fields: Vec<&str> = line.split(':').collect();
+        if fields.get(1).is_some_and(|password| password.starts_with(['!', '*'])) {
+            fields[1] = "locked";
+        }
+        fields.join(":") + "\n"
+    };
+    shadow.lines().map(line).collect()
 }
 
 /// Builds an image of a config on the base, and returns its files.
@@ -163,7 +213,7 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     let mut layers = base.to_vec();
     let after = tree(&root.join("etc"));
     for path in after.iter().filter(|(path, is)| before.get(*path) != Some(is)).map(|(path, _)| path) {
-        layers.extend(layer_of(root, &format!("etc/{path}")));
+        layers.push(layer_of(root, &format!("etc/{path}")));
     }
     for path in before.keys().filter(|path| !after.contains_key(*path)) {
         let path = format!("etc/{path}");
@@ -172,7 +222,7 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     let kept = "usr/lib/machine-config-agent/originals";
     for entry in std::fs::read_dir(root.join(kept)).into_iter().flatten() {
         let name = entry.unwrap().file_name();
-        layers.extend(layer_of(root, &format!("{kept}/{}", name.to_str().unwrap())));
+        layers.push(layer_of(root, &format!("{kept}/{}", name.to_str().unwrap())));
     }
     layers.push(crate::sandbox_node::layer("etc/machine-config-daemon/currentconfig", &config.to_string()));
     // A path of the base that the config replaces comes once.
@@ -183,18 +233,19 @@ fn build(node: &Played, base: &[LayerFile], config: &Value) -> Vec<LayerFile> {
     last.into_values().collect()
 }
 
-fn layer_of(root: &Path, path: &str) -> Option<LayerFile> {
+fn layer_of(root: &Path, path: &str) -> LayerFile {
     let at = root.join(path);
     let meta = at.symlink_metadata().unwrap();
     if meta.is_dir() {
-        return None;
+        let mode = DIRECTORY | (meta.mode() & 0o7777);
+        return LayerFile { path: path.to_owned(), mode, contents: Vec::new() };
     }
     let (mode, contents) = if meta.is_symlink() {
         (LINK | 0o777, std::fs::read_link(&at).unwrap().to_str().unwrap().as_bytes().to_vec())
     } else {
         (meta.mode() & 0o777, std::fs::read(&at).unwrap())
     };
-    Some(LayerFile { path: path.to_owned(), mode, contents })
+    LayerFile { path: path.to_owned(), mode, contents }
 }
 
 /// One case: a base, two configs and their images.
@@ -209,8 +260,19 @@ struct Case {
 /// Targets in their order: a config and the image that goes with it.
 type Way<'a> = &'a [(char, char)];
 
-/// A way to a config: its name, the targets, whether the node is new, and the host that it ends in.
-type NamedWay<'a> = (&'a str, Way<'a>, bool, &'a Seen);
+/// The host on which a way begins.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    /// It has an older config on the base.
+    Older,
+    /// The image of this config installed it, and nothing is committed.
+    Installed(char),
+    /// The same, and a first boot of config B with image A has ended.
+    FirstBoot,
+}
+
+/// A way to a config: its name, the targets, where it begins, and the host that it ends in.
+type NamedWay<'a> = (&'a str, Way<'a>, Begin, &'a Seen);
 
 /// A host as it is compared: its configuration and its kernel arguments.
 type Seen = (BTreeMap<String, String>, Vec<String>);
@@ -223,31 +285,26 @@ impl Case {
         Self { base, a, b, image_a, image_b }
     }
 
-    /// Plays targets one after the other, each a config (`a`, `b`, `o`) with an image (`a`, `b`, `-` for the base); `new` begins with
-    /// a node that the image of config A installed.
-    fn play(&self, way: Way<'_>, new: bool) -> (Seen, usize) {
+    /// Plays targets one after the other, each a config (`a`, `b`, `o`) with an image (`a`, `b`, `-` for the base).
+    fn play(&self, way: Way<'_>, begin: Begin) -> (Seen, usize) {
         let mut node = Played::new();
         let old =
             crate::sandbox_node::config("rendered-o", &[("/etc/old.conf", "o"), ("/etc/f1", "o")], None);
         let base = node.derive("base", &self.base, None);
         let image_a = node.derive("a", &self.image_a, Some("rendered-a"));
         let image_b = node.derive("b", &self.image_b, Some("rendered-b"));
-        let begin = if new { None } else { Some(('o', '-')) };
-        if new {
-            let mut installed = self.a.clone();
-            installed["spec"].as_object_mut().unwrap().remove("kernelArguments");
-            let ended = node.apply(&installed.to_string(), Some(&image_a), |_| {});
-            assert_eq!(ended.code, 0, "{}", ended.text);
-            let var = node.world.dir().join("sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent");
-            std::fs::remove_dir_all(var).unwrap();
-            let mcd = "machine-config-daemon";
-            std::fs::remove_file(node.path(&format!("/etc/{mcd}/currentimage"))).unwrap();
-            let current = format!("{mcd}/currentconfig");
-            std::fs::copy(node.path(&format!("/usr/etc/{current}")), node.path(&format!("/etc/{current}")))
-                .unwrap();
+        let first = matches!(begin, Begin::Older).then_some(('o', '-'));
+        match begin {
+            Begin::Older => {}
+            Begin::Installed('b') => install(&mut node, &self.b, &image_b),
+            Begin::Installed(_) => install(&mut node, &self.a, &image_a),
+            Begin::FirstBoot => {
+                install(&mut node, &self.a, &image_a);
+                first_boot(&mut node, &self.b, &image_a);
+            }
         }
         let mut boots = 0;
-        for (config, image) in begin.iter().chain(way) {
+        for (config, image) in first.iter().chain(way) {
             let config = match config {
                 'a' => self.a.to_string(),
                 'b' => self.b.to_string(),
@@ -260,10 +317,10 @@ impl Case {
             };
             let before = node.boots;
             let ended = node.apply(&config, Some(image), |_| {});
-            assert_eq!(ended.code, 0, "{way:?} {new}\n{}\n{}\n{}", self.a, self.b, ended.text);
+            assert_eq!(ended.code, 0, "{way:?} {begin:?}\n{}\n{}\n{}", self.a, self.b, ended.text);
             boots = node.boots - before;
             let verify = node.verb(&["verify", "--os-backend", "ostree"]);
-            assert_eq!(verify.code, 0, "{way:?} {new}: {}", verify.text);
+            assert_eq!(verify.code, 0, "{way:?} {begin:?}: {}", verify.text);
         }
         let kargs = node.booted.as_ref().unwrap().kargs().split(' ');
         let mut kargs: Vec<String> =
@@ -275,12 +332,46 @@ impl Case {
             .filter(|(_, is)| is.ends_with("link /dev/null"))
             .filter_map(|(path, _)| Some(format!("/{}", path.strip_prefix("systemd/system/")?)))
             .collect();
+        let (shadow, home) =
+            (node.read("/etc/shadow").unwrap(), "sysroot/ostree/deploy/sandbox/var/home/core");
+        tree.insert("shadow, as one".to_owned(), locked_as_one(&shadow));
+        tree.remove("shadow");
+        // What a first boot leaves of its config.
+        tree.remove("ignition-machine-config-encapsulated.json.bak");
+        let keys = node.world.dir().join(home).join(".ssh/authorized_keys.d/ignition");
+        tree.insert("keys of core".to_owned(), std::fs::read_to_string(keys).unwrap_or_default());
         // Whether a directory of links without any is there says nothing.
         tree.retain(|path, _| path.strip_suffix(".wants").is_none());
         // Links to a unit that is masked start nothing, and are left.
         tree.retain(|path, _| !(path.contains(".wants/") && masked.iter().any(|unit| path.ends_with(unit))));
         ((tree, kargs), boots)
     }
+}
+
+/// Installs a machine image of a config: nothing is committed on it.
+fn install(node: &mut Played, config: &Value, image: &ImageRef) {
+    let mut installed = config.clone();
+    installed["spec"].as_object_mut().unwrap().remove("kernelArguments");
+    let ended = node.apply(&installed.to_string(), Some(image), |_| {});
+    assert_eq!(ended.code, 0, "{}", ended.text);
+    let var = node.world.dir().join("sysroot/ostree/deploy/sandbox/var/lib/machine-config-agent");
+    std::fs::remove_dir_all(var).unwrap();
+    let mcd = "machine-config-daemon";
+    std::fs::remove_file(node.path(&format!("/etc/{mcd}/currentimage"))).unwrap();
+    let current = format!("{mcd}/currentconfig");
+    std::fs::copy(node.path(&format!("/usr/etc/{current}")), node.path(&format!("/etc/{current}"))).unwrap();
+}
+
+/// Plays the first boot of a config that Ignition leaves, with an image.
+fn first_boot(node: &mut Played, config: &Value, image: &ImageRef) {
+    let mut encapsulated: Value =
+        serde_json::from_str(&crate::sandbox_node::config("rendered-b", &[], Some(image))).unwrap();
+    encapsulated["spec"]["kernelArguments"] = config["spec"]["kernelArguments"].clone();
+    // No config is there before the daemon.
+    std::fs::remove_file(node.path("/etc/machine-config-daemon/currentconfig")).unwrap();
+    node.write("/etc/ignition-machine-config-encapsulated.json", &encapsulated.to_string());
+    let ended = crate::firstboot::complete(node);
+    assert_eq!(ended.code, 0, "{}", ended.text);
 }
 
 #[track_caller]
@@ -307,22 +398,20 @@ fn every_way_to_a_config_ends_in_the_same_host() {
     let (mut random, mut updates, mut boots) = (Random(seed | 1), 0, 0);
     for _ in 0..rounds {
         let case = Case::new(&mut random);
-        let (as_b, _) = case.play(&[('b', 'b')], false);
-        let (as_a, _) = case.play(&[('a', 'a')], false);
-        let ways: [NamedWay<'_>; 5] = [
-            ("config A, then B by files", &[('a', 'a'), ('b', 'a')], false, &as_b),
-            ("an older config, then B with A's image", &[('b', 'a')], false, &as_b),
-            ("config A by files, then B with A's image", &[('a', '-'), ('b', 'a')], false, &as_b),
-            ("a new node of A's image, then B", &[('b', 'a')], true, &as_b),
-            (
-                "B with A's image, then B's, then back to A",
-                &[('b', 'a'), ('b', 'b'), ('a', 'a')],
-                false,
-                &as_a,
-            ),
+        let (as_b, _) = case.play(&[('b', 'b')], Begin::Older);
+        let (as_a, _) = case.play(&[('a', 'a')], Begin::Older);
+        let (older, new) = (Begin::Older, Begin::Installed('a'));
+        let ways: [NamedWay<'_>; 7] = [
+            ("config A, then B by files", &[('a', 'a'), ('b', 'a')], older, &as_b),
+            ("an older config, then B with A's image", &[('b', 'a')], older, &as_b),
+            ("config A by files, then B with A's image", &[('a', '-'), ('b', 'a')], older, &as_b),
+            ("a new node of A's image, then B", &[('b', 'a')], new, &as_b),
+            ("a new node of B's own image", &[('b', 'b')], Begin::Installed('b'), &as_b),
+            ("a first boot of B into A's image", &[('b', 'a')], Begin::FirstBoot, &as_b),
+            ("B with A's image, B's, then back to A", &[('b', 'a'), ('b', 'b'), ('a', 'a')], older, &as_a),
         ];
-        for (words, way, new, expected) in ways {
-            let (found, last) = case.play(way, new);
+        for (words, way, begin, expected) in ways {
+            let (found, last) = case.play(way, begin);
             same(&case, words, &found, expected);
             updates += way.len();
             boots += last;

@@ -28,7 +28,7 @@ fn whole(image: &ImageRef, kargs: &[&str]) -> String {
 }
 
 /// Plays first boots until one ends otherwise than for a reboot.
-fn complete(node: &mut Played) -> VerbResult {
+pub fn complete(node: &mut Played) -> VerbResult {
     let mut text = String::new();
     for _ in 0..8 {
         let ended = node.verb(&WORDS);

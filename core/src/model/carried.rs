@@ -6,26 +6,30 @@
 use std::collections::BTreeSet;
 
 use super::units::{Enablement, Mask, UnitSpec};
+use super::users::Users;
 use super::{HostSpec, ManagedPath, UnitName};
 
 /// The embedded config of the booted image, as far as the host is still as that brings it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
-    /// Its files, unit files, drop-ins, masks and enablements that the host has from the image, and that a spec of the
-    /// observation lacks. It is a part of a config, under the name of the whole one.
+    /// Its files, links, directories, unit files, drop-ins, masks and enablements that the host has from the image, and that a spec of the
+    /// observation lacks, and the parts of its accounts and groups. It is a part of a config, under the name of the whole one.
     pub brought: HostSpec,
     /// Paths of these without an original in the image.
     pub unknown: BTreeSet<ManagedPath>,
 }
 
 impl Carried {
-    /// Keeps the parts of an embedded config whose paths and units the host has from the image.
+    /// Keeps the parts of an embedded config whose paths and units the host has from the image, and these parts of its accounts.
     pub fn keep(
         mut embedded: HostSpec,
         is_brought: impl Fn(&ManagedPath) -> bool,
         is_turned: impl Fn(&UnitName) -> bool,
+        users: Users,
     ) -> HostSpec {
         embedded.files.retain(|path, _| is_brought(path));
+        embedded.links.retain(|path, _| is_brought(path));
+        embedded.directories.retain(|path, _| is_brought(path));
         let units = std::mem::take(&mut embedded.units).into_iter();
         let units = units.filter_map(|(name, unit)| {
             let is_of_image = is_brought(&name.path());
@@ -42,6 +46,7 @@ impl Carried {
             (kept != UnitSpec::empty()).then_some((name, kept))
         });
         let units = units.collect();
-        HostSpec { files: embedded.files, units, ..HostSpec::empty(embedded.name) }
+        let HostSpec { files, links, directories, name, .. } = embedded;
+        HostSpec { files, directories, links, units, users, ..HostSpec::empty(name) }
     }
 }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::carried_users;
 use super::difference::{Difference, DifferenceKind, Kind, difference};
 use super::files::is_preserved;
 use super::left::add_left;
@@ -25,8 +26,8 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
     let (managed, stored) = (spec.managed(), spec.stored());
     let is_left =
         |path: &ManagedPath| !managed.contains(path) && !stored.contains(path) && !is_preserved(path);
-    let files = brought.files.iter().filter(|(path, _)| is_left(path));
-    let files: BTreeMap<_, _> = files.map(|(path, file)| (path.clone(), file.clone())).collect();
+    let files = kept(&brought.files, is_left);
+    let (links, directories) = (kept(&brought.links, is_left), kept(&brought.directories, is_left));
     let mut units = BTreeMap::new();
     for (name, unit) in &brought.units {
         let of_spec = spec.units.get(name);
@@ -44,8 +45,17 @@ fn beyond(spec: &HostSpec, observed: &Observation) -> Option<HostSpec> {
             units.insert(name.clone(), left);
         }
     }
-    let is_empty = files.is_empty() && units.is_empty();
-    (!is_empty).then(|| HostSpec { files, units, ..HostSpec::empty(brought.name.clone()) })
+    let users = carried_users::beyond(&spec.users, &brought.users, observed);
+    let left = HostSpec { files, directories, links, units, users, ..HostSpec::empty(brought.name.clone()) };
+    (left != HostSpec::empty(brought.name.clone())).then_some(left)
+}
+
+fn kept<T: Clone>(
+    entries: &BTreeMap<ManagedPath, T>,
+    is_left: impl Fn(&ManagedPath) -> bool,
+) -> BTreeMap<ManagedPath, T> {
+    let left = entries.iter().filter(|(path, _)| is_left(path));
+    left.map(|(path, entry)| (path.clone(), entry.clone())).collect()
 }
 
 /// Returns the differences of a host on which an image's own config left something.
@@ -54,11 +64,14 @@ pub(super) fn differences(spec: &HostSpec, observed: &Observation) -> Vec<Differ
     let found = format!("brought by {}, the config of the image", left.name);
     let at = |kind, path: &ManagedPath| difference(kind, path, DifferenceKind::Unexpected, &EXPECTED, &found);
     let mut all: Vec<Difference> = left.files.keys().map(|path| at(Kind::File, path)).collect();
+    all.extend(left.links.keys().map(|path| at(Kind::Link, path)));
+    all.extend(left.directories.keys().map(|path| at(Kind::Directory, path)));
     for (name, unit) in &left.units {
         all.extend(unit.dropins.keys().map(|dropin| at(Kind::Dropin, &name.dropin_path(dropin))));
         all.extend(unit.contents.as_ref().map(|_| at(Kind::Unit, &name.path())));
         all.extend(state(name, unit));
     }
+    all.extend(carried_users::differences(spec, &left.users, observed, &EXPECTED, &found));
     all
 }
 
@@ -96,6 +109,11 @@ pub(super) fn with_left(from: Rc<HostSpec>, to: &HostSpec, observed: &Observatio
                 *unit = completed(held, unit);
             }
         }
+        left.links.retain(|path, _| !known.contains(path));
+        left.directories.retain(|path, _| !known.contains(path));
+        from.links.extend(std::mem::take(&mut left.links));
+        from.directories.extend(std::mem::take(&mut left.directories));
+        carried_users::add(&mut from.users, &left.users);
         add_left(&mut from, &left, to);
     }
     from.claimed.extend(brought);
@@ -123,7 +141,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Contents, DropinName, FileSpec, MachineConfig};
+    use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
+    use crate::model::users::{Account, Group, PasswordHash};
+    use crate::model::{Contents, DropinName, FileSpec, MachineConfig, ObservedFile, UserName};
     use crate::plan::start::Start;
     use crate::plan::{Op, plan};
 
@@ -189,6 +209,62 @@ mod tests {
         ];
         assert_eq!(targets, expected);
         assert!(found.iter().all(|one| one.found.contains("the config of the image")));
+    }
+
+    fn account(maker: Maker) -> ObservedAccount {
+        ObservedAccount {
+            keys_path: None,
+            keys: ObservedFile::Absent,
+            uid: 1234,
+            gid: 1234,
+            password: PasswordHash::new("$6$a$b"),
+            foreign: None,
+            gecos: String::new(),
+            home: "/home/a".to_owned(),
+            home_names: BTreeSet::new(),
+            shell: "/bin/sh".to_owned(),
+            primary_group: None,
+            groups: BTreeSet::new(),
+            maker,
+            has_original: false,
+            is_expired: false,
+        }
+    }
+
+    /// The accounts of the image leave whatever is known of the origin, and are no difference any more then.
+    #[test]
+    fn accounts_of_the_image_leave_with_the_next_plan() {
+        let to = target();
+        let entry = Account { password: PasswordHash::new("$6$a$b"), ..Account::default() };
+        let mut observed = observed(&to);
+        let mut carried = Carried::clone(observed.carried.as_ref().unwrap());
+        for (name, maker) in [("core", Maker::Host), ("own", Maker::Agent), ("base", Maker::Host)] {
+            carried.brought.users.accounts.insert(UserName::new(name).unwrap(), entry.clone());
+            observed.accounts.insert(name.to_owned(), account(maker));
+        }
+        let ops = UserName::new("ops").unwrap();
+        carried.brought.users.groups.insert(ops.clone(), Group::default());
+        let group = ObservedGroup { gid: 7, password: None, maker: Maker::Agent, is_primary: false };
+        observed.groups.insert("ops".to_owned(), group);
+        observed.carried = Some(Arc::new(carried));
+        let found = differences(&to, &observed);
+        for name in ["core", "own", "base", "ops"] {
+            assert!(found.iter().any(|one| one.target == name), "{name}: {found:?}");
+        }
+        for never_applied in [None, Some(BTreeSet::new())] {
+            let origin = Rc::new(HostSpec { never_applied, ..to.clone() });
+            let from = Start::default().from(&origin, &to, &observed);
+            let mut facts = crate::model::Facts::assumed(&from, &to).unwrap();
+            facts.observed = Observation { units: facts.observed.units.clone(), ..observed.clone() };
+            facts.observed.units.extend(Observation::as_specified(&from).unwrap().units);
+            let plan = plan(&from, &to, &facts, &crate::model::DisruptionPolicy::none()).unwrap();
+            let steps: Vec<String> = plan.steps().iter().map(ToString::to_string).collect();
+            for step in ["set-password core", "lock-user own", "set-password base", "remove-group ops"] {
+                assert!(steps.iter().any(|one| one == step), "{step}: {steps:?}");
+            }
+            // No key of `core` is the image's.
+            assert!(!steps.iter().any(|one| one.starts_with("set-ssh-keys")), "{steps:?}");
+        }
     }
 
     #[test]

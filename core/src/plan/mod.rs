@@ -31,6 +31,7 @@
 //! | `account_obstacles` | what keeps a step of an account or a group from being taken |
 //! | `late` | accounts that are not applied to this host yet, and those that follow by themselves |
 //! | `carried` | what the config of the booted image left on the host, and the target lacks |
+//! | `carried_users` | the part of it that is of accounts and groups |
 //! | `left` | the files and units that only an old config has |
 //! | `origin` | the origin of a plan if the old config does not tell it |
 //! | `differences` | differences between the host and the spec (verify and drift call the same function) |
@@ -65,6 +66,7 @@ mod alone;
 mod batch;
 mod blocked;
 mod carried;
+mod carried_users;
 mod check;
 mod companions;
 mod compare;

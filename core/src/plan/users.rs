@@ -7,7 +7,7 @@ use super::accounts::{
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason};
 use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{Account, PasswordHash, attributes_field, group_field, user_field};
+use crate::model::users::{Account, PasswordHash, SshKey, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Observation, UserName};
 
 /// The password field of an account that useradd makes.
@@ -25,7 +25,9 @@ impl<'a> PlanInput<'a> {
         if self.stays(name) && self.facts.observed.accounts.contains_key(name.as_str()) && !waits {
             return None;
         }
-        if old.is_some_and(|old| never_applied(self.from, name, old, &self.facts.observed)) {
+        if !self.is_carried(name)
+            && old.is_some_and(|old| never_applied(self.from, name, old, &self.facts.observed))
+        {
             match new {
                 // There is nothing to take back, but the keys and the password of `core`, which were always applied.
                 None if !name.is_core() => return None,
@@ -62,6 +64,24 @@ impl<'a> PlanInput<'a> {
         }
     }
 
+    /// Returns true if the config of the booted image has brought something of an account.
+    fn is_carried(&self, name: &UserName) -> bool {
+        let carried = self.facts.observed.carried.as_deref();
+        carried.is_some_and(|carried| carried.brought.users.accounts.contains_key(name))
+    }
+
+    /// Returns the keys that leave with the old entry of an account. A keys file of `core` is of the config that sets his password; an
+    /// image brings the password alone.
+    fn old_keys(&self, name: &UserName) -> Option<&'a [SshKey]> {
+        let old = self.from.users.accounts.get(name)?;
+        let carried = self.facts.observed.carried.as_deref();
+        let brought = carried.and_then(|carried| carried.brought.users.accounts.get(name));
+        let is_password_alone = brought.is_some_and(|brought| {
+            old.keys.is_empty() && old.password.is_some() && brought.password == old.password
+        });
+        old.desired_keys(name).filter(|_| !is_password_alone)
+    }
+
     /// Returns true if an account's attributes were never applied, and wait for the next change of the entry.
     fn keeps_attributes(&self, name: &UserName) -> bool {
         let (old, new) = (self.from.users.accounts.get(name), self.to.users.accounts.get(name));
@@ -72,8 +92,10 @@ impl<'a> PlanInput<'a> {
     pub(super) fn changed_group(&self, name: &UserName) -> Option<StepReason> {
         let (old, new) = (self.from.users.groups.get(name), self.to.users.groups.get(name));
         let untold = self.from.never_applied.is_none();
+        let carried = self.facts.observed.carried.as_deref();
+        let is_carried = carried.is_some_and(|carried| carried.brought.users.groups.contains_key(name));
         if (untold || self.from.is_never_applied(&group_field(name.as_str())))
-            && (old == new || new.is_none())
+            && (old == new || (new.is_none() && !is_carried))
         {
             return None;
         }
@@ -186,12 +208,12 @@ pub(super) fn steps(input: &PlanInput<'_>) -> Vec<Step> {
         let ops = match (new.filter(|new| new.should_exist), found) {
             (Some(new), None) if new.is_made(name) => first(name, new, input.facts.accounts.lacks_shadow),
             (Some(_) | None, None) => Vec::new(),
-            (Some(new), Some(found)) => secrets(name, old, Some(new), found),
+            (Some(new), Some(found)) => secrets(name, (old, input.old_keys(name)), Some(new), found),
             (None, Some(found)) if found.maker == Maker::Agent => {
                 let lock = (!is_locked(found)).then(|| Op::LockUser { user: name.clone() });
                 lock.into_iter().collect()
             }
-            (None, Some(found)) => secrets(name, old, None, found),
+            (None, Some(found)) => secrets(name, (old, input.old_keys(name)), None, found),
         };
         steps.extend(ops.into_iter().map(|op| Step { op, because }));
     }
@@ -225,11 +247,10 @@ fn is_locked_by_hand(old: Option<&PasswordHash>, found: &ObservedAccount) -> boo
 /// keeps no original, what still is as in the old config goes with it, and anything else is the host's.
 fn secrets(
     name: &UserName,
-    old: Option<&Account>,
+    (old, old_keys): (Option<&Account>, Option<&[SshKey]>),
     new: Option<&Account>,
     found: &ObservedAccount,
 ) -> Vec<Op> {
-    let old_keys = old.and_then(|old| old.desired_keys(name));
     let keys = match (new.and_then(|new| new.desired_keys(name)), old_keys) {
         (Some(desired), _) => !keys_hold(desired, found),
         (None, Some(_)) if name.is_core() || found.maker == Maker::Agent => !keys_hold(&[], found),
@@ -285,7 +306,7 @@ pub(super) fn appeared(spec: &HostSpec, observed: &Observation) -> Vec<Op> {
     waited
         .filter_map(|(name, account)| {
             let found = observed.accounts.get(name.as_str())?;
-            Some(secrets(name, None, Some(account), found))
+            Some(secrets(name, (None, None), Some(account), found))
         })
         .flatten()
         .collect()
