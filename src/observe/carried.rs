@@ -11,7 +11,10 @@ use crate::model::carried::Carried;
 use crate::model::observation::{ObservedOs, UnitFileState};
 use crate::model::units::{Enablement, UnitSpec};
 use crate::model::users::Users;
-use crate::model::{HostSpec, ManagedPath, ObservedFile, UnitName};
+use crate::model::{FileMode, HostSpec, ManagedPath, ObservedFile, UnitName};
+
+/// A directory that is made for entries of a config.
+const MADE: ObservedFile = ObservedFile::Directory { mode: FileMode::DIRECTORY.bits(), uid: 0, gid: 0 };
 
 /// Observes it, without what all specs have; `None` if the host boots no images, or the image has no config in it.
 pub(super) fn carried(
@@ -43,11 +46,14 @@ fn found(
         let kept = embedded::kept(root, "", path)?;
         let live = root.observe(path.as_str())?;
         let is_of_image = live != ObservedFile::Absent && live == embedded::observe_of_image(root, "", path)?;
-        // One with entries stays, as it would with a config that leaves; its own mode and owner go back.
+        // One with entries stays, as it would with a config that leaves; its own mode and owner go back, and where a spec has entries in
+        // it, it becomes one that is made for them.
         let is_directory = |file: &ObservedFile| matches!(file, ObservedFile::Directory { .. });
+        let is_needed = managed.iter().flatten().any(|other| other.is_below(path.as_str()));
         let stays = is_directory(&live)
             && !kept.as_ref().is_some_and(|kept| is_directory(&kept.observed()))
-            && !root.list(path.as_str())?.is_empty();
+            && !root.list(path.as_str())?.is_empty()
+            && (!is_needed || live == MADE);
         if is_of_image && !stays && kept.as_ref().is_none_or(|kept| kept.observed() != live) {
             brought.insert(path.clone());
         }

@@ -328,12 +328,18 @@ fn accounts_are_as_b(node: &Played, has_app: bool, text: &str) {
     assert_eq!(verify.code, 0, "{}{text}", verify.text);
 }
 
+/// A node with a config before both, and an image of config A with its accounts.
+fn node_with_accounts_of_a() -> (Played, ImageRef) {
+    let (node, _) = node_at_o();
+    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
+    let image = node.derive("a", &layers, Some("rendered-a"));
+    (node, image)
+}
+
 /// The databases of the host were as its image has them, so the merge takes those of config A.
 #[test]
 fn accounts_of_the_image_leave_with_the_switch() {
-    let (mut node, _) = node_at_o();
-    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
-    let image = node.derive("a", &layers, Some("rendered-a"));
+    let (mut node, image) = node_with_accounts_of_a();
     let ended = node.apply(&config_b(), Some(&image), |_| {});
     ends(&ended, 0);
     accounts_are_as_b(&node, true, &ended.text);
@@ -375,9 +381,7 @@ fn accounts_of_the_image_leave_a_new_node() {
 /// The image brings a password of `core`, and no keys: those of the host are its own.
 #[test]
 fn keys_of_the_host_stay_with_the_password_of_the_image() {
-    let (mut node, _) = node_at_o();
-    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
-    let image = node.derive("a", &layers, Some("rendered-a"));
+    let (mut node, image) = node_with_accounts_of_a();
     write_keys(&node, "ssh-ed25519 AAAA of-the-host\n");
     let ended = node.apply(&config_b(), Some(&image), |_| {});
     ends(&ended, 0);
@@ -388,9 +392,7 @@ fn keys_of_the_host_stay_with_the_password_of_the_image() {
 /// What an administrator has set himself is none of the image's.
 #[test]
 fn password_of_the_host_stays_with_the_image() {
-    let (mut node, _) = node_at_o();
-    let layers = [layers_a(), originals(), accounts_of_a(&node)].concat();
-    let image = node.derive("a", &layers, Some("rendered-a"));
+    let (mut node, image) = node_with_accounts_of_a();
     let own = node.read("/etc/shadow").unwrap().replace("core:!:", "core:$6$of$host:");
     std::fs::write(node.path("/etc/shadow"), own).unwrap();
     write_keys(&node, "ssh-ed25519 AAAA of-the-host\n");
@@ -435,4 +437,30 @@ fn links_and_directories_of_the_image_leave_a_new_node() {
     assert!(!node.path("/etc/empty").exists(), "{}", ended.text);
     assert_eq!(node.read("/etc/full/of-base").as_deref(), Some("1"), "{}", ended.text);
     is_as_b(&node, None, &ended.text);
+}
+
+/// A directory that config A shut, and that has files of B in it, becomes one that is made for them, as on a node without A.
+#[test]
+fn directory_of_the_image_opens_to_files_of_the_target() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut config: Value = serde_json::from_str(&config_a()).unwrap();
+    config["spec"]["config"]["storage"]["directories"] = json!([{"path": "/etc/shut", "mode": 0o700}]);
+    let of_directory = [
+        LayerFile { path: "etc/shut".to_owned(), mode: DIRECTORY | 0o700, contents: Vec::new() },
+        layer("etc/shut/of-base", "1"),
+        layer("etc/machine-config-daemon/currentconfig", &config.to_string()),
+    ];
+    let (mut node, image) = new_node(&[layers_a(), of_directory.to_vec()].concat());
+    let shut = node.path("/etc/shut");
+    std::fs::create_dir_all(&shut).unwrap();
+    std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(shut.join("of-base"), "1").unwrap();
+    let mut desired: Value = serde_json::from_str(&config_b()).unwrap();
+    let files = desired["spec"]["config"]["storage"]["files"].as_array_mut().unwrap();
+    files.push(json!({"path": "/etc/shut/of-b", "contents": {"source": "data:,2"}}));
+    let ended = node.apply(&desired.to_string(), Some(&image), |_| {});
+    ends(&ended, 0);
+    let mode = std::fs::metadata(&shut).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o755, "{}", ended.text);
+    assert_eq!(node.read("/etc/shut/of-b").as_deref(), Some("2"), "{}", ended.text);
 }

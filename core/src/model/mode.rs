@@ -31,7 +31,7 @@ impl FileMode {
     }
 
     /// Returns the bits.
-    pub fn bits(self) -> u32 {
+    pub const fn bits(self) -> u32 {
         self.0
     }
 
