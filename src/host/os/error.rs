@@ -5,6 +5,7 @@ mod pull;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "backend-ostree")]
 pub(in crate::host::os) use pull::of_skopeo;
 
 use crate::host::HostError;
