@@ -150,6 +150,11 @@ pub(in crate::host) fn is_of(line: &[u8], name: &str) -> bool {
     line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
 }
 
+/// Returns the first line of a name, without its end.
+pub(in crate::host) fn line_of<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))
+}
+
 /// Returns the members of the line of a group.
 pub(in crate::host) fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let field = line.split(|byte| *byte == b':').nth(MEMBERS).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::HostError;
-use super::account_layout::{self, Layout, has_member, is_of, with_member};
+use super::account_layout::{self, Layout, has_member, is_of, line_of, with_member};
 use super::account_records::{ACCOUNTS, AccountRecords, GroupRecord, UserRecord};
 use super::accounts::{self, Accounts, MARK, lock};
 use super::durable::{self, Attempt, Change, DesiredPath};
@@ -225,11 +225,6 @@ impl UserLines {
 pub fn is_expired(root: &Root, user: &str) -> Result<bool, HostError> {
     let shadow = root.read(SHADOW)?.unwrap_or_default();
     Ok(field(&shadow, user, EXPIRY) == Some(EXPIRED))
-}
-
-/// Returns the first line of a name, without its end.
-fn line_of<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    bytes.split(|byte| *byte == b'\n').find(|line| is_of(line, name))
 }
 
 /// Returns the line of a group, without its end, with the members of all its lines.

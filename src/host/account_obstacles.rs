@@ -93,8 +93,7 @@ pub fn unfit_lines(root: &Root, users: &[&Users]) -> Result<BTreeMap<String, Obs
             .chain(groups.map(|name| (name, group_field(name.as_str()))));
         for (name, field) in fields {
             let lines = lines(name.as_str());
-            let is_split = splits && database == GROUP && lines.windows(2).all(is_same_head);
-            let (cause, next) = if lines.len() > 1 && !is_split {
+            let (cause, next) = if is_repeated(database, &lines, splits) {
                 (format!("{database} has several lines of {name}"), "Remove all but one")
             } else if lines.iter().any(|line| !is_valid(database, line)) {
                 let page = database.trim_start_matches("/etc/");
@@ -127,13 +126,11 @@ pub fn repeated_groups(
         let primary = known.user(name.as_str()).and_then(|user| known.group_name(user.gid));
         let is_new = |group: &&String| !now.contains(*group) && primary != Some(group.as_str());
         for group in account.groups.iter().filter(is_new) {
-            let is_repeated = |(database, bytes): &&(&str, Vec<u8>)| {
+            let has_several = |(database, bytes): &&(&str, Vec<u8>)| {
                 let own = bytes.split(|byte| *byte == b'\n').filter(|line| is_of(line, group));
-                let own: Vec<&[u8]> = own.collect();
-                let is_split = splits && *database == GROUP && own.windows(2).all(is_same_head);
-                own.len() > 1 && !is_split
+                is_repeated(database, &own.collect::<Vec<_>>(), splits)
             };
-            let Some((database, _)) = databases.iter().find(is_repeated) else { continue };
+            let Some((database, _)) = databases.iter().find(has_several) else { continue };
             let editor = if *database == GROUP { "vigr" } else { "vigr -s" };
             let cause =
                 format!("{database} has several lines of the group {group}, so usermod adds no member");
@@ -155,6 +152,12 @@ fn splits_groups(root: &Root) -> Result<bool, HostError> {
     };
     let most = number(&String::from_utf8_lossy(&defaults), "MAX_MEMBERS_PER_GROUP");
     Ok(most.is_some_and(|most| most > 0))
+}
+
+/// Returns true if a name has several lines that shadow-utils has not split itself.
+fn is_repeated(database: &str, lines: &[&[u8]], splits: bool) -> bool {
+    let is_split = splits && database == GROUP && lines.windows(2).all(is_same_head);
+    lines.len() > 1 && !is_split
 }
 
 fn is_same_head(lines: &[&[u8]]) -> bool {

@@ -185,8 +185,8 @@ impl AccountRecords {
         Ok(())
     }
 
-    /// Reads the record with that of the booted image, without the accounts and groups of the agent's that somebody has removed and made again since: those are
-    /// the host's.
+    /// Reads the record with that of the booted image, without the accounts and groups of the agent's that somebody has removed and made
+    /// again since: those are the host's.
     pub fn load_current(root: &Root) -> Result<Self, HostError> {
         let mut records = Self::load(root)?;
         records.add_of_image(root)?;

@@ -1,6 +1,7 @@
 //! The databases of accounts of the booted image, and whether the host still has a line as the image brings it.
 
 use super::HostError;
+use super::account_layout::line_of;
 use super::root::Root;
 use crate::model::users::PasswordHash;
 
@@ -53,8 +54,9 @@ impl ImageLines {
         };
         let of_image = without_members(self.group.of_image(name));
         of_image.is_some()
-            && of_image == without_members(line(&self.group.host, name))
-            && without_members(self.gshadow.of_image(name)) == without_members(line(&self.gshadow.host, name))
+            && of_image == without_members(line_of(&self.group.host, name))
+            && without_members(self.gshadow.of_image(name))
+                == without_members(line_of(&self.gshadow.host, name))
     }
 
     /// Returns the password field of a user in the image.
@@ -66,16 +68,10 @@ impl ImageLines {
 
 impl Both {
     fn of_image(&self, name: &str) -> Option<&[u8]> {
-        line(&self.image, name)
+        line_of(&self.image, name)
     }
 
     fn is_same(&self, name: &str) -> bool {
-        self.of_image(name) == line(&self.host, name)
+        self.of_image(name) == line_of(&self.host, name)
     }
-}
-
-fn line<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let is_of =
-        |line: &&[u8]| line.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'));
-    bytes.split(|byte| *byte == b'\n').find(is_of)
 }

@@ -7,7 +7,7 @@ use super::accounts::{
 use super::input::PlanInput;
 use super::{Mode, Op, Step, StepReason};
 use crate::model::observation::{Maker, ObservedAccount, ObservedGroup};
-use crate::model::users::{Account, PasswordHash, SshKey, attributes_field, group_field, user_field};
+use crate::model::users::{Account, PasswordHash, SshKey, Users, attributes_field, group_field, user_field};
 use crate::model::{HostSpec, Observation, UserName};
 
 /// The password field of an account that useradd makes.
@@ -66,16 +66,19 @@ impl<'a> PlanInput<'a> {
 
     /// Returns true if the config of the booted image has brought something of an account.
     fn is_carried(&self, name: &UserName) -> bool {
-        let carried = self.facts.observed.carried.as_deref();
-        carried.is_some_and(|carried| carried.brought.users.accounts.contains_key(name))
+        self.carried_users().is_some_and(|brought| brought.accounts.contains_key(name))
+    }
+
+    /// Returns the accounts and groups that the config of the booted image has brought.
+    fn carried_users(&self) -> Option<&'a Users> {
+        self.facts.observed.carried.as_deref().map(|carried| &carried.brought.users)
     }
 
     /// Returns the keys that leave with the old entry of an account. A keys file of `core` is of the config that sets his password; an
     /// image brings the password alone.
     fn old_keys(&self, name: &UserName) -> Option<&'a [SshKey]> {
         let old = self.from.users.accounts.get(name)?;
-        let carried = self.facts.observed.carried.as_deref();
-        let brought = carried.and_then(|carried| carried.brought.users.accounts.get(name));
+        let brought = self.carried_users().and_then(|brought| brought.accounts.get(name));
         let is_password_alone = brought.is_some_and(|brought| {
             old.keys.is_empty() && old.password.is_some() && brought.password == old.password
         });
@@ -92,8 +95,7 @@ impl<'a> PlanInput<'a> {
     pub(super) fn changed_group(&self, name: &UserName) -> Option<StepReason> {
         let (old, new) = (self.from.users.groups.get(name), self.to.users.groups.get(name));
         let untold = self.from.never_applied.is_none();
-        let carried = self.facts.observed.carried.as_deref();
-        let is_carried = carried.is_some_and(|carried| carried.brought.users.groups.contains_key(name));
+        let is_carried = self.carried_users().is_some_and(|brought| brought.groups.contains_key(name));
         if (untold || self.from.is_never_applied(&group_field(name.as_str())))
             && (old == new || (new.is_none() && !is_carried))
         {

@@ -171,9 +171,7 @@ fn closed_directory(dir: &Dir, path: &str) -> Result<Option<Obstacle>, HostError
 
 /// Returns the obstacle of a directory that can't be changed for the sake of a path.
 fn closed(dir: impl AsFd, path: &str, directory: &str) -> Result<Option<Obstacle>, HostError> {
-    let failed = |errno| HostError::io("inspect the directory of", path, errno);
-    let flags = rustix::fs::fstatvfs(&dir).map_err(failed)?.f_flag;
-    if flags.contains(StatVfsMountFlags::RDONLY) {
+    if is_read_only(&dir, path)? {
         return Ok(Some((&HostError::io("write", path, Errno::ROFS)).into()));
     }
     Ok(fixed(rustix::fs::ioctl_getflags(&dir), directory))
@@ -216,12 +214,17 @@ pub fn check_writable_directory(root: &Root, directory: &str) -> Result<(), Host
 fn open_writable(root: &Root, directory: &str, path: &str) -> Result<Option<Dir>, HostError> {
     let owner = rustix::process::geteuid().as_raw();
     let (dir, is_whole) = root.walk_existing(directory, owner).map_err(|error| named(error, path))?;
-    let failed = |errno| HostError::io("inspect the directory of", path, errno);
-    if rustix::fs::fstatvfs(&dir).map_err(failed)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+    if is_read_only(&dir, path)? {
         return Err(HostError::io("write", path, Errno::ROFS));
     }
     check_flags(&dir, if dir.path().is_empty() { "/" } else { dir.path() })?;
     Ok(is_whole.then_some(dir))
+}
+
+/// Returns true if the file system of a path's directory is read-only.
+fn is_read_only(dir: impl AsFd, path: &str) -> Result<bool, HostError> {
+    let failed = |errno| HostError::io("inspect the directory of", path, errno);
+    Ok(rustix::fs::fstatvfs(dir).map_err(failed)?.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// An entry of another kind is refused by itself.

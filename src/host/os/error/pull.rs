@@ -13,6 +13,12 @@ struct Cause {
     next: &'static str,
 }
 
+impl Cause {
+    fn fits(&self, text: &str) -> bool {
+        self.words.iter().all(|words| text.contains(words))
+    }
+}
+
 /// The first row that fits is the cause.
 const CAUSES: [Cause; 14] = [
     Cause { words: &["rejected by policy"], next: REJECTED },
@@ -45,8 +51,7 @@ const TOO_MANY: &str = "Wait, pull with credentials of an account, or set up a m
 
 /// Returns the next step for a pull that failed. Registry and its host stand in it, if the text names them.
 pub(super) fn next(cause: &str) -> String {
-    let is_it = |row: &&Cause| row.words.iter().all(|words| cause.contains(words));
-    let text = CAUSES.iter().find(is_it).map_or(PULL_FAILED, |row| row.next);
+    let text = CAUSES.iter().find(|row| row.fits(cause)).map_or(PULL_FAILED, |row| row.next);
     match registry(cause) {
         Some(registry) => {
             let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
@@ -64,6 +69,7 @@ fn registry(cause: &str) -> Option<&str> {
 }
 
 /// Returns skopeo's text without what it says twice, and without the number that its credentials have as an open file.
+#[cfg(any(feature = "backend-ostree", test))]
 pub(in crate::host::os) fn of_skopeo(text: &str) -> String {
     const OPEN_FILE: &str = "/proc/self/fd/";
     let mut parts: Vec<&str> = text.split(": ").collect();
@@ -154,11 +160,14 @@ mod tests {
     fn each_row_is_said_and_none_hides_another() {
         let mut left: Vec<&Cause> = CAUSES.iter().collect();
         for (cause, _) in SAID {
-            let is_it = |row: &&Cause| row.words.iter().all(|words| cause.contains(words));
-            let fit: Vec<usize> =
-                CAUSES.iter().enumerate().filter(|(_, row)| is_it(row)).map(|(index, _)| index).collect();
+            let fit: Vec<usize> = CAUSES
+                .iter()
+                .enumerate()
+                .filter(|(_, row)| row.fits(cause))
+                .map(|(index, _)| index)
+                .collect();
             assert!(fit.len() < 2, "rows {fit:?} fit: {cause}");
-            left.retain(|row| !is_it(row));
+            left.retain(|row| !row.fits(cause));
         }
         assert_eq!(left.iter().map(|row| row.words).collect::<Vec<_>>(), Vec::<&[&str]>::new());
     }
